@@ -201,6 +201,28 @@ def test_other_backends(here, backend):
     result = invoke("model.py:vector", path, "--x", "t", "--y", "y", "--backend", backend, "--out", here / "out")
     assert result.exit_code == 0, result.output
     assert values(here / "out") == pytest.approx({"rate": 0.5, "w[0]": 1.0}, rel=1e-5)
+    assert f"backend {backend}," in result.stdout
+
+
+def test_a_background_is_a_polynomial_over_the_range_of_the_samples(here):
+    """Without deviations, errors are those of residuals."""
+    t = SAMPLES + 2.0
+    y = np.exp(-0.5 * t) + 3.0 + 0.5 * (t - 4.0) / 2.0 + 0.01 * np.random.default_rng(0).normal(size=41)
+    path = table(here, t=t, y=y)
+    args = ("--x", "t", "--y", "y", "--background", "1", "--out", here / "out", "--interval", "profile")
+    result = invoke("model.py:vector", path, *args)
+    assert result.exit_code == 0, result.output
+    assert "0.95 confidence, profile of the objective" in result.stdout
+
+    def design(theta, t):
+        return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 1, (2.0, 6.0)))
+
+    fit = xv.solve(xv.separable(design, y, data=t), np.array([1.0]))
+    want = fit.statistics()
+    found = written(here / "out" / "parameters.csv")
+    np.testing.assert_allclose([float(row["value"]) for row in found], [*fit.theta, *fit.w], rtol=1e-5)
+    np.testing.assert_allclose([float(row["stderr"]) for row in found], [*want.theta_stderr, *want.w_stderr], rtol=1e-4)
+    assert [row["name"] for row in found] == ["rate", "w[0]", "background 0", "background 1"]
 
 
 def test_several_targets_share_the_parameters_and_are_drawn_each(here):
@@ -218,6 +240,21 @@ def test_several_targets_share_the_parameters_and_are_drawn_each(here):
     rows = written(here / "out" / "fitted.csv")
     assert (rows[3]["b"], rows[3]["b residual"]) == ("", "")
     assert float(rows[3]["b fitted"]) == pytest.approx(signal(0.5, 3.0)[3], rel=1e-5)
+
+
+def test_figures_have_the_names_as_they_stand_in_the_file(here, monkeypatch):
+    asked = []
+
+    def plot_fit(fit, plot=xv.Result.plot_fit, **given):
+        asked.append(given)
+        return plot(fit, **given)
+
+    monkeypatch.setattr(xv.Result, "plot_fit", plot_fit)
+    path = table(here, **{"t $": SAMPLES, "a": signal(), "$b$": signal(1.0, 3.0), "s": 0.1 + SAMPLES})
+    args = ("--x", "t $", "--y", "a", "--y", "$b$", "--sigma", "s", "--start", "slow=1", "--out", here / "out")
+    assert invoke("model.py:decay", path, *args).exit_code == 0
+    names = {"xlabel": r"t \$", "names": ["one", "two"], "absolute_sigma": True}
+    assert asked == [{"column": 0, "ylabel": "a", **names}, {"column": 1, "ylabel": r"\$b\$", **names}]
 
 
 @pytest.mark.parametrize(("option", "absolute"), [((), True), (("--relative-sigma",), False)])
@@ -367,6 +404,7 @@ def test_a_mistake_ends_in_one_line_that_names_it(here, args, message):
         "t;y;\n0.5;1;\n1;;\n",
         '"t";"no, other";y\n0,5;x, y;1\n1;;\n',
         't,"made\nby",y\n0.5,"two\n\n lines",1\n,,\n1,"",\n',
+        't, "sample #, by", y\n0.5 , "1, me", 1 \n1 , #2, NA \n , , \n',
         '"made;by",t,y\nx\x0cy\u2028,0.5,1\n#,\n,1,\n',
     ],
 )
@@ -395,6 +433,7 @@ def test_forms_of_one_table(tmp_path, text):
         ("t,y\n0,inf\n", "line 2, column 'y': a finite number is required; got 'inf'"),
         ("t;y\n0,5;1.5\n", "must have one decimal sign; got '0,5' in line 2 and '1.5' in line 2"),
         ("t;y\n0,5;1,234,5\n", "got '1,234,5'"),
+        ('t,y\n0,"1,000"\n', "got '1,000'"),
         ('t,y,by\n0,1,"me\n1,2,me\n', "line 3: cells must be those of a CSV file; got unexpected end of data"),
         ("t,y\n0,1\n1," + "1" * 200000, "line 3: cells must be those of a CSV file; got field larger than"),
         ("t,y\n0,a" + "b" * 10000, f"a number or an empty cell is required; got 'a{'b' * 49}'"),
@@ -414,10 +453,10 @@ def test_a_line_break_in_a_name_is_a_space(tmp_path):
     assert columns.read(path, ["time\n(ns)"]).keys() == {"time\n(ns)"}
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le"])
-def test_a_file_in_another_encoding_is_named(tmp_path, encoding):
+@pytest.mark.parametrize(("name", "encoding"), [("µ", "cp1252"), ("y", "utf-16"), ("y", "utf-16-le")])
+def test_a_file_in_another_encoding_is_named(tmp_path, name, encoding):
     path = tmp_path / "data.csv"
-    path.write_bytes("t,µ\n0,1\n".encode(encoding))
+    path.write_bytes(f"t,{name}\n0,1\n".encode(encoding))
     with pytest.raises(ProblemError, match="is no text in UTF-8"):
         columns.read(path, ["t"])
 
