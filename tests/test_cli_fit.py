@@ -78,12 +78,12 @@ parameters = xv.Parameters()
 parameters.add("slow", 1.0, min=0.0, max=3.0)
 parameters.add("fast", tie={"slow": 8.0})
 
-def decay(t, slow, fast):
+def decay(t, fast, slow):
     xp = xv.array_namespace(slow)
     return [xp.exp(-slow * t), xp.exp(-fast * t)]
 
 def other(t, slow):
-    return decay(t, slow, 8.0 * slow)
+    return decay(t, 8.0 * slow, slow)
 """
 
 
@@ -286,12 +286,19 @@ def test_standard_deviations_are_weights_and_give_the_errors(here, option, absol
 def test_positive_amplitudes_fixed_parameters_and_bounds_that_are_reached(here):
     path = table(here, t=SAMPLES, y=signal(2.0, -1.0))
     args = ("--x", "t", "--y", "y", "--out", here / "out", "--positive", "--fix", "fast", "--bounds", "slow=:0.4")
-    result = invoke("model.py:decay", path, *args, "--start", "slow=0.3")
+    result = invoke("model.py:decay", path, *args, "--start", "slow=0.3", "--start", "fast=4.5")
     assert result.exit_code == 0, result.output
     found = values(here / "out")
-    assert (found["two"], found["fast"]) == (0.0, 5.0)
+    assert (found["two"], found["fast"]) == (0.0, 4.5)
     active = {row["name"]: row["active"] for row in written(here / "out" / "parameters.csv")}
     assert active == {"slow": active["slow"], "fast": "fixed", "one": "", "two": "at lower bound"}
+
+
+def test_as_many_samples_as_amplitudes_are_enough(here):
+    path = table(here, t=SAMPLES[:3], y=signal()[:3])
+    result = invoke("model.py:decay", path, "--x", "t", "--y", "y", "--start", "slow=1", "--background", "0")
+    assert result.exit_code == 0, result.output
+    assert "standard errors need more data than parameters; got 3 numbers" in result.stdout
 
 
 def test_parameters_beside_the_function_are_taken_and_options_go_before_them(here):
@@ -308,9 +315,12 @@ def test_parameters_beside_the_function_are_taken_and_options_go_before_them(her
 def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
     path = table(here, t=SAMPLES, y=signal())
     monkeypatch.setattr(xv, "solve", lambda *args, solve=xv.solve, **rest: solve(*args, max_iter=1, **rest))
-    result = invoke("exponentials", path, "--x", "t", "--y", "y", "--start", "rates=1,5")
+    args = ("fit", "exponentials", path, "--x", "t", "--y", "y", "--start", "rates=1,5")
+    result = CliRunner().invoke(app, list(map(str, args)), env={"COLUMNS": "40"})
     assert result.exit_code == 1
     assert result.stdout.startswith("MAX_ITER")
+    report = (here / "xvarpro-out" / "exponentials" / "report.txt").read_text(encoding="utf-8")
+    assert result.stdout.startswith(report)  # no line is broken, however narrow the screen
 
 
 # -- how it refuses ----------------------------------------------------------------------------------------------------
