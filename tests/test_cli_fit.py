@@ -20,6 +20,8 @@ from xvarpro.errors import ProblemError
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
 SAMPLES = np.linspace(0.0, 4.0, 41)
+Y = ("--x", "t", "--y", "y")
+S = ("--start", "slow=1")
 
 MODEL = """
 import numpy as np, xvarpro as xv
@@ -78,7 +80,7 @@ parameters = xv.Parameters()
 parameters.add("slow", 1.0, min=0.0, max=3.0)
 parameters.add("fast", tie={"slow": 8.0})
 
-def decay(t, fast, slow):
+def decay(t, fast, slow=9.0):
     xp = xv.array_namespace(slow)
     return [xp.exp(-slow * t), xp.exp(-fast * t)]
 
@@ -160,7 +162,7 @@ def test_the_page_shows_the_files_of_the_example():
 
 def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here):
     path = table(here, t=SAMPLES, y=signal())
-    result = invoke("model.py:decay", path, "--x", "t", "--y", "y", "--start", "slow=1", "--bounds", "slow=0:3")
+    result = invoke("model.py:decay", path, "--x", "t", "--y", "y", *S, "--bounds", "slow=0:3", "--bounds", "fast=2:")
     assert result.exit_code == 0, result.output
     out = here / "xvarpro-out" / "decay"
     assert values(out) == pytest.approx({"fast": 4.0, "slow": 0.5, "one": 2.0, "two": 1.0}, rel=1e-5)
@@ -250,11 +252,18 @@ def test_figures_have_the_names_as_they_stand_in_the_file(here, monkeypatch):
         return plot(fit, **given)
 
     monkeypatch.setattr(xv.Result, "plot_fit", plot_fit)
-    path = table(here, **{"t $": SAMPLES, "a": signal(), "$b$": signal(1.0, 3.0), "s": 0.1 + SAMPLES})
+    noise = 0.01 * np.random.default_rng(0).normal(size=(2, 41))
+    a, b = signal() + noise[0], signal(1.0, 3.0) + noise[1]
+    path = table(here, **{"t $": SAMPLES, "a": a, "$b$": b, "s": 0.1 + SAMPLES})
     args = ("--x", "t $", "--y", "a", "--y", "$b$", "--sigma", "s", "--start", "slow=1", "--out", here / "out")
     assert invoke("model.py:decay", path, *args).exit_code == 0
     names = {"xlabel": r"t \$", "names": ["one", "two"], "absolute_sigma": True}
     assert asked == [{"column": 0, "ylabel": "a", **names}, {"column": 1, "ylabel": r"\$b\$", **names}]
+    rows = written(here / "out" / "fitted.csv")
+    for name, y in (("a", a), ("$b$", b)):
+        fitted, residual = ([float(row[f"{name} {what}"]) for row in rows] for what in ("fitted", "residual"))
+        np.testing.assert_allclose(residual, y - fitted, atol=1e-15)
+        assert 1e-3 < np.std(residual) < 2e-2
 
 
 @pytest.mark.parametrize(("option", "absolute"), [((), True), (("--relative-sigma",), False)])
@@ -263,12 +272,12 @@ def test_standard_deviations_are_weights_and_give_the_errors(here, option, absol
     sigma = np.where(SAMPLES < 1.0, 0.01, 0.1)
     y = np.exp(-0.5 * SAMPLES) + 0.5 * sigma * rng.normal(size=41)
     missing, lost = sigma.copy(), SAMPLES.copy()
-    missing[5], lost[7] = np.nan, np.nan
+    missing[5], lost[7], y[9] = np.nan, np.nan, np.nan
     path = table(here, t=lost, y=y, s=missing)
     args = ("--x", "t", "--y", "y", "--sigma", "s", "--out", here / "out", "--interval", "linear", *option)
     result = invoke("model.py:vector", path, *args)
     assert result.exit_code == 0, result.output
-    keep = np.delete(np.arange(41), [5, 7])
+    keep = np.delete(np.arange(41), [5, 7, 9])
     problem = xv.separable(
         lambda theta, t: xv.models.exponentials(t, theta), y[keep], data=SAMPLES[keep], weights=sigma[keep] ** -2
     )
@@ -308,8 +317,9 @@ def test_parameters_beside_the_function_are_taken_and_options_go_before_them(her
     assert values(here / "out") == pytest.approx({"slow": 0.5, "fast": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
     assert written(here / "out" / "parameters.csv")[0]["upper"] == "3.0"
     assert invoke(*args, "--start", "slow=6", "--bounds", "slow=:9", "--fix", "slow").exit_code == 2  # nothing varies
-    assert invoke(*args, "--start", "slow=6", "--bounds", "slow=:9").exit_code == 0
-    assert written(here / "out" / "parameters.csv")[0]["upper"] == "9.0"
+    for option, upper in ((("--start", "slow=6", "--bounds", "slow=:9"), "9.0"), (("--bounds", "slow=0:2"), "2.0")):
+        assert invoke(*args, *option).exit_code == 0
+        assert written(here / "out" / "parameters.csv")[0]["upper"] == upper
 
 
 def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
@@ -324,9 +334,6 @@ def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
 
 
 # -- how it refuses ----------------------------------------------------------------------------------------------------
-
-Y = ("--x", "t", "--y", "y")
-S = ("--start", "slow=1")
 
 
 @pytest.mark.parametrize(
@@ -372,6 +379,7 @@ S = ("--start", "slow=1")
             "has no column 's'; its columns are 't', 'y', 'zero', 'none',",
         ),
         (("model.py:decay", *Y, *S, "--sigma", "zero"), "--sigma must name columns of numbers > 0; got 0"),
+        (("model.py:decay", *Y, "--y", "one", "--y", "zero", "--sigma", "y", "--sigma", "y"), "each of 3 --y; got 2"),
         (("model.py:decay", *Y, *S, "--sigma", "y", "--sigma", "y"), "--sigma must be given once, or once for each of"),
         (("model.py:decay", *Y, *S, "--y", "none"), "has no row with numbers in t, none"),
         (("model.py:decay", *Y, *S, "--y", "one"), "as many rows with numbers as amplitudes are required, 2; got 1"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import inspect
 import io
@@ -239,7 +238,7 @@ def _parameters(model: Model, starts: Mapping[str, str], bounds: Mapping[str, st
     for name in (*starts, *bounds, *fixed):
         if name not in model.starts:
             raise ProblemError(f"{model.name} has no parameter {name!r}: its parameters are {', '.join(model.starts)}")
-    out = Parameters() if model.stated is None else copy.copy(model.stated)
+    out = Parameters() if model.stated is None else model.stated
     for name, start in model.starts.items():
         value = _numbers(f"--start {name}", starts[name]) if name in starts else start
         low, high = _bounds(name, bounds[name]) if name in bounds else (None, None)
