@@ -193,6 +193,7 @@ def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here):
     path = table(here, t=SAMPLES, **{"$y_{$": signal() + 3.0 * SAMPLES})
     result = invoke("folder/other.py:decay", path, "--x", "t", "--y", "$y_{$", "--out", here / "out")
     assert result.exit_code == 0, result.output
+    assert "other" not in sys.modules  # where what is pickled by name would be looked for
     want = {"fast": 4.0, "slow": 0.5, "of[0]": 2.0, "of[1]": 1.0, "line $": 1.5}
     assert values(here / "out") == pytest.approx(want, rel=1e-4)
 
@@ -392,6 +393,7 @@ def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
             ("model.py:decay", "--x", "zero", "--y", "y", *S),
             "--x must name a column of different numbers; got 0 in each",
         ),
+        (("model.py:decay", "--x", "y residual", "--y", "y", *S), "that fitted.csv gives: rename 'y residual'"),
         (("model.py:decay", "--x", "y fitted", "--y", "y", *S), "that fitted.csv gives: rename 'y fitted'"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.statistics.covariance import Influence
 
 from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send, vector
 
@@ -506,9 +507,12 @@ def test_columns_in_chunks_have_the_statistics_of_all_at_once(backend, case):
 def test_errors_of_w_come_in_the_chunks_of_the_target(monkeypatch):
     """Whatever they are cut into on the way; what the data do not determine is inf in its columns alone."""
     monkeypatch.setattr(xv.statistics.standard_errors, "AT_ONCE", 2000)
+    widths, of_columns = [], Influence.of_columns
+    monkeypatch.setattr(Influence, "of_columns", lambda f, X, noise: widths.append(len(X)) or of_columns(f, X, noise))
     problem = xv.separable(decays, xv.ColumnChunks([COLUMNS[:, :50], COLUMNS[:, 50:]]), data={"t": T})
     blocks = list(xv.statistics.linear_theory(problem, RATES).w_stderr_chunks())
     assert [x.shape for x in blocks] == [(2, 50), (2, 20)]
+    assert widths == [25, 25, 20]  # 2000 entries of (2, 40)
     want = xv.statistics.linear_theory(xv.separable(decays, COLUMNS, data={"t": T}), RATES).w_stderr
     np.testing.assert_allclose(np.concatenate(blocks, axis=1), want, rtol=1e-8)
 
