@@ -260,7 +260,7 @@ class Statistics:
         (array([0.33]), array([0.002]))
         """
         value, slopes = _derivatives(self.at, fun)
-        if self.at.in_columns and (np.isnan(value).any() or np.any(slopes[:, len(self.at.theta) :] != 0)):
+        if self.at.in_columns and np.isnan(value).any():
             raise ProblemError(
                 "functions of w need all right-hand sides of the target in memory; got them in chunks. Propagate a "
                 "function of theta alone, or pass y as one array"
