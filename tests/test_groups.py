@@ -165,6 +165,17 @@ for name, problem in (("rows", xv.separable(M, chunks, lam=1e-3)), ("columns", p
         xv.solve(problem, start, over=box, callback=fails)
     except Exception as error:
         found["callback, " + name] = f"{type(error).__name__}: {error}"
+for name, compress in (("compressed", True), ("columns", False)):
+    for what, passes in {
+        "short": [[y[:, columns]], [y[:, 3:4]]], "empty": [[y[:, :0]]], "complex": [[1j * y]], "rows": [[y[1:]]]
+    }.items():
+        def source(passes=passes):
+            return iter(passes.pop(0) if len(passes) > 1 else passes[0])
+        parts = xv.ColumnChunks(source if rank else [y[:, columns]], group)
+        try:
+            xv.solve(xv.separable(M, parts, data=t, compress=compress), start, over=box).statistics()
+        except Exception as error:
+            found[what + " " + name] = f"{type(error).__name__}: {error}"
 try:
     xv.value_and_gradient(xv.separable(broken, chunks), np.array([0.5, 8.0]))
 except Exception as error:
@@ -349,6 +360,28 @@ def test_a_process_that_fails_ends_all_with_its_message(processes):
     assert second.startswith("ModelError")
     assert "no such sample" in first
     assert "no such sample" in second
+
+
+@pytest.mark.parametrize("name", ["compressed", "columns"])
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("short", "the same columns on every pass; got 1 of them on this pass and 3 before"),
+        ("empty", "source of ColumnChunks must yield at least one row and one column; got none"),
+        ("rows", "must have the same number of rows; got 200 and y, chunk 0, of shape (199, 6)"),
+    ],
+)
+def test_chunks_of_one_process_that_are_none_end_all(processes, name, what, message):
+    first, second = (str(found[f"{what} {name}"]) for found in processes)
+    assert message in second
+    assert first == f"GroupError: process 1 of 2 failed: {second}"
+
+
+@pytest.mark.parametrize("name", ["compressed", "columns"])
+def test_real_and_complex_columns_do_not_go_together(processes, name):
+    first, second = (str(found[f"complex {name}"]) for found in processes)
+    assert first == second
+    assert "complex" in first.partition("all processes must have the same")[2]
 
 
 @pytest.mark.parametrize("kind", ["rows", "columns"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,7 +57,7 @@ class Prepared:
     progress: bool | None
     theta0: Tree  # before a solve: the start in NumPy's arrays, in the caller's units
     fingerprints: Mapping[str, str]  # and those of problem and theta0
-    columns: int = 0  # right-hand sides of this process, where they come in chunks and are compressed
+    columns: int = 0  # right-hand sides of this process, where they come in chunks
 
     @property
     def assemble(self) -> Callable[..., Objective]:
@@ -199,7 +199,8 @@ def prepare(
     with backend.scope(dtype):
         if group is not None:
             shapes = ", ".join(str(tuple(x.shape)) for x in prepared.theta)
-            group.check_same("shapes and dtype", f"theta {shapes}, w {structure.w_shape} in {dtype}")
+            kind = "complex" if structure.complex_w else "real"
+            group.check_same("shapes and dtype", f"theta {shapes}, {kind} w {structure.w_shape} in {dtype}")
             prepared = replace(prepared, theta=group.same(prepared.theta))
         if solving and units:  # of the theta that all processes have
             problem, region, theta, theta_units = theta_near_one(
@@ -208,6 +209,9 @@ def prepare(
             prepared = replace(prepared, problem=problem, region=region, theta=theta, theta_units=theta_units)
         region = prepared.region if structure.exact else prepared.region.measured(prepared.theta)
         moved, compressed, columns = _compressed(prepared.problem, backend, structure)
+        y: Any = moved.lower.y
+        if isinstance(prepared.original.lower.y, ColumnChunks) and not compressed:
+            columns = y.shape[1]
     return replace(prepared, problem=moved, region=region, compressed=compressed, columns=columns)
 
 
@@ -244,7 +248,7 @@ def _checked(
         stamps = fingerprints(problem, theta0) if solving else {}
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving)
         moved, y_unit = targets_near_one(moved, to.backend, to.dtype) if solving and units else (moved, 1.0)
-        moved = moved if moved.compress else _joined(moved)
+        moved = moved if moved.compress else _joined(moved, structure.rows)
     return Prepared(
         problem=moved,
         # chunks are read, and processes speak to each other, between compiled parts
@@ -335,16 +339,17 @@ def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -
     return replace(problem, lower=replace(levels[0], y=L[:m, :]), upper=replace(levels[1], y=L[m:, :])), True, columns
 
 
-def _joined(problem: Problem) -> Problem:
+def _joined(problem: Problem, rows: Sequence[int]) -> Problem:
     """The problem with chunks of columns as one target."""
 
-    def joined(level: Level | None) -> Any:
-        if level is None or not isinstance(level.y, ColumnChunks):
+    def joined(level: Level, m: int) -> Level:
+        if not isinstance(level.y, ColumnChunks):
             return level
-        blocks = list(level.y)
+        blocks = list(Passes(level.y, m)())
         return replace(level, y=namespace_of(blocks[0]).concat(blocks, axis=1))
 
-    return replace(problem, lower=joined(problem.lower), upper=joined(problem.upper))
+    lower, *upper = map(joined, problem.levels, rows)
+    return replace(problem, lower=lower, upper=upper[0] if upper else None)
 
 
 def _stacked_chunks(backend: Backend, lower: ColumnChunks, upper: ColumnChunks) -> Iterator[Array]:

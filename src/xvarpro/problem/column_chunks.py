@@ -19,12 +19,14 @@ from xvarpro import backends
 from xvarpro.backends import exchange
 from xvarpro.backends.group import Group
 from xvarpro.core.checks import described
-from xvarpro.core.namespace import device, is_array, namespace_of
+from xvarpro.core.namespace import device, dtype_name, is_array, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
 from xvarpro.problem.read_ahead import Reader, check_source
 from xvarpro.problem.stored import length, sliceable, taken, waits
+
+NO_COLUMNS = "source of ColumnChunks must yield at least one row and one column; got none"
 
 
 @final
@@ -133,6 +135,8 @@ class Passes:
             passed += block.shape[1]
             yield block
         check_same_columns(self.columns, passed)
+        if not passed:
+            raise ProblemError(NO_COLUMNS)
         self.columns = passed
 
 
@@ -224,7 +228,7 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
         rows = added if triangle is None else namespace_of(block).concat([triangle, added])
         triangle = backend.qr(rows, mode="r")[1]
     if triangle is None or not math.prod(triangle.shape):
-        raise ProblemError("source of ColumnChunks must yield at least one row and one column; got none")
+        raise ProblemError(NO_COLUMNS)
     return adjoint(triangle)
 
 
@@ -233,6 +237,7 @@ def _across(y: ColumnChunks, group: Group, backend: Any) -> Array:
     with group.together():
         L = _fold(y, backend)
     xp, (m, r) = namespace_of(L), L.shape
+    group.check_same("number of rows and dtype of y", f"{m} in {dtype_name(L)}")
     widest = int(group.numbers([r]).max())
     alike = xp.concat([L, xp.zeros((m, widest - r), dtype=L.dtype, device=device(L))], axis=1)
     return _fold((part for (part,) in group.gather((alike,))), backend)
