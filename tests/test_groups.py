@@ -14,6 +14,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.conformance.members import together
+from xvarpro.errors import ProblemError
 
 pytest.importorskip("torch")
 
@@ -334,7 +335,13 @@ def of_columns(kind, y, compress):
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize(
     ("kind", "batch", "lower"),
-    [("columns", 1, None), ("columns", 6, None), ("rows", 40, xv.algorithms.SecondBatch()), ("two levels", 10, None)],
+    [
+        ("columns", 1, None),
+        ("columns", 4, None),
+        ("columns", 6, None),
+        ("rows", 40, xv.algorithms.SecondBatch()),
+        ("two levels", 10, None),
+    ],
 )
 def test_mini_batches_of_columns_in_uneven_parts_are_those_of_one_process(backend, kind, batch, lower):
     """Batches of which some members have no column, and those of all columns, too."""
@@ -352,6 +359,37 @@ def test_mini_batches_of_columns_in_uneven_parts_are_those_of_one_process(backen
         np.testing.assert_allclose(fit.trace.value, want.trace.value, rtol=1e-10)
         np.testing.assert_allclose(fit.theta, want.theta, rtol=1e-9)
         assert fit.counts.rows == want.counts.rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        ("columns", xv.algorithms.LevenbergMarquardt()),
+        ("columns", xv.algorithms.AcceleratedProjectedGradient()),
+        ("two levels", xv.algorithms.cr_varpro()),
+    ],
+)
+def test_every_algorithm_steps_by_the_columns_of_all(kind, method):
+    def solve(y):
+        problem = of_columns(kind, y, compress=False)
+        options = {"over": xv.sets.Box(0.0, 20.0), "algorithm": method, "max_iter": 8}
+        fit = xv.solve(problem, np.array([0.5, 8.0]), **options)
+        return fit, fit._prepared.call(lambda f, theta: f.scale(theta), fit._prepared.theta)
+
+    want, scale = solve(Y)
+    for fit, found in together(2, lambda group: solve(xv.ColumnChunks([Y[:, 4 * group.rank :][:, :4]], group))):
+        np.testing.assert_allclose(fit.trace.value, want.trace.value, rtol=1e-10)
+        np.testing.assert_allclose(fit.theta, want.theta, rtol=1e-8)
+        np.testing.assert_allclose(found, scale, rtol=1e-12)
+
+
+def test_mini_batches_of_columns_take_no_other_rows_for_w():
+    def solve(group):
+        method = xv.algorithms.StochasticFrankWolfe(batch=2, lower=xv.algorithms.SecondBatch())
+        xv.solve(of_columns("columns", xv.ColumnChunks([Y[:, :3]], group), False), np.ones(2), algorithm=method)
+
+    with pytest.raises(ProblemError, match="lower must be left out where each right-hand side has w of its own"):
+        together(2, solve)
 
 
 def test_a_process_that_fails_ends_all_with_its_message(processes):
