@@ -383,6 +383,18 @@ def test_every_algorithm_steps_by_the_columns_of_all(kind, method):
         np.testing.assert_allclose(found, scale, rtol=1e-12)
 
 
+def test_names_are_text_in_the_notebook_of_one_process():
+    def shown(group):
+        problem = xv.separable(
+            lambda theta, t: decays(theta["<b>"], t), xv.ColumnChunks([Y], group), data=T, compress=False
+        )
+        return xv.solve(problem, {"<b>": np.array([0.5, 8.0])}, over={"<b>": xv.sets.Box(0.0, 20.0)})._repr_html_()
+
+    for text in together(2, shown):
+        assert "&lt;b&gt;[0]" in text
+        assert "<b>" not in text
+
+
 def test_mini_batches_of_columns_take_no_other_rows_for_w():
     def solve(group):
         method = xv.algorithms.StochasticFrankWolfe(batch=2, lower=xv.algorithms.SecondBatch())
