@@ -215,7 +215,9 @@ def test_a_background_is_a_polynomial_over_the_range_of_the_samples(here):
     args = ("--x", "t", "--y", "y", "--background", "1", "--out", here / "out", "--interval", "profile")
     result = invoke("model.py:vector", path, *args)
     assert result.exit_code == 0, result.output
-    assert "0.95 confidence, profile of the objective" in result.stdout
+    report = (here / "out" / "report.txt").read_text(encoding="utf-8")
+    assert "0.95 confidence, profile of the objective" in report
+    assert report in result.stdout
 
     def design(theta, t):
         return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 1, (2.0, 6.0)))
