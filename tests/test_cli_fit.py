@@ -20,6 +20,8 @@ from xvarpro.errors import ProblemError
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
 SAMPLES = np.linspace(0.0, 4.0, 41)
+Y = ("--x", "t", "--y", "y")
+S = ("--start", "slow=1")
 
 MODEL = """
 import numpy as np, xvarpro as xv
@@ -43,7 +45,33 @@ def numpys(t, rate=1.0):
 def broken(t, rate=1.0):
     return t / nowhere
 
+def waves(t, rate=1.0):
+    return xv.array_namespace(rate).exp(-1j * rate * t)
+
+def short(t, rate=1.0):
+    return xv.array_namespace(rate).exp(-rate * t)[1:]
+
+def text(t, rate=1.0):
+    return ["rate"]
+
+def stops(t, rate=1.0):
+    raise SystemExit
+
 number = 3
+"""
+OTHER = """
+from __future__ import annotations
+import dataclasses
+import xvarpro as xv
+from beside import FACTOR
+
+@dataclasses.dataclass
+class Line:
+    factor: float = FACTOR
+
+def decay(t, slow=1.0, fast=5.0, /):
+    xp = xv.array_namespace(slow)
+    return {"of": xv.models.columns(xp.exp(-slow * t), xp.exp(-fast * t)), "line $": Line().factor * t}
 """
 TIED = """
 import xvarpro as xv
@@ -52,12 +80,12 @@ parameters = xv.Parameters()
 parameters.add("slow", 1.0, min=0.0, max=3.0)
 parameters.add("fast", tie={"slow": 8.0})
 
-def decay(t, slow, fast):
+def decay(t, fast, slow=9.0):
     xp = xv.array_namespace(slow)
     return [xp.exp(-slow * t), xp.exp(-fast * t)]
 
 def other(t, slow):
-    return decay(t, slow, 8.0 * slow)
+    return decay(t, 8.0 * slow, slow)
 """
 
 
@@ -134,7 +162,7 @@ def test_the_page_shows_the_files_of_the_example():
 
 def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here):
     path = table(here, t=SAMPLES, y=signal())
-    result = invoke("model.py:decay", path, "--x", "t", "--y", "y", "--start", "slow=1", "--bounds", "slow=0:3")
+    result = invoke("model.py:decay", path, "--x", "t", "--y", "y", *S, "--bounds", "slow=0:3", "--bounds", "fast=2:")
     assert result.exit_code == 0, result.output
     out = here / "xvarpro-out" / "decay"
     assert values(out) == pytest.approx({"fast": 4.0, "slow": 0.5, "one": 2.0, "two": 1.0}, rel=1e-5)
@@ -158,12 +186,48 @@ def test_models_by_name_and_vectors_of_parameters(here, model):
     assert found == pytest.approx({"rates[0]": 0.5, "rates[1]": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
 
 
+def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here):
+    (here / "folder").mkdir()
+    (here / "folder" / "other.py").write_text(OTHER, encoding="utf-8")
+    (here / "folder" / "beside.py").write_text("FACTOR = 2.0\n", encoding="utf-8")
+    path = table(here, t=SAMPLES, **{"$y_{$": signal() + 3.0 * SAMPLES})
+    result = invoke("folder/other.py:decay", path, "--x", "t", "--y", "$y_{$", "--out", here / "out")
+    assert result.exit_code == 0, result.output
+    assert "other" not in sys.modules  # where what is pickled by name would be looked for
+    want = {"fast": 4.0, "slow": 0.5, "of[0]": 2.0, "of[1]": 1.0, "line $": 1.5}
+    assert values(here / "out") == pytest.approx(want, rel=1e-4)
+
+
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_other_backends(here, backend):
     path = table(here, t=SAMPLES, y=np.exp(-0.5 * SAMPLES))
     result = invoke("model.py:vector", path, "--x", "t", "--y", "y", "--backend", backend, "--out", here / "out")
     assert result.exit_code == 0, result.output
     assert values(here / "out") == pytest.approx({"rate": 0.5, "w[0]": 1.0}, rel=1e-5)
+    assert f"backend {backend}," in result.stdout
+
+
+def test_a_background_is_a_polynomial_over_the_range_of_the_samples(here):
+    """Without deviations, errors are those of residuals."""
+    t = SAMPLES + 2.0
+    y = np.exp(-0.5 * t) + 3.0 + 0.5 * (t - 4.0) / 2.0 + 0.01 * np.random.default_rng(0).normal(size=41)
+    path = table(here, t=t, y=y)
+    args = ("--x", "t", "--y", "y", "--background", "1", "--out", here / "out", "--interval", "profile")
+    result = invoke("model.py:vector", path, *args)
+    assert result.exit_code == 0, result.output
+    report = (here / "out" / "report.txt").read_text(encoding="utf-8")
+    assert "0.95 confidence, profile of the objective" in report
+    assert report in result.stdout
+
+    def design(theta, t):
+        return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 1, (2.0, 6.0)))
+
+    fit = xv.solve(xv.separable(design, y, data=t), np.array([1.0]))
+    want = fit.statistics()
+    found = written(here / "out" / "parameters.csv")
+    np.testing.assert_allclose([float(row["value"]) for row in found], [*fit.theta, *fit.w], rtol=1e-5)
+    np.testing.assert_allclose([float(row["stderr"]) for row in found], [*want.theta_stderr, *want.w_stderr], rtol=1e-4)
+    assert [row["name"] for row in found] == ["rate", "w[0]", "background 0", "background 1"]
 
 
 def test_several_targets_share_the_parameters_and_are_drawn_each(here):
@@ -183,18 +247,40 @@ def test_several_targets_share_the_parameters_and_are_drawn_each(here):
     assert float(rows[3]["b fitted"]) == pytest.approx(signal(0.5, 3.0)[3], rel=1e-5)
 
 
+def test_figures_have_the_names_as_they_stand_in_the_file(here, monkeypatch):
+    asked = []
+
+    def plot_fit(fit, plot=xv.Result.plot_fit, **given):
+        asked.append(given)
+        return plot(fit, **given)
+
+    monkeypatch.setattr(xv.Result, "plot_fit", plot_fit)
+    noise = 0.01 * np.random.default_rng(0).normal(size=(2, 41))
+    a, b = signal() + noise[0], signal(1.0, 3.0) + noise[1]
+    path = table(here, **{"t $": SAMPLES, "a": a, "$b$": b, "s": 0.1 + SAMPLES})
+    args = ("--x", "t $", "--y", "a", "--y", "$b$", "--sigma", "s", "--start", "slow=1", "--out", here / "out")
+    assert invoke("model.py:decay", path, *args).exit_code == 0
+    names = {"xlabel": r"t \$", "names": ["one", "two"], "absolute_sigma": True}
+    assert asked == [{"column": 0, "ylabel": "a", **names}, {"column": 1, "ylabel": r"\$b\$", **names}]
+    rows = written(here / "out" / "fitted.csv")
+    for name, y in (("a", a), ("$b$", b)):
+        fitted, residual = ([float(row[f"{name} {what}"]) for row in rows] for what in ("fitted", "residual"))
+        np.testing.assert_allclose(residual, y - fitted, atol=1e-15)
+        assert 1e-3 < np.std(residual) < 2e-2
+
+
 @pytest.mark.parametrize(("option", "absolute"), [((), True), (("--relative-sigma",), False)])
 def test_standard_deviations_are_weights_and_give_the_errors(here, option, absolute):
     rng = np.random.default_rng(0)
     sigma = np.where(SAMPLES < 1.0, 0.01, 0.1)
     y = np.exp(-0.5 * SAMPLES) + 0.5 * sigma * rng.normal(size=41)
     missing, lost = sigma.copy(), SAMPLES.copy()
-    missing[5], lost[7] = np.nan, np.nan
+    missing[5], lost[7], y[9] = np.nan, np.nan, np.nan
     path = table(here, t=lost, y=y, s=missing)
     args = ("--x", "t", "--y", "y", "--sigma", "s", "--out", here / "out", "--interval", "linear", *option)
     result = invoke("model.py:vector", path, *args)
     assert result.exit_code == 0, result.output
-    keep = np.delete(np.arange(41), [5, 7])
+    keep = np.delete(np.arange(41), [5, 7, 9])
     problem = xv.separable(
         lambda theta, t: xv.models.exponentials(t, theta), y[keep], data=SAMPLES[keep], weights=sigma[keep] ** -2
     )
@@ -212,12 +298,19 @@ def test_standard_deviations_are_weights_and_give_the_errors(here, option, absol
 def test_positive_amplitudes_fixed_parameters_and_bounds_that_are_reached(here):
     path = table(here, t=SAMPLES, y=signal(2.0, -1.0))
     args = ("--x", "t", "--y", "y", "--out", here / "out", "--positive", "--fix", "fast", "--bounds", "slow=:0.4")
-    result = invoke("model.py:decay", path, *args, "--start", "slow=0.3")
+    result = invoke("model.py:decay", path, *args, "--start", "slow=0.3", "--start", "fast=4.5")
     assert result.exit_code == 0, result.output
     found = values(here / "out")
-    assert (found["two"], found["fast"]) == (0.0, 5.0)
+    assert (found["two"], found["fast"]) == (0.0, 4.5)
     active = {row["name"]: row["active"] for row in written(here / "out" / "parameters.csv")}
     assert active == {"slow": active["slow"], "fast": "fixed", "one": "", "two": "at lower bound"}
+
+
+def test_as_many_samples_as_amplitudes_are_enough(here):
+    path = table(here, t=SAMPLES[:3], y=signal()[:3])
+    result = invoke("model.py:decay", path, "--x", "t", "--y", "y", "--start", "slow=1", "--background", "0")
+    assert result.exit_code == 0, result.output
+    assert "standard errors need more data than parameters; got 3 numbers" in result.stdout
 
 
 def test_parameters_beside_the_function_are_taken_and_options_go_before_them(here):
@@ -227,22 +320,23 @@ def test_parameters_beside_the_function_are_taken_and_options_go_before_them(her
     assert values(here / "out") == pytest.approx({"slow": 0.5, "fast": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
     assert written(here / "out" / "parameters.csv")[0]["upper"] == "3.0"
     assert invoke(*args, "--start", "slow=6", "--bounds", "slow=:9", "--fix", "slow").exit_code == 2  # nothing varies
-    assert invoke(*args, "--start", "slow=6", "--bounds", "slow=:9").exit_code == 0
-    assert written(here / "out" / "parameters.csv")[0]["upper"] == "9.0"
+    for option, upper in ((("--start", "slow=6", "--bounds", "slow=:9"), "9.0"), (("--bounds", "slow=0:2"), "2.0")):
+        assert invoke(*args, *option).exit_code == 0
+        assert written(here / "out" / "parameters.csv")[0]["upper"] == upper
 
 
 def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
     path = table(here, t=SAMPLES, y=signal())
     monkeypatch.setattr(xv, "solve", lambda *args, solve=xv.solve, **rest: solve(*args, max_iter=1, **rest))
-    result = invoke("exponentials", path, "--x", "t", "--y", "y", "--start", "rates=1,5")
+    args = ("fit", "exponentials", path, "--x", "t", "--y", "y", "--start", "rates=1,5")
+    result = CliRunner().invoke(app, list(map(str, args)), env={"COLUMNS": "40"})
     assert result.exit_code == 1
     assert result.stdout.startswith("MAX_ITER")
+    report = (here / "xvarpro-out" / "exponentials" / "report.txt").read_text(encoding="utf-8")
+    assert result.stdout.startswith(report)  # no line is broken, however narrow the screen
 
 
 # -- how it refuses ----------------------------------------------------------------------------------------------------
-
-Y = ("--x", "t", "--y", "y")
-S = ("--start", "slow=1")
 
 
 @pytest.mark.parametrize(
@@ -255,6 +349,18 @@ S = ("--start", "slow=1")
         (("model.py:nothing", *Y), "model.py:nothing must take x and one parameter or more"),
         (("model.py:numpys", *Y), "In the place of np.exp, write xp.exp"),
         (("model.py:broken", *Y), "broken failed with NameError: name 'nowhere' is not defined ("),
+        (
+            ("model.py:waves", *Y),
+            "waves must return columns of 41 real numbers: an array, a list of them or a dict; got c",
+        ),
+        (("model.py:short", *Y), "a list of them or a dict; got float64 of shape (40, 1)"),
+        (
+            ("model.py:text", *Y),
+            "a list of them or a dict. design 0 of columns must be an array of shape (m, n) or (m,)",
+        ),
+        (("model.py:stops", *Y), "stops ended Python by sys.exit(), before there was a result"),
+        (("syntax.py:f", *Y), "syntax.py failed with SyntaxError: expected ':' (syntax.py, line 1)\n"),
+        (("builtins:max", *Y), "builtins:max must take x and one parameter or more"),
         (("tied.py:other", *Y), "parameters in tied.py must be those that tied.py:other takes, slow; fast is not"),
         (("tied.py:decay", *Y, "--start", "fast=3"), "fast is tied"),
         (("model.py:decay", *Y), "slow needs a start: add --start slow=NUMBER"),
@@ -271,15 +377,33 @@ S = ("--start", "slow=1")
         (("model.py:decay", *Y, *S, "--interval", "exact"), "by must be 'linear', 'profile' or 'bootstrap'"),
         (("model.py:decay", *Y, *S, "--background", "-1"), "degree must be a whole number >= 0"),
         (("model.py:decay", *Y, *S, "--y", "t"), "--x and --y must name different columns; got 't' twice"),
-        (("model.py:decay", "--x", "s", "--y", "y", *S), "has no column 's'; its columns are 't', 'y', 'zero', 'none'"),
+        (
+            ("model.py:decay", "--x", "s", "--y", "y", *S),
+            "has no column 's'; its columns are 't', 'y', 'zero', 'none',",
+        ),
         (("model.py:decay", *Y, *S, "--sigma", "zero"), "--sigma must name columns of numbers > 0; got 0"),
+        (("model.py:decay", *Y, "--y", "one", "--y", "zero", "--sigma", "y", "--sigma", "y"), "each of 3 --y; got 2"),
         (("model.py:decay", *Y, *S, "--sigma", "y", "--sigma", "y"), "--sigma must be given once, or once for each of"),
         (("model.py:decay", *Y, *S, "--y", "none"), "has no row with numbers in t, none"),
+        (("model.py:decay", *Y, *S, "--y", "one"), "as many rows with numbers as amplitudes are required, 2; got 1"),
+        (
+            ("model.py:vector", *Y, "--background", "40"),
+            "as many rows with numbers as amplitudes are required, 42; got",
+        ),
+        (("model.py:decay", *Y, *S, "--background", "1000000000"), "amplitudes are required, 1000000003; got 41"),
+        (
+            ("model.py:decay", "--x", "zero", "--y", "y", *S),
+            "--x must name a column of different numbers; got 0 in each",
+        ),
+        (("model.py:decay", "--x", "y residual", "--y", "y", *S), "that fitted.csv gives: rename 'y residual'"),
+        (("model.py:decay", "--x", "y fitted", "--y", "y", *S), "that fitted.csv gives: rename 'y fitted'"),
     ],
 )
 def test_a_mistake_ends_in_one_line_that_names_it(here, args, message):
     zero = np.zeros(41)
-    path = table(here, t=SAMPLES, y=signal(), zero=zero, none=np.full(41, np.nan))
+    one = np.where(SAMPLES == 1, 2.0, np.nan)
+    path = table(here, t=SAMPLES, y=signal(), zero=zero, none=np.full(41, np.nan), one=one, **{"y fitted": zero})
+    (here / "syntax.py").write_text("def f(t, rate=1.0)\n", encoding="utf-8")
     model, *rest = args
     result = invoke(model, path, *rest)
     assert result.exit_code == 2, result.output
@@ -301,6 +425,9 @@ def test_a_mistake_ends_in_one_line_that_names_it(here, args, message):
         'y,"t"\n1e0," 0.5"\n,1\n',
         "t;y;\n0.5;1;\n1;;\n",
         '"t";"no, other";y\n0,5;x, y;1\n1;;\n',
+        't,"made\nby",y\n0.5,"two\n\n lines",1\n,,\n1,"",\n',
+        't, "sample #, by", y\n0.5 , "1, me", 1 \n1 , #2, NA \n , , \n',
+        '"made;by",t,y\nx\x0cy\u2028,0.5,1\n#,\n,1,\n',
     ],
 )
 def test_forms_of_one_table(tmp_path, text):
@@ -317,7 +444,7 @@ def test_forms_of_one_table(tmp_path, text):
         ("", "has no lines but empty ones and comments"),
         ("# t,y\n\n", "has no lines but empty ones and comments"),
         ("t,y\n", "has the names t, y and no rows"),
-        ("0,1\n1,2\n", "the first line must hold the names of the columns; got 0, 1"),
+        ("0,1\n1,2\n", "the first line that does not begin with # must hold the names of the columns; got 0, 1"),
         ("t,z\n0,1\n", "has no column 'y'; its columns are 't', 'z'"),
         ("t y\n0 1\n", "has no column 't'; its columns are 't y'. The first line has no comma, semicolon, tab"),
         ("t,y,y\n0,1,2\n", "has 2 columns 'y': rename all but one"),
@@ -328,6 +455,10 @@ def test_forms_of_one_table(tmp_path, text):
         ("t,y\n0,inf\n", "line 2, column 'y': a finite number is required; got 'inf'"),
         ("t;y\n0,5;1.5\n", "must have one decimal sign; got '0,5' in line 2 and '1.5' in line 2"),
         ("t;y\n0,5;1,234,5\n", "got '1,234,5'"),
+        ('t,y\n0,"1,000"\n', "got '1,000'"),
+        ('t,y,by\n0,1,"me\n1,2,me\n', "line 3: cells must be those of a CSV file; got unexpected end of data"),
+        ("t,y\n0,1\n1," + "1" * 200000, "line 3: cells must be those of a CSV file; got field larger than"),
+        ("t,y\n0,a" + "b" * 10000, f"a number or an empty cell is required; got 'a{'b' * 49}'"),
     ],
 )
 def test_what_is_no_table_is_named(tmp_path, text, message):
@@ -337,9 +468,17 @@ def test_what_is_no_table_is_named(tmp_path, text, message):
         columns.read(path, ["t", "y"])
 
 
-def test_a_file_in_another_encoding_is_named(tmp_path):
+def test_a_line_break_in_a_name_is_a_space(tmp_path):
     path = tmp_path / "data.csv"
-    path.write_bytes("t,µ\n0,1\n".encode("cp1252"))
+    path.write_text('"time\n(ns)",y\n0,1\n', encoding="utf-8")
+    assert columns.read(path, ["time (ns)"])["time (ns)"] == [0.0]
+    assert columns.read(path, ["time\n(ns)"]).keys() == {"time\n(ns)"}
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("µ", "cp1252"), ("y", "utf-16"), ("y", "utf-16-le")])
+def test_a_file_in_another_encoding_is_named(tmp_path, name, encoding):
+    path = tmp_path / "data.csv"
+    path.write_bytes(f"t,{name}\n0,1\n".encode(encoding))
     with pytest.raises(ProblemError, match="is no text in UTF-8"):
         columns.read(path, ["t"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -96,6 +97,16 @@ def test_between_few_samples_curves_and_bands_are_those_of_the_model(backend):
     at_peak = edges[edges[:, 0] == x[np.argmax(y)], 1]
     found = [at_peak.min(), at_peak.max()]
     np.testing.assert_allclose(found, [band.lower[np.argmax(y)], band.upper[np.argmax(y)]], rtol=max(rtol, 1e-6))
+
+
+def test_the_band_of_many_samples_takes_memory_in_proportion():
+    t = np.linspace(0.0, 3.0, 3000)
+    y = np.exp(-np.outer(t, RATES)) @ np.array([2.0, 1.0]) + 0.02 * rng(1).normal(size=t.size)
+    s = xv.statistics.linear_theory(xv.separable(decays, y, data={"t": t}), RATES)
+    tracemalloc.start()
+    s.fitted_stderr()
+    assert tracemalloc.get_traced_memory()[1] < 3000 * 8 * 100  # 3000 numbers for each of them would be 72 MB
+    tracemalloc.stop()
 
 
 def test_of_weighted_data_the_band_of_observations_has_the_noise_of_its_place():

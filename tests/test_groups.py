@@ -14,6 +14,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.conformance.members import together
+from xvarpro.errors import ProblemError
 
 pytest.importorskip("torch")
 
@@ -165,6 +166,17 @@ for name, problem in (("rows", xv.separable(M, chunks, lam=1e-3)), ("columns", p
         xv.solve(problem, start, over=box, callback=fails)
     except Exception as error:
         found["callback, " + name] = f"{type(error).__name__}: {error}"
+for name, compress in (("compressed", True), ("columns", False)):
+    for what, passes in {
+        "short": [[y[:, columns]], [y[:, 3:4]]], "empty": [[y[:, :0]]], "complex": [[1j * y]], "rows": [[y[1:]]]
+    }.items():
+        def source(passes=passes):
+            return iter(passes.pop(0) if len(passes) > 1 else passes[0])
+        parts = xv.ColumnChunks(source if rank else [y[:, columns]], group)
+        try:
+            xv.solve(xv.separable(M, parts, data=t, compress=compress), start, over=box).statistics()
+        except Exception as error:
+            found[what + " " + name] = f"{type(error).__name__}: {error}"
 try:
     xv.value_and_gradient(xv.separable(broken, chunks), np.array([0.5, 8.0]))
 except Exception as error:
@@ -323,7 +335,13 @@ def of_columns(kind, y, compress):
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize(
     ("kind", "batch", "lower"),
-    [("columns", 1, None), ("columns", 6, None), ("rows", 40, xv.algorithms.SecondBatch()), ("two levels", 10, None)],
+    [
+        ("columns", 1, None),
+        ("columns", 4, None),
+        ("columns", 6, None),
+        ("rows", 40, xv.algorithms.SecondBatch()),
+        ("two levels", 10, None),
+    ],
 )
 def test_mini_batches_of_columns_in_uneven_parts_are_those_of_one_process(backend, kind, batch, lower):
     """Batches of which some members have no column, and those of all columns, too."""
@@ -343,12 +361,77 @@ def test_mini_batches_of_columns_in_uneven_parts_are_those_of_one_process(backen
         assert fit.counts.rows == want.counts.rows
 
 
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        ("columns", xv.algorithms.LevenbergMarquardt()),
+        ("columns", xv.algorithms.AcceleratedProjectedGradient()),
+        ("two levels", xv.algorithms.cr_varpro()),
+    ],
+)
+def test_every_algorithm_steps_by_the_columns_of_all(kind, method):
+    def solve(y):
+        problem = of_columns(kind, y, compress=False)
+        options = {"over": xv.sets.Box(0.0, 20.0), "algorithm": method, "max_iter": 8}
+        fit = xv.solve(problem, np.array([0.5, 8.0]), **options)
+        return fit, fit._prepared.call(lambda f, theta: f.scale(theta), fit._prepared.theta)
+
+    want, scale = solve(Y)
+    for fit, found in together(2, lambda group: solve(xv.ColumnChunks([Y[:, 4 * group.rank :][:, :4]], group))):
+        np.testing.assert_allclose(fit.trace.value, want.trace.value, rtol=1e-10)
+        np.testing.assert_allclose(fit.theta, want.theta, rtol=1e-8)
+        np.testing.assert_allclose(found, scale, rtol=1e-12)
+
+
+def test_names_are_text_in_the_notebook_of_one_process():
+    def shown(group):
+        problem = xv.separable(
+            lambda theta, t: decays(theta["<b>"], t), xv.ColumnChunks([Y], group), data=T, compress=False
+        )
+        return xv.solve(problem, {"<b>": np.array([0.5, 8.0])}, over={"<b>": xv.sets.Box(0.0, 20.0)})._repr_html_()
+
+    for text in together(2, shown):
+        assert "&lt;b&gt;[0]" in text
+        assert "<b>" not in text
+
+
+def test_mini_batches_of_columns_take_no_other_rows_for_w():
+    def solve(group):
+        method = xv.algorithms.StochasticFrankWolfe(batch=2, lower=xv.algorithms.SecondBatch())
+        xv.solve(of_columns("columns", xv.ColumnChunks([Y[:, :3]], group), False), np.ones(2), algorithm=method)
+
+    with pytest.raises(ProblemError, match="lower must be left out where each right-hand side has w of its own"):
+        together(2, solve)
+
+
 def test_a_process_that_fails_ends_all_with_its_message(processes):
     first, second = (str(found["error"]) for found in processes)
     assert first.startswith("GroupError: process 1 of 2 failed")
     assert second.startswith("ModelError")
     assert "no such sample" in first
     assert "no such sample" in second
+
+
+@pytest.mark.parametrize("name", ["compressed", "columns"])
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("short", "the same columns on every pass; got 1 of them on this pass and 3 before"),
+        ("empty", "source of ColumnChunks must yield at least one row and one column; got none"),
+        ("rows", "must have the same number of rows; got 200 and y, chunk 0, of shape (199, 6)"),
+    ],
+)
+def test_chunks_of_one_process_that_are_none_end_all(processes, name, what, message):
+    first, second = (str(found[f"{what} {name}"]) for found in processes)
+    assert message in second
+    assert first == f"GroupError: process 1 of 2 failed: {second}"
+
+
+@pytest.mark.parametrize("name", ["compressed", "columns"])
+def test_real_and_complex_columns_do_not_go_together(processes, name):
+    first, second = (str(found[f"complex {name}"]) for found in processes)
+    assert first == second
+    assert "complex" in first.partition("all processes must have the same")[2]
 
 
 @pytest.mark.parametrize("kind", ["rows", "columns"])

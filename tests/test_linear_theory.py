@@ -7,6 +7,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.statistics.covariance import Influence
 
 from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send, vector
 
@@ -506,9 +507,12 @@ def test_columns_in_chunks_have_the_statistics_of_all_at_once(backend, case):
 def test_errors_of_w_come_in_the_chunks_of_the_target(monkeypatch):
     """Whatever they are cut into on the way; what the data do not determine is inf in its columns alone."""
     monkeypatch.setattr(xv.statistics.standard_errors, "AT_ONCE", 2000)
+    widths, of_columns = [], Influence.of_columns
+    monkeypatch.setattr(Influence, "of_columns", lambda f, X, noise: widths.append(len(X)) or of_columns(f, X, noise))
     problem = xv.separable(decays, xv.ColumnChunks([COLUMNS[:, :50], COLUMNS[:, 50:]]), data={"t": T})
     blocks = list(xv.statistics.linear_theory(problem, RATES).w_stderr_chunks())
     assert [x.shape for x in blocks] == [(2, 50), (2, 20)]
+    assert widths == [25, 25, 20]  # 2000 entries of (2, 40)
     want = xv.statistics.linear_theory(xv.separable(decays, COLUMNS, data={"t": T}), RATES).w_stderr
     np.testing.assert_allclose(np.concatenate(blocks, axis=1), want, rtol=1e-8)
 
@@ -521,6 +525,47 @@ def test_errors_of_w_come_in_the_chunks_of_the_target(monkeypatch):
     assert np.isinf(want.w_stderr).tolist() == np.isinf(found.w_stderr).tolist() == [[True, False, True]]
     assert "do not determine theta[0], theta[1], w[0]" in found.reasons[0]
     assert np.isinf(found.theta_covariance[0, 0])
+    # of the compressed target the first column may be one of zeros
+    first = xv.ColumnChunks([y * [0.0, 1.0, 1.0]])
+    found = xv.statistics.linear_theory(
+        xv.separable(moved, first, data={"t": T}, weights=np.r_[0.0, np.ones(39)]), np.array([0.5, 0.6])
+    )
+    assert "do not determine theta[0], theta[1], w[0]" in found.reasons[0]
+
+
+def passes(*given):
+    """A source whose passes differ, the last of them again and again."""
+    left = list(given)
+    return lambda: iter(left.pop(0) if len(left) > 1 else left[0])
+
+
+def test_a_chunk_may_be_empty():
+    problem = xv.separable(decays, xv.ColumnChunks([COLUMNS[:, :9], COLUMNS[:, :0], COLUMNS[:, 9:]]), data={"t": T})
+    found = xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0)).statistics()
+    assert [x.shape for x in found.w_stderr_chunks()] == [(2, 9), (2, 0), (2, 61)]
+
+
+def test_passes_over_chunks_must_be_of_the_same_columns():
+    """Those of the solve, of its statistics, and of the errors of w."""
+    parts, short = [COLUMNS[:, :30], COLUMNS[:, 30:]], [COLUMNS[:, :30]]
+
+    def solved(*given):
+        problem = xv.separable(decays, xv.ColumnChunks(passes(*given)), data={"t": T})
+        return xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0))
+
+    said = "the same columns on every pass; got 30 of them on this pass and 70 before"
+    with pytest.raises(ProblemError, match=said):
+        solved(parts, short).statistics()
+    found = solved(parts, parts, short)
+    with pytest.raises(ProblemError, match=said):
+        _ = found.statistics().w_stderr
+    with pytest.raises(ProblemError, match=said):
+        _ = found.w
+    rows = "same number of rows; got 40 and y, chunk 0, of shape "
+    with pytest.raises(ProblemError, match=rows + r"\(70, 40\)"):
+        solved([COLUMNS.T])
+    with pytest.raises(ProblemError, match=rows + r"\(39, 70\)"):
+        _ = solved(parts, parts, [COLUMNS[1:]]).statistics().w_stderr
 
 
 def test_what_needs_all_columns_is_refused_for_chunks():
@@ -528,10 +573,15 @@ def test_what_needs_all_columns_is_refused_for_chunks():
     problem = xv.separable(decays, xv.ColumnChunks([y[:, :30], y[:, 30:]]), data={"t": T})
     fit = xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0))
     s = fit.statistics()
+
+    def sign(x):  # has no derivative by w
+        return xv.array_namespace(x).sign(x)
+
     asked = {
         "sandwich formula need all right-hand sides": lambda: fit.statistics(sandwich=True),
         "fitted values need all right-hand sides": lambda: s.fitted_stderr(),
         "Use theta_covariance, and w_stderr_chunks": lambda: s.covariance,
+        "functions of w need all right-hand sides": lambda: s.propagate(lambda theta, w: sign(theta[0] * w[0])),
         "theta and w needs all right-hand sides": lambda: fit.plot_correlation(),
         "functions of w need all": lambda: s.propagate(lambda theta, w: theta[0] * w[0, 1]),
         "in batches, with all right-hand sides": lambda: fit.interval(by="profile"),

@@ -21,6 +21,7 @@ from xvarpro.algorithms import (
 )
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
+from xvarpro.objective.mini_batch import some_columns
 from xvarpro.sets import Box
 
 from .support import error, rng, vector
@@ -112,6 +113,27 @@ def test_a_batch_is_the_problem_of_its_rows(name, backend):
 
 def _entry(y, i):
     return lambda theta, pair: y(theta, pair[i])
+
+
+@pytest.mark.parametrize(
+    "W",
+    [
+        xv.lower.Simplex(2.0),
+        xv.lower.Bounded(0.0, np.linspace(0.5, 2.0, 8).reshape(2, 4)),
+        xv.lower.Equality(np.array([[1.0, 1.0]]), np.array([[0.5, 1.0, 1.5, 2.0]])),
+        xv.lower.L1(0.3),
+    ],
+    ids=lambda W: type(W).__name__,
+)
+def test_right_hand_sides_have_the_average_of_all_within_their_sets_too(W):
+    t = np.linspace(0.0, 2.0, 30)
+    y = np.exp(-np.outer(t, [1.0, 5.0])) @ np.random.default_rng(0).uniform(0.5, 2.0, (2, 4))
+    problem = xv.separable(lambda theta, t: xv.models.exponentials(t, theta), y, data=t, W=W, compress=False)
+    theta = np.array([0.8, 4.0])
+    parts = [xv.value_and_gradient(some_columns(problem, np.array([i]), 4**0.5), theta) for i in range(4)]
+    value, gradient = xv.value_and_gradient(problem, theta)
+    np.testing.assert_allclose(np.mean([x for x, _ in parts]), value, rtol=1e-9)
+    np.testing.assert_allclose(np.mean([x for _, x in parts], axis=0), gradient, rtol=1e-7)
 
 
 def test_w_of_all_rows_gives_gradients_without_bias_and_w_of_the_batch_does_not():

@@ -69,6 +69,8 @@ def test_a_start_is_the_same_bits_for_the_same_seed():
         (lambda X: dictionary.start(X, 2, math.inf), "radius"),
         (lambda X: dictionary.experiment(X, atoms=2, lam=-1.0), "lam"),
         (lambda X: dictionary.experiment(X, atoms=2, units=0.0), "units"),
+        (lambda X: dictionary.experiment(X, atoms=2, pixels=-1), "pixels must be 0, or from 1 to the 3 of an image"),
+        (lambda X: dictionary.experiment(X, atoms=2, pixels=4), "pixels must be 0, or from 1 to the 3 of an image"),
     ],
 )
 def test_bad_numbers_are_refused(build, match):

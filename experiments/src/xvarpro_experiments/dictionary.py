@@ -102,6 +102,8 @@ def experiment(
             f"atoms must be at most {max(X.shape)}, the larger of the numbers of pixels and of images, got {atoms}: "
             "that many describe all images exactly"
         )
+    if not 0 <= pixels <= len(X):
+        raise ProblemError(f"pixels must be 0, or from 1 to the {len(X)} of an image, got {pixels}")
     over = xv.sets.Columns(xv.sets.KSparsePolytope(pixels, rho)) if pixels else xv.sets.L1Ball(rho)
     budget = f"|D|_1 <= {rho:g}"
     if pixels:

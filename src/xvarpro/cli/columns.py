@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
         Text in UTF-8, with commas, semicolons or tabs between cells; the first line decides which. Empty lines and
         those that begin with ``#`` are left out. Where the separator is no comma, a comma may be the decimal sign.
     names : sequence of str
-        The columns to read.
+        The columns to read; a line break in a name counts as a space.
 
     Returns
     -------
@@ -49,17 +50,18 @@ def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ProblemError(f"{path} is no text in UTF-8. Save it as CSV UTF-8") from error
-    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.startswith("#")]
-    if not lines:
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:  # as in UTF-16 without a mark at its start
+        raise ProblemError(f"{path} is no text in UTF-8. Save it as CSV UTF-8")
+    separator = max(SEPARATORS, key=lambda sign: len(next(_rows(path, text, sign, strict=False), (0, ""))[1]))
+    rows = list(_rows(path, text, separator))
+    if not rows:
         raise ProblemError(f"{path} has no lines but empty ones and comments: a line of names and rows are required")
-    separator = max(SEPARATORS, key=lambda sign: len(_cells(lines[0][1], sign)))
-    head = _cells(lines[0][1], separator)
+    head = [" ".join(cell.split()) for cell in rows.pop(0)[1]]
     places = [_place(path, head, name) for name in names]
-    if len(lines) == 1:
+    if not rows:
         raise ProblemError(f"{path} has the names {', '.join(head)} and no rows")
-    rows = [(i, _cells(line, separator)) for i, line in lines[1:]]
     for i, row in rows:
         if len(row) < len(head) or any(row[len(head) :]):
             raise ProblemError(f"{path}, line {i}: as many cells as names are required, {len(head)}; got {len(row)}")
@@ -70,16 +72,29 @@ def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     }
 
 
-def _cells(line: str, separator: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True))]
+def _rows(path: Path, text: str, separator: str, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
+    """Rows that are not empty, each with its line; `strict` refuses quotes that csv would make something of."""
+    lines = ("\n" if line.startswith("#") else line for line in io.StringIO(text))
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=strict)
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise ProblemError(f"{path}, line {reader.line_num}: cells must be those of a CSV file; got {error}") from error
 
 
 def _place(path: Path, head: list[str], name: str) -> int:
     """Where a column is."""
     if all(_is_number(cell) for cell in head):
-        raise ProblemError(f"{path}: the first line must hold the names of the columns; got {', '.join(head)}")
-    if (found := head.count(name)) == 1:
-        return head.index(name)
+        raise ProblemError(
+            f"{path}: the first line that does not begin with # must hold the names of the columns; got "
+            f"{', '.join(head)}"
+        )
+    wanted = " ".join(name.split())
+    if (found := head.count(wanted)) == 1:
+        return head.index(wanted)
     if found:
         raise ProblemError(f"{path} has {found} columns {name!r}: rename all but one")
     hint = "" if len(head) > 1 else f" The first line has no {', '.join(SEPARATORS.values())} between names"
@@ -100,9 +115,11 @@ def _number(path: Path, line: int, name: str, cell: str, comma: bool) -> float:
         return math.nan
     plain = cell.replace(",", ".") if comma else cell
     if not _is_number(plain):
-        raise ProblemError(f"{path}, line {line}, column {name!r}: a number or an empty cell is required; got {cell!r}")
+        raise ProblemError(
+            f"{path}, line {line}, column {name!r}: a number or an empty cell is required; got {cell[:50]!r}"
+        )
     if not math.isfinite(x := float(plain)):
-        raise ProblemError(f"{path}, line {line}, column {name!r}: a finite number is required; got {cell!r}")
+        raise ProblemError(f"{path}, line {line}, column {name!r}: a finite number is required; got {cell[:50]!r}")
     return x
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import inspect
 import io
@@ -18,6 +17,7 @@ import xvarpro
 from xvarpro import models
 from xvarpro.backends import to_numpy
 from xvarpro.cli import columns, options, programs, tables
+from xvarpro.core.namespace import dtype_name, is_complex
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower import Nonnegative
@@ -38,6 +38,9 @@ class Model(NamedTuple):
     function: Callable[..., Any]
     starts: dict[str, Any]  # of all its parameters; None where it gives none
     stated: Parameters | None  # the ``parameters`` of its file
+
+    def __call__(self, x: Array, parameters: Mapping[str, Array]) -> Any:
+        return self.function(x, *(parameters[name] for name in self.starts))
 
 
 class Columns(NamedTuple):
@@ -99,8 +102,8 @@ def command(
     given = _columns(data, x, y, sigma or [])
     found = _model(model)
     parameters = _parameters(found, _pairs("start", start), _pairs("bounds", bounds), fix or [])
-    design = parameters.model(_Design(found.function, background, (float(given.x.min()), float(given.x.max()))))
-    amplitudes = _amplitudes(found, parameters.values(), given.x, background)
+    design = parameters.model(_Design(found, background, (float(given.x.min()), float(given.x.max()))))
+    amplitudes = _amplitudes(found, parameters.values(), given, background)
     problem = xvarpro.separable(
         design,
         given.y[:, 0] if len(y) == 1 else given.y,
@@ -127,7 +130,8 @@ def command(
     files = ["report.txt", "parameters.csv", "fitted.csv"]
     for i, name in enumerate(y):
         file = f"fit.{form}" if len(y) == 1 else f"fit-{i + 1}.{form}"
-        drawn = fit.plot_fit(column=i, xlabel=x, ylabel=name, names=amplitudes, absolute_sigma=absolute)
+        xlabel, ylabel, *plain = (text.replace("$", r"\$") for text in (x, name, *amplitudes))  # no formulas
+        drawn = fit.plot_fit(column=i, xlabel=xlabel, ylabel=ylabel, names=plain, absolute_sigma=absolute)
         write_atomically(folder / file, partial(drawn.savefig, format=form, dpi=200))
         files.append(file)
     screen.print(f"\nwrote {', '.join(files[:-1])} and {files[-1]} to {folder}", soft_wrap=True)
@@ -138,12 +142,12 @@ def command(
 class _Design:
     """The columns of a function and of a background, of all parameters and the samples."""
 
-    def __init__(self, function: Callable[..., Any], background: int | None, domain: tuple[float, float]) -> None:
-        self._function, self._background, self._domain = function, background, domain
+    def __init__(self, model: Model, background: int | None, domain: tuple[float, float]) -> None:
+        self._model, self._background, self._domain = model, background, domain
 
     def __call__(self, parameters: Mapping[str, Array], data: Mapping[str, Array]) -> Array:
         (x,) = data.values()
-        found = _each(self._function(x, **parameters))
+        found = _each(self._model(x, parameters))
         if self._background is not None:
             found.append(models.polynomials(x, self._background, self._domain))
         return models.columns(*found)
@@ -156,15 +160,34 @@ def _each(returned: Any) -> list[Array]:
     return list(returned) if isinstance(returned, list | tuple) else [returned]
 
 
-def _amplitudes(model: Model, parameters: Mapping[str, Array], x: np.ndarray, background: int | None) -> list[str]:
-    """A name for each column: the keys of a dict, or numbers."""
+def _amplitudes(model: Model, parameters: Mapping[str, Array], given: Columns, background: int | None) -> list[str]:
+    """A name for each column: the keys of a dict, or numbers.
+
+    Raises
+    ------
+    ProblemError
+        The function fails or returns no real columns of that many samples, or there are fewer samples than columns.
+    """
+    required = f"{model.name} must return columns of {len(given.x)} real numbers: an array, a list of them or a dict"
     with failures(model.name):
-        returned = model.function(x, **parameters)
+        returned = model(given.x, parameters)
+    try:
+        design = models.columns(*_each(returned))
+    except ProblemError as error:
+        raise ProblemError(f"{required}. {error}") from error
+    if design.shape[-2] != len(given.x) or is_complex(design):
+        raise ProblemError(f"{required}; got {dtype_name(design)} of shape {tuple(design.shape)}")
+    count = design.shape[-1] + (0 if background is None else background + 1)
+    rows = len(given.x) if given.weights is None else int(np.min(np.sum(given.weights > 0, axis=0)))
+    if rows < count:
+        raise ProblemError(f"as many rows with numbers as amplitudes are required, {count}; got {rows}")
     if isinstance(returned, Mapping):
-        names = list(map(str, returned))
+        names = [
+            part for name, x in returned.items() for part in indexed(str(name), x.shape[-1:] if x.ndim > 1 else ())
+        ]
     else:
-        names = indexed("w", (models.columns(*_each(returned)).shape[-1],))
-    return names + [f"background {i}" for i in range(0 if background is None else background + 1)]
+        names = indexed("w", design.shape[-1:])
+    return names + [f"background {i}" for i in range(count - len(names))]
 
 
 def _model(name: str) -> Model:
@@ -189,7 +212,10 @@ def _model(name: str) -> Model:
             f"parameters in {name.rpartition(':')[0]} must be xv.Parameters; got {type(stated).__name__}"
         )
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    taken = [p for p in inspect.signature(function).parameters.values() if p.kind in by_place]
+    try:
+        taken = [p for p in inspect.signature(function).parameters.values() if p.kind in by_place]
+    except ValueError:  # of a function in C that does not say
+        taken = []
     if len(taken) < 2:
         raise ProblemError(f"{name} must take x and one parameter or more, such as f(x, rate=1.0); got {len(taken)}")
     starts = {p.name: None if p.default is p.empty else p.default for p in taken[1:]}
@@ -212,7 +238,7 @@ def _parameters(model: Model, starts: Mapping[str, str], bounds: Mapping[str, st
     for name in (*starts, *bounds, *fixed):
         if name not in model.starts:
             raise ProblemError(f"{model.name} has no parameter {name!r}: its parameters are {', '.join(model.starts)}")
-    out = Parameters() if model.stated is None else copy.copy(model.stated)
+    out = Parameters() if model.stated is None else model.stated
     for name, start in model.starts.items():
         value = _numbers(f"--start {name}", starts[name]) if name in starts else start
         low, high = _bounds(name, bounds[name]) if name in bounds else (None, None)
@@ -274,13 +300,16 @@ def _columns(path: Path, x: str, y: Sequence[str], sigma: Sequence[str]) -> Colu
     Raises
     ------
     ProblemError
-        As of `columns.read`; a column is asked for twice; there is no sample; deviations are not positive.
+        As of `columns.read`; a column is asked for twice, or is one that `_fitted` adds; there is no sample, or all are
+        the same; deviations are not positive.
     """
     if len(sigma) not in (0, 1, len(y)):
         raise ProblemError(f"--sigma must be given once, or once for each of {len(y)} --y; got {len(sigma)}")
     names = [x, *y]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ProblemError(f"--x and --y must name different columns; got {twice[0]!r} twice")
+    if taken := {*names} & {f"{name} {what}" for name in y for what in ("fitted", "residual")}:
+        raise ProblemError(f"--x and --y must not have names that fitted.csv gives: rename {min(taken)!r}")
     found = columns.read(path, list(dict.fromkeys([*names, *sigma])))
     rows = np.isfinite(found[x])
     target = np.stack([found[name][rows] for name in y], axis=1)
@@ -296,7 +325,10 @@ def _columns(path: Path, x: str, y: Sequence[str], sigma: Sequence[str]) -> Colu
     if not weights.any(axis=0).all():
         lost = y[int(np.argmin(weights.any(axis=0)))]
         raise ProblemError(f"{path} has no row with numbers in {', '.join(dict.fromkeys([x, lost, *sigma]))}")
-    return Columns(found[x][rows], target, None if (weights == 1).all() else weights)
+    samples = found[x][rows]
+    if np.ptp(samples) == 0:
+        raise ProblemError(f"--x must name a column of different numbers; got {samples[0]:g} in each row of {path}")
+    return Columns(samples, target, None if (weights == 1).all() else weights)
 
 
 def _fitted(fit: Result, x: str, y: Sequence[str], given: Columns) -> dict[str, np.ndarray]:

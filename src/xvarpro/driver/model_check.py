@@ -135,6 +135,7 @@ def _structure(reduced: Reduced, parts: ModelOutputs, skeleton: trees.Skeleton) 
         w_shape=(M.shape[1], as_matrix(y).shape[1]) if trees.is_array(y) else (0, 0),
         complex_w=trees.is_array(y) and (trees.is_complex(y) or is_complex_design(M)),
         exact=reduced.solver(EvaluatedLevel(M, y, lam, level.Omega)).exact,
+        rows=tuple(outputs.M.shape[0] for outputs in outputs_of(parts)),
     )
 
 

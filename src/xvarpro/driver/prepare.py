@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,7 @@ from xvarpro.objective.interface import Objective
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import dottest
-from xvarpro.problem.column_chunks import ColumnChunks, compress
+from xvarpro.problem.column_chunks import ColumnChunks, Passes, compress
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.recipe import fingerprints
 from xvarpro.sets.region import Region, resolve
@@ -57,6 +57,7 @@ class Prepared:
     progress: bool | None
     theta0: Tree  # before a solve: the start in NumPy's arrays, in the caller's units
     fingerprints: Mapping[str, str]  # and those of problem and theta0
+    columns: int = 0  # right-hand sides of this process, where they come in chunks
 
     @property
     def assemble(self) -> Callable[..., Objective]:
@@ -198,7 +199,8 @@ def prepare(
     with backend.scope(dtype):
         if group is not None:
             shapes = ", ".join(str(tuple(x.shape)) for x in prepared.theta)
-            group.check_same("shapes and dtype", f"theta {shapes}, w {structure.w_shape} in {dtype}")
+            kind = "complex" if structure.complex_w else "real"
+            group.check_same("shapes and dtype", f"theta {shapes}, {kind} w {structure.w_shape} in {dtype}")
             prepared = replace(prepared, theta=group.same(prepared.theta))
         if solving and units:  # of the theta that all processes have
             problem, region, theta, theta_units = theta_near_one(
@@ -206,8 +208,11 @@ def prepare(
             )
             prepared = replace(prepared, problem=problem, region=region, theta=theta, theta_units=theta_units)
         region = prepared.region if structure.exact else prepared.region.measured(prepared.theta)
-        moved, compressed = _compressed(prepared.problem, backend, structure)
-    return replace(prepared, problem=moved, region=region, compressed=compressed)
+        moved, compressed, columns = _compressed(prepared.problem, backend, structure)
+        y: Any = moved.lower.y
+        if isinstance(prepared.original.lower.y, ColumnChunks) and not compressed:
+            columns = y.shape[1]
+    return replace(prepared, problem=moved, region=region, compressed=compressed, columns=columns)
 
 
 def _checked(
@@ -243,7 +248,7 @@ def _checked(
         stamps = fingerprints(problem, theta0) if solving else {}
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving)
         moved, y_unit = targets_near_one(moved, to.backend, to.dtype) if solving and units else (moved, 1.0)
-        moved = moved if moved.compress else _joined(moved)
+        moved = moved if moved.compress else _joined(moved, structure.rows)
     return Prepared(
         problem=moved,
         # chunks are read, and processes speak to each other, between compiled parts
@@ -305,40 +310,46 @@ def violation(backend: Backend, region: Region, theta: Leaves) -> Array:
     return run(operands, theta)
 
 
-def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -> tuple[Problem, bool]:
-    """The problem with the right-hand sides of both levels rotated by one orthogonal matrix into few, and whether."""
+def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -> tuple[Problem, bool, int]:
+    """The problem with the right-hand sides of both levels rotated by one orthogonal matrix into few, and whether.
+
+    Of right-hand sides in chunks it says how many they were.
+    """
     levels, W = problem.levels, problem.lower.W
     if problem.in_rows or structure.columns is not None or any(callable(level.y) for level in levels):
-        return problem, False
+        return problem, False, 0
     if not (problem.compress and (W is None or W.linear)):
-        return problem, False
+        return problem, False, 0
     ys: list[Any] = [level.y for level in levels]
     chunked = isinstance(ys[0], ColumnChunks)
     if not chunked and (len({y.shape[1] for y in ys}) > 1 or ys[0].shape[1] <= sum(y.shape[0] for y in ys)):
-        return problem, False
+        return problem, False, 0
+    columns = 0
     if chunked:
         both = ys[0] if len(ys) == 1 else ColumnChunks(partial(_stacked_chunks, backend, *ys), ys[0].group)
-        L = compress(both, backend)
+        passes = Passes(both, sum(structure.rows))
+        L, columns = compress(ColumnChunks(passes, both.group), backend), passes.columns
     else:
         parts = exchange.readable(*ys)
         small = compress(parts[0] if len(ys) == 1 else namespace_of(parts[0]).concat(parts))
         L = backend.asarray(small, device=device(ys[0]))
     if len(ys) == 1:
-        return replace(problem, lower=replace(levels[0], y=L)), True
-    m = next(iter(ys[0])).shape[0] if chunked else ys[0].shape[0]
-    return replace(problem, lower=replace(levels[0], y=L[:m, :]), upper=replace(levels[1], y=L[m:, :])), True
+        return replace(problem, lower=replace(levels[0], y=L)), True, columns
+    m = structure.rows[0]
+    return replace(problem, lower=replace(levels[0], y=L[:m, :]), upper=replace(levels[1], y=L[m:, :])), True, columns
 
 
-def _joined(problem: Problem) -> Problem:
+def _joined(problem: Problem, rows: Sequence[int]) -> Problem:
     """The problem with chunks of columns as one target."""
 
-    def joined(level: Level | None) -> Any:
-        if level is None or not isinstance(level.y, ColumnChunks):
+    def joined(level: Level, m: int) -> Level:
+        if not isinstance(level.y, ColumnChunks):
             return level
-        blocks = list(level.y)
+        blocks = list(Passes(level.y, m)())
         return replace(level, y=namespace_of(blocks[0]).concat(blocks, axis=1))
 
-    return replace(problem, lower=joined(problem.lower), upper=joined(problem.upper))
+    lower, *upper = map(joined, problem.levels, rows)
+    return replace(problem, lower=lower, upper=upper[0] if upper else None)
 
 
 def _stacked_chunks(backend: Backend, lower: ColumnChunks, upper: ColumnChunks) -> Iterator[Array]:

@@ -9,7 +9,7 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
-from xvarpro.problem.column_chunks import ColumnChunks, columns
+from xvarpro.problem.column_chunks import ColumnChunks, Passes, columns
 from xvarpro.results.recipe import changed
 from xvarpro.results.result import joined
 
@@ -32,7 +32,8 @@ def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
             f"w of many right-hand sides is solved for from the problem's own arrays; got another {', '.join(found)} "
             "than that of the solve. Take .w before you write to them, or pass copies to the problem"
         )
-    for block in y if isinstance(y, ColumnChunks) else columns(y, max(y.shape[0], 1024)):
+    passes = Passes(y, prepared.structure.rows[0], prepared.columns) if isinstance(y, ColumnChunks) else None
+    for block in passes() if passes else columns(y, max(y.shape[0], 1024)):
         yield w_to_caller(prepared, prepared.call(_solve_lower, theta, prepared.target(block), once=True))
 
 

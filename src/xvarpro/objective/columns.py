@@ -9,7 +9,6 @@ import numpy as np
 from xvarpro.backends.group import Group
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.objective.interface import LowerReport
 from xvarpro.objective.mini_batch import LowerRows, chosen, mini_batch, some_columns
 from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.problem.samples import lengths
@@ -54,10 +53,6 @@ class Columns(Reduced):
 
     def scale(self, theta: Leaves) -> Array:
         return self.summed(super().scale(theta))
-
-    def diagnose(self, theta: Leaves) -> LowerReport:
-        report = super().diagnose(theta)
-        return report._replace(kinks=self.summed(report.kinks))
 
     def restricted(self, indices: Array, lower: LowerRows | None = None) -> Columns:
         """As ever; of right-hand sides, numbered from process to process, each process has those of its own."""

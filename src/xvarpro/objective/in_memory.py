@@ -38,6 +38,7 @@ class ModelStructure(NamedTuple):
     w_shape: tuple[int, int]
     complex_w: bool
     exact: bool  # whether the lower level is solved directly
+    rows: tuple[int, ...] = ()  # of the design of each level
     program: str = ""  # of the user's functions, see `Backend.program`
 
     def check(self, arrays: Leaves, skeleton: Skeleton) -> None:

@@ -19,12 +19,14 @@ from xvarpro import backends
 from xvarpro.backends import exchange
 from xvarpro.backends.group import Group
 from xvarpro.core.checks import described
-from xvarpro.core.namespace import device, is_array, namespace_of
+from xvarpro.core.namespace import device, dtype_name, is_array, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
 from xvarpro.problem.read_ahead import Reader, check_source
 from xvarpro.problem.stored import length, sliceable, taken, waits
+
+NO_COLUMNS = "source of ColumnChunks must yield at least one row and one column; got none"
 
 
 @final
@@ -36,7 +38,7 @@ class ColumnChunks(Struct):
     ----------
     source : callable or sequence
         A function without arguments that starts a fresh pass over arrays of shape (m, k_i), or a list of them. A solve
-        takes one pass at its start, and `Result.w` and `Result.w_chunks` take another.
+        takes one pass at its start, and `Result.w` and `Result.w_chunks` take another, of as many columns.
     group : Group, optional
         Processes that each hold columns of their own, such as `xvarpro.distributed.TorchGroup`: value and gradient are
         those of the columns of all of them, and w is that of the own ones.
@@ -106,6 +108,45 @@ class ColumnChunks(Struct):
                 raise ProblemError(f"y, chunk {i}, must have shape ({rows or 'm'}, k_i); got {tuple(block.shape)}")
             rows = block.shape[0]
             yield block
+
+
+@dataclass
+class Passes:
+    """Passes over chunks that must have as many rows as M, and as many columns together as on the pass before.
+
+    Attributes
+    ----------
+    columns : int
+        Of a whole pass; 0 before the first one.
+    """
+
+    chunks: ColumnChunks
+    rows: int
+    columns: int = 0
+
+    def __call__(self) -> Iterator[Array]:
+        passed = 0
+        for i, block in enumerate(self.chunks):
+            if block.shape[0] != self.rows:
+                raise ProblemError(
+                    f"M(theta) and y must have the same number of rows; got {self.rows} and y, chunk {i}, of shape "
+                    f"{tuple(block.shape)}"
+                )
+            passed += block.shape[1]
+            yield block
+        check_same_columns(self.columns, passed)
+        if not passed:
+            raise ProblemError(NO_COLUMNS)
+        self.columns = passed
+
+
+def check_same_columns(before: int, now: int) -> None:
+    """Check the columns of a pass against those of the one before, 0 if there was none."""
+    if before not in (0, now):
+        raise ProblemError(
+            f"source of ColumnChunks must yield the same columns on every pass; got {now} of them on this pass and "
+            f"{before} before"
+        )
 
 
 def _slices(y: Any, total: int, columns: int) -> Iterator[Array]:
@@ -187,7 +228,7 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
         rows = added if triangle is None else namespace_of(block).concat([triangle, added])
         triangle = backend.qr(rows, mode="r")[1]
     if triangle is None or not math.prod(triangle.shape):
-        raise ProblemError("source of ColumnChunks must yield at least one row and one column; got none")
+        raise ProblemError(NO_COLUMNS)
     return adjoint(triangle)
 
 
@@ -196,6 +237,7 @@ def _across(y: ColumnChunks, group: Group, backend: Any) -> Array:
     with group.together():
         L = _fold(y, backend)
     xp, (m, r) = namespace_of(L), L.shape
+    group.check_same("number of rows and dtype of y", f"{m} in {dtype_name(L)}")
     widest = int(group.numbers([r]).max())
     alike = xp.concat([L, xp.zeros((m, widest - r), dtype=L.dtype, device=device(L))], axis=1)
     return _fold((part for (part,) in group.gather((alike,))), backend)

@@ -100,6 +100,12 @@ def failures(name: str) -> Iterator[None]:
         yield
     except XvarproError:
         raise
+    except SystemExit as error:
+        if error.code:  # a signal ends so as well
+            raise
+        raise ProblemError(f"{name} ended Python by sys.exit(), before there was a result") from error
+    except SyntaxError as error:  # which says where
+        raise ProblemError(f"{name} failed with {type(error).__name__}: {error}") from error
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise ProblemError(
@@ -116,7 +122,14 @@ def _module(where: str) -> ModuleType:
         assert spec is not None  # of a file that ends in .py there always is one
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        if (folder := str(path.parent.resolve())) not in sys.path:
+            sys.path.append(folder)  # of the files that it imports
+        listed = sys.modules.setdefault(spec.name, module) is module  # where dataclasses look for it
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            if listed:
+                del sys.modules[spec.name]
         return module
     if importlib.util.find_spec(where.partition(".")[0]) is None and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

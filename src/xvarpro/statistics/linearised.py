@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from xvarpro.objective.in_memory import ModelOutputs
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import as_operator
-from xvarpro.problem.column_chunks import ColumnChunks
+from xvarpro.problem.column_chunks import ColumnChunks, check_same_columns
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import fingerprints
 
@@ -148,7 +147,7 @@ def linearised(
         raise ProblemError(f"statistics need {why}")
     columns, prepared = 0, None if solved is None or backend is not None else solved.at(problem, theta, over)
     if prepared is None:
-        prepared, columns = _prepared(problem, theta, over, {"backend": backend, **place})
+        prepared, columns = _prepared(problem, theta, over, solved, {"backend": backend, **place})
     problem = prepared.problem
     if not prepared.structure.exact:
         solver = problem.lower.solver
@@ -211,32 +210,20 @@ def _unlike_least_squares(problem: Problem) -> str:
     return ""
 
 
-@dataclass
-class _Counted:
-    """Chunks of columns, and how many columns a whole pass had."""
-
-    chunks: ColumnChunks
-    columns: int = 0
-
-    def __call__(self) -> Iterator[Array]:
-        passed = 0
-        for block in self.chunks:
-            passed += block.shape[1]
-            yield block
-        self.columns = passed
-
-
-def _prepared(problem: Problem, theta: Tree, over: Tree, place: dict[str, Any]) -> tuple[Prepared, int]:
+def _prepared(
+    problem: Problem, theta: Tree, over: Tree, solved: Prepared | None, place: dict[str, Any]
+) -> tuple[Prepared, int]:
     """The problem with its right-hand sides as they are, and 0; or, of chunks, compressed ones, and how many it has."""
     if not (isinstance(problem, Problem) and isinstance(problem.lower.y, ColumnChunks)):
         plain = trees.changed(problem, compress=False) if isinstance(problem, Problem) else problem
         return prepare(plain, theta, over=over, **place), 0
-    stated, counted = replace(problem, compress=True), _Counted(problem.lower.y)
-    lower = replace(stated.lower, y=ColumnChunks(counted, problem.group))
-    prepared = prepare(replace(stated, lower=lower), theta, over=over, **place)
+    stated = replace(problem, compress=True)
+    prepared = replace(prepare(stated, theta, over=over, **place), fingerprints=fingerprints(stated, None))
+    with prepared.together():
+        if solved is not None and solved.original is problem:
+            check_same_columns(solved.columns, prepared.columns)
     group = problem.group
-    columns = counted.columns if group is None else int(group.numbers([counted.columns]).sum())
-    return replace(prepared, original=stated, fingerprints=fingerprints(stated, None)), columns
+    return prepared, prepared.columns if group is None else int(group.numbers([prepared.columns]).sum())
 
 
 def _in_memory(prepared: Prepared) -> tuple[Any, ...]:

@@ -260,7 +260,7 @@ class Statistics:
         (array([0.33]), array([0.002]))
         """
         value, slopes = _derivatives(self.at, fun)
-        if self.at.in_columns and (np.isnan(value).any() or np.any(slopes[:, len(self.at.theta) :] != 0)):
+        if self.at.in_columns and np.isnan(value).any():
             raise ProblemError(
                 "functions of w need all right-hand sides of the target in memory; got them in chunks. Propagate a "
                 "function of theta alone, or pass y as one array"
@@ -283,9 +283,12 @@ class Statistics:
 
     def product_stderr(self, by_theta: np.ndarray, by_w: np.ndarray, column: int) -> np.ndarray:
         """Standard errors (q,) of what has derivatives (q, p) by theta, and (q, n) by w of one right-hand side."""
-        full = np.zeros((len(by_w), *self.at.in_real_numbers.w.shape))
-        full[:, :, column] = by_w
-        return np.linalg.norm(self.influence.of(by_theta, full) * self.noise.ravel(), axis=1)
+        p, (n, k) = by_theta.shape[1], self.at.in_real_numbers.w.shape
+        units, of_column = np.eye(p + n), np.zeros((p + n, n, k))
+        of_column[:, :, column] = units[:, p:]
+        moved = self.influence.of(units[:, :p], of_column) * self.noise.ravel()
+        root = np.linalg.qr(moved.T).R  # of the covariance: q are many, and q by m k numbers may be too many
+        return np.linalg.norm(np.concatenate([by_theta, by_w], axis=1) @ root.T, axis=1)
 
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
         """Of functions with these derivatives, (q, p + n k)."""
@@ -437,8 +440,9 @@ def _errors_by_column(at: Linearised, influence: Influence, noise: np.ndarray) -
     dM = at.parts(at.design_tangents, True)
     p, m, _ = dM.shape
     for block in coefficients(at.prepared, at.prepared.theta):
-        found = []
-        for w in columns(at.parts(on_host(block)), max(1, AT_ONCE // (p * m))):
+        all_w = at.parts(on_host(block))
+        found = [np.empty((len(all_w), 0))]
+        for w in columns(all_w, max(1, AT_ONCE // (p * m))):
             variances, lost = influence.of_columns((dM @ w).transpose(2, 1, 0), noise)
             found.append(np.where(lost, np.inf, np.sqrt(variances)))
         yield _like_w(at, np.concatenate(found, axis=1))
