@@ -9,6 +9,7 @@ import pytest
 from xvarpro_experiments import fewshot, race
 from xvarpro_experiments.descent import Budget
 from xvarpro_experiments.fewshot.data import HALVES, Scaled
+from xvarpro_experiments.fewshot.figures import differences
 from xvarpro_experiments.fewshot.methods import LPFT, FrozenRidge, Probe, ThroughSolver, Validated, cross_entropy
 from xvarpro_experiments.methods import Curve, Method, Outcome, Solver
 
@@ -228,6 +229,13 @@ def test_a_race_reports_accuracies_with_intervals(made):
     own = fewshot.accuracies(found)
     assert all(np.all((x >= 0) & (x <= 100)) for x in own.values())
     assert any("frozen ridge" in line and "+-" in line for line in fewshot.notes(found))
+    (ax,) = (figure := differences(found)).axes
+    mean, half = fewshot.paired(own[small.methods[0].name], own["frozen ridge"])
+    said = f"{small.methods[0].name}: {mean:+.1f} \N{PLUS-MINUS SIGN} {half:.1f} points over frozen ridge in 2 episodes"
+    assert figure.get_suptitle() == said
+    assert [label.get_text() for label in ax.get_yticklabels()] == [small.methods[0].name]
+    points = ax.lines[0].get_xdata()
+    np.testing.assert_allclose(points, own[small.methods[0].name] - own["frozen ridge"])
 
 
 def test_paired_differences_have_students_interval():

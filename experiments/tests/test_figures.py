@@ -98,6 +98,16 @@ def test_a_race_is_drawn_above_its_best_value_with_names_at_the_ends():
     assert names["paper"].get_fontweight() == "bold"
 
 
+@pytest.mark.parametrize(("second", "bands"), [(4.0, 1), (400.0, 0)])
+def test_a_band_over_the_starts_does_not_fill_the_panel(second, bands):
+    starts = {
+        seed: (outcome("paper", [0, 1, 2, 9], [0.0, 0.1, 0.2, 0.9], [1.0 + height * x for x in (9, 3, 2, 1)]),)
+        for seed, height in enumerate((1.0, second))
+    }
+    race = Race(Experiment("e", "t", None, (Raced("paper", "paper"),), {}, {}), Budget(), starts, {0: 1.0, 1: 1.0})
+    assert [len(ax.collections) for ax in figures.of(race)["convergence"].axes] == [bands, bands]
+
+
 def test_where_the_optimum_is_known_the_excess_is_over_it():
     left, _ = figures.of(both(1.5, optimum=0.5))["convergence"].axes
     assert left.get_ylabel().replace("\n", " ") == "relative excess over the optimal reduced objective"

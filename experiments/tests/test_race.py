@@ -206,6 +206,18 @@ def test_the_best_is_a_method_of_the_package_that_is_finite():
     json.dumps(raced(good, rival).record(), allow_nan=False)
 
 
+def test_the_best_over_several_starts_is_nearest_to_the_lowest_value_of_each():
+    ends = {"once": [0.9, math.inf, math.inf], "low": [1.0, 200.0, 20.0], "near": [1.5, 100.0, 10.0]}
+    starts = [tuple(outcome(name, "ours", [0, 1], [0.0, 1.0], [300.0, values[i]]) for name, values in ends.items())
+              for i in range(3)]  # fmt: skip
+    methods = tuple(Stub(name, "ours") for name in ends)
+    found = Race(
+        Experiment("e", "t", None, methods, {}, {}), Budget(), dict(enumerate(starts)), {0: None, 1: None, 2: None}
+    )
+    assert [found.best(seed).method for seed in range(3)] == ["once", "near", "near"]
+    assert found.best() is starts[0][2]
+
+
 def test_a_theta_that_is_not_finite_has_no_certificate():
     task = small().task(0)
     assert task.certify(np.full_like(task.theta0, np.nan)) is None

@@ -72,7 +72,7 @@ def convergence(
     """A number against iterations and against seconds, medians over the starts, each curve with its name at its end."""
     methods = race.experiment.methods
     figure = Figure(figsize=(9.6, 4.4), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
+    axes = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
     moving = [(m, c) for m, c in zip(methods, curves, strict=True) if m.family != "floor" and c]
     starts = np.asarray([c.value[0] for _, each in moving for c in each])
     levels = {m.name: c[0].value[-1] for m, c in zip(methods, curves, strict=True) if m.family == "floor" and c}
@@ -102,7 +102,8 @@ def convergence(
 def lines(ax: Axes, race: Race, curves: Sequence[Sequence[Curve]], axis: str, names: Sequence[str]) -> None:
     """Medians over the starts on a logarithmic axis: the package's methods in colour, above the rivals in grey.
 
-    On a logarithmic axis the paper's method and the best one have a band from the least to the largest of the starts.
+    On a logarithmic axis the paper's method and the best one have a band from the least to the largest of the starts,
+    unless it spans a factor of ten or more over half of the axis, where it would fill the panel.
     """
     families = {m.name: m.family for m in race.experiment.methods}
     best = race.best().method
@@ -114,7 +115,8 @@ def lines(ax: Axes, race: Race, curves: Sequence[Sequence[Curve]], axis: str, na
         look: dict[str, Any] = {"color": colours.get(name, GREY), "zorder": 2 + (not rival) + first}
         ax.plot(x, middle, linestyle=DASHED if rival else "-", linewidth=2.4 if first else 1.5, label=name, **look)
         ax.plot(x[-1:], middle[-1:], "o", markersize=4, **look)
-        if len(each) > 1 and ax.get_yscale() == "log" and (first or families[name] == "paper"):
+        narrow = len(each) > 1 and ax.get_yscale() == "log" and np.median(high / low) < 10
+        if narrow and (first or families[name] == "paper"):
             ax.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(LogLocator(base=10, subs=(1,)))

@@ -85,9 +85,19 @@ class Race:
         return [o for found in self.outcomes.values() for o in found if o.method == name]
 
     def best(self, seed: int | None = None, families: Sequence[str] = ("paper", "ours")) -> Outcome:
-        """The outcome that ended lowest, of the families, from one seed or from all."""
-        found = [o for s, all_ in self.outcomes.items() if seed in (None, s) for o in all_ if o.family in families]
-        return min(found, key=lambda o: (not math.isfinite(o.objective), o.objective))
+        """The outcome that ended lowest, of the families, from one seed.
+
+        From all seeds, each with a lowest value of its own, that of the method whose median above these is lowest.
+        """
+        seeds = list(self.outcomes) if seed is None else [seed]
+        found = [o for s in seeds for o in self.outcomes[s] if o.family in families]
+        above = {name: float(np.median([self._above(s, name) for s in seeds])) for name in {o.method for o in found}}
+        return min(found, key=lambda o: (above[o.method], not math.isfinite(o.objective), o.objective))
+
+    def _above(self, seed: int, name: str) -> float:
+        """How far a method ended above the best value known from a start, relative to it; inf if it is not finite."""
+        best, value = self.target(seed, 0.0), next(o.objective for o in self.outcomes[seed] if o.method == name)
+        return (value - best) / (abs(best) or 1.0) if math.isfinite(value - best) else math.inf
 
     def common(self, seed: int, axis: str) -> float:
         """The largest number on an axis, of iterations or seconds, that every method reached unless it had settled."""
