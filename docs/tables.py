@@ -355,7 +355,7 @@ PAGES: dict[str, Page] = {
                 "Rows",
                 (LowerRows,),
                 ("Gradient", "Rows", "When"),
-                "For a mini-batch of b rows of a separable problem with n unknowns in w; see [minibatches.md]"
+                "For a mini-batch of b rows of a separable problem with n unknowns in w; see [Mini-batches]"
                 "(minibatches.md).",
             ),
         ),
