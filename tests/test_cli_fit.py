@@ -34,7 +34,7 @@ def matrix(t, rates=(1.0, 5.0)):
     return xv.models.exponentials(t, rates)
 
 def vector(t, rate=1.0):
-    return xv.array_namespace(rate).exp(-rate * t)
+    return xv.array_namespace(t).exp(-rate * t)
 
 def nothing(t):
     return t

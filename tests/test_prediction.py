@@ -173,6 +173,21 @@ def test_a_band_is_the_spread_of_the_model_at_other_data(name):
     np.testing.assert_allclose(same.upper - same.value, scipy.stats.norm.ppf(0.975) * known.fitted_stderr(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_a_model_may_ask_the_data_for_their_namespace(name):
+    def by_data(theta, data):
+        xp = xv.array_namespace(data["t"])
+        return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+
+    backend, far = xv.backends.get(name), {"t": np.array([0.0, 0.3, 5.0])}
+    with backend.scope("float64"):
+        start = send(backend, np.array([0.8, 3.0]))
+        asked, usual = (xv.solve(xv.separable(M, Y, data={"t": T}), start, over=BOX) for M in (by_data, decays))
+        for found, want in zip(asked.band(far), usual.band(far), strict=True):
+            np.testing.assert_array_equal(found, want)
+        asked.plot_fit()
+
+
 def test_bands_of_many_right_hand_sides_and_what_has_none():
     y = np.exp(-np.outer(T, RATES)) @ rng(4).normal(size=(2, 3)) + 0.01 * rng(5).normal(size=(T.size, 3))
     fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=BOX)

@@ -8,13 +8,11 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core.checks import confidence, switch
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
-from xvarpro.objective.least_squares import as_matrix
-from xvarpro.operators import as_operator
 from xvarpro.results.result import Result
 from xvarpro.statistics.intervals import student
-from xvarpro.statistics.prediction import moved
+from xvarpro.statistics.prediction import sensitivities
 
 
 class Band(NamedTuple):
@@ -80,12 +78,11 @@ def band(
     if data is None and problem.in_rows:
         raise ProblemError("a band of a fit to rows in chunks needs data=, such as those of a chunk; got none")
     s = fit.statistics(absolute_sigma=absolute_sigma)
-    given = moved(problem, fit.theta, problem.data if data is None else data)
-
-    def model(theta: Tree, w: Array) -> Array:
-        product = as_operator(problem.lower.M(theta, given)).matvec(as_matrix(w))
-        return product if w.ndim == 2 else product[:, 0]
-
-    found = s.propagate(model)
-    width = student(s, level) * np.sqrt(found.stderr**2 + (s.variance if prediction else 0.0))
-    return Band(found.value, found.value - width, found.value + width)
+    w, supply = backends.to_numpy(fit.w), [problem.data if data is None else data]
+    columns = []
+    for j in range(1 if w.ndim == 1 else w.shape[1]):
+        by_theta, by_w = sensitivities(problem, fit.theta, fit.w, j, supply)
+        columns.append((by_w @ w if w.ndim == 1 else by_w @ w[:, j], s.product_stderr(by_theta, by_w, j)))
+    value, stderr = columns[0] if w.ndim == 1 else (np.stack(x, axis=1) for x in zip(*columns, strict=True))
+    width = student(s, level) * np.sqrt(stderr**2 + (s.variance if prediction else 0.0))
+    return Band(value, value - width, value + width)

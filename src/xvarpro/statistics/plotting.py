@@ -333,7 +333,7 @@ def _root(fit: Result, column: int) -> np.ndarray:
     """Roots of the weights of a right-hand side, (m,)."""
     level = fit.stated.upper or fit.stated.lower
     if level.weights is None:
-        return np.ones(len(fit.fitted))
+        return np.ones(fit.fitted.shape[0])
     weights = backends.to_numpy(level.weights)
     return np.sqrt(weights if weights.ndim == 1 else weights[:, column], dtype=float)
 

@@ -73,7 +73,7 @@ def components(problem: Problem, theta: Tree, w: Array, column: int = 0, supply:
     supply = (data for data, _ in model.pieces) if supply is None else supply
     with model.scope, model_failures(model.backend):
         w = as_matrix(model.transfer.plain(w))[:, column]
-        return _joined(model.design(model.theta, data, column) * w for data in supply)
+        return _joined(model.design(model.theta, model.moved(data), column) * w for data in supply)
 
 
 def sensitivities(
@@ -87,21 +87,19 @@ def sensitivities(
         flat = trees.raveled(leaves)
         eye = namespace_of(flat).eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
         for data in supply:
+            # as in a solve, arrays of the data are of theta's namespace, whichever of them a model asks for it
+            constants, held = trees.partition(model.moved(data))
 
-            def product(*theta: Array, data: Tree = data) -> Leaves:
-                M = model.design(trees.unflatten(model.layout.treedef, theta), data, column)
+            def product(*arrays: Array, held: trees.Skeleton = held) -> Leaves:
+                theta = trees.unflatten(model.layout.treedef, arrays[: len(leaves)])
+                M = model.design(theta, held.fill(arrays[len(leaves) :]), column)
                 return M @ w, M
 
-            (_, M), push = model.backend.linearise(product, leaves)
+            (_, M), push = model.backend.linearise(product, leaves, constants)
             X = [push(trees.unraveled(eye[j, :], leaves))[0] for j in range(flat.shape[0])]
             rows.append((np.stack([model.backend.to_numpy(x) for x in X], axis=1), model.backend.to_numpy(M)))
     by_theta, by_w = map(np.concatenate, zip(*rows, strict=True))
     return by_theta, by_w
-
-
-def moved(problem: Problem, theta: Tree, data: Tree) -> Tree:
-    """Data as arrays of theta's framework."""
-    return _Model(problem, theta).moved(data)
 
 
 class _Model:
@@ -132,7 +130,7 @@ class _Model:
 
     def design(self, theta: Tree, data: Tree, column: int) -> Array:
         """``M(theta, data)`` of a right-hand side as one array, (m, n)."""
-        M = as_operator(self.level.M(theta, self.moved(data))).dense()
+        M = as_operator(self.level.M(theta, data)).dense()
         return M if M.ndim == 2 else M[column, ...]
 
     def returned(self, x: Array) -> Array:
