@@ -314,7 +314,7 @@ def _errors(fit: Result, column: int, absolute_sigma: bool) -> tuple[Statistics 
         s = fit.statistics(absolute_sigma=absolute_sigma)
         return s, s.fitted_stderr(column)
     except ProblemError:  # a figure is drawn without bands where there are none
-        return None, np.full(len(fit.fitted), np.nan)
+        return None, np.full(fit.fitted.shape[0], np.nan)
 
 
 def _column(x: Array, column: int) -> np.ndarray:
