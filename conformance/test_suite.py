@@ -1,6 +1,7 @@
 """The suite that ships with the package, on every backend that is installed.
 
-NumPy runs every case in double precision. Elsewhere the first of each check runs, and the rest with ``-m thorough``.
+NumPy runs every case in double precision. Elsewhere the first of each check runs, on JAX and array-api-strict in double
+precision alone, and the rest with ``-m thorough``.
 ``xvarpro conformance`` runs all of it, an area in one process, which compiles less often.
 """
 
@@ -21,19 +22,19 @@ TARGETS = runner.targets(USABLE)
 ABSENT = [name for name in backends.known() if name not in USABLE]
 
 
-def slow(target, check):
+def once(target, check):
     """Whether one case is enough: all but NumPy in double precision, and what takes hundreds of iterations."""
     return (target.backend.name, target.dtype) != ("numpy", "float64") or check.name == "step decisions"
 
 
 def cases():
-    """A target, a check, and its cases: the first of them, or the rest, where each one is slow."""
+    """A target, a check, and its cases: all, or the first of them and the rest apart."""
     for target in TARGETS:
         for check in CHECKS:
             if target.dtype not in check.dtypes:
                 continue
             names, where = list(check.cases()), f"{target}: {check.area}: {check.name}"
-            if not slow(target, check):
+            if not once(target, check):
                 yield pytest.param(target, check, names, id=where)
                 continue
             cut = 1 if target.dtype == "float64" or target.backend.name in ("numpy", "torch") else 0

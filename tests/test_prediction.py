@@ -188,6 +188,26 @@ def test_a_model_may_ask_the_data_for_their_namespace(name):
         asked.plot_fit()
 
 
+def test_a_band_is_infinite_where_the_data_do_not_determine_the_prediction():
+    """The data have one rate, the product of two parameters; other data ask for the second one too."""
+
+    def model(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(data["t"] * theta[0] * theta[1] + data["u"] * theta[1], axis=1))
+
+    y = np.exp(-2.0 * T) + 0.01 * rng(6).normal(size=T.size)
+    problem = xv.separable(model, y, data={"t": T, "u": 0 * T})
+    fit = xv.solve(problem, np.array([1.5, 1.5]), over=xv.sets.Box(0.1, 9.0))
+    assert np.all(np.isinf(fit.statistics().theta_stderr))
+    one = xv.solve(xv.separable(decays, y, data={"t": T}), np.array([1.5]), over=xv.sets.Box(0.1, 9.0))
+    found = fit.band({"t": np.array([0.5, 3.0, 0.5]), "u": np.array([0.0, 0.0, 1.0])})
+    want = one.band({"t": np.array([0.5, 3.0])})
+    width, known = found.upper - found.value, want.upper - want.value
+    # one more parameter is counted than the data determine
+    np.testing.assert_allclose(width[:2], known, rtol=0.02)
+    assert np.isinf(width[2])
+
+
 def test_bands_of_many_right_hand_sides_and_what_has_none():
     y = np.exp(-np.outer(T, RATES)) @ rng(4).normal(size=(2, 3)) + 0.01 * rng(5).normal(size=(T.size, 3))
     fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=BOX)

@@ -60,9 +60,7 @@ def _above(race: Race, name: str, least: float) -> list[Curve]:
     """How far a method's objectives are above the best value known; at `least` where it is less."""
     out = []
     for outcome, seed in zip(race.of(name), race.outcomes, strict=True):
-        best = race.target(seed, 0.0)
-        above = (outcome.curve.value - best) / abs(best)
-        out.append(outcome.curve._replace(value=np.fmax(above, least)))
+        out.append(outcome.curve._replace(value=np.fmax(race.above(seed, outcome.curve.value), least)))
     return out
 
 

@@ -90,14 +90,21 @@ class Race:
         From all seeds, each with a lowest value of its own, that of the method whose median above these is lowest.
         """
         seeds = list(self.outcomes) if seed is None else [seed]
-        found = [o for s in seeds for o in self.outcomes[s] if o.family in families]
-        above = {name: float(np.median([self._above(s, name) for s in seeds])) for name in {o.method for o in found}}
-        return min(found, key=lambda o: (above[o.method], not math.isfinite(o.objective), o.objective))
+        above: dict[str, list[float]] = {}
+        for s in seeds:
+            for o in self.outcomes[s]:
+                if o.family in families:
+                    above.setdefault(o.method, []).append(
+                        float(np.nan_to_num(self.above(s, o.objective), nan=math.inf))
+                    )
+        first = min(above, key=lambda name: np.median(above[name]))
+        ends = [o for s in seeds for o in self.outcomes[s] if o.method == first]
+        return min(ends, key=lambda o: (not math.isfinite(o.objective), o.objective))
 
-    def _above(self, seed: int, name: str) -> float:
-        """How far a method ended above the best value known from a start, relative to it; inf if it is not finite."""
-        best, value = self.target(seed, 0.0), next(o.objective for o in self.outcomes[seed] if o.method == name)
-        return (value - best) / (abs(best) or 1.0) if math.isfinite(value - best) else math.inf
+    def above(self, seed: int, value: Any) -> Any:
+        """How far objectives are above the best value known from a start, relative to it."""
+        best = self.target(seed, 0.0)
+        return (value - best) / (abs(best) or 1.0)
 
     def common(self, seed: int, axis: str) -> float:
         """The largest number on an axis, of iterations or seconds, that every method reached unless it had settled."""

@@ -49,10 +49,10 @@ def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     {'t': array([0.5, 1. ]), 'U': array([ 1., nan])}
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text: str | None = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:  # as in UTF-16 without a mark at its start
+        text = None
+    if text is None or "\0" in text:  # as in UTF-16 without a mark at its start
         raise ProblemError(f"{path} is no text in UTF-8. Save it as CSV UTF-8")
     separator = max(SEPARATORS, key=lambda sign: len(next(_rows(path, text, sign, strict=False), (0, ""))[1]))
     rows = list(_rows(path, text, separator))
@@ -73,7 +73,7 @@ def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _rows(path: Path, text: str, separator: str, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are not empty, each with its line; `strict` refuses quotes that csv would make something of."""
+    """Rows that are not empty, each with its line; `strict` refuses quotes that do not enclose a whole cell."""
     lines = ("\n" if line.startswith("#") else line for line in io.StringIO(text))
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=strict)
     try:

@@ -34,7 +34,8 @@ class Lower(NamedTuple):
     Q: np.ndarray  # (m, r)
     Q_ridge: np.ndarray
     answer: np.ndarray  # B R^-1 Q^T, (n, m): how w answers to the target
-    undetermined: np.ndarray  # (n,), whether some direction without information moves the entry
+    ways: np.ndarray  # B
+    null: np.ndarray  # (r, z), combinations of them that the data leave open
 
 
 class Influence:
@@ -116,7 +117,13 @@ class Influence:
 
     def _lost(self, tangent: np.ndarray, low: Lower) -> np.ndarray:
         """Which entries of w the data leave open, by theta or by w itself."""
-        return _moved(tangent @ self._ways, self._null) | low.undetermined
+        return _moved(tangent @ self._ways, self._null) | _moved(low.ways, low.null)
+
+    def undetermined(self, by_theta: np.ndarray, by_w: np.ndarray, j: int) -> np.ndarray:
+        """Which functions the data leave open, (q,); derivatives by theta (q, p), by w of right-hand side j (q, n)."""
+        low = self.lower(j)
+        along = by_theta + by_w @ self.tangent(j)
+        return _moved(along @ self._ways, self._null) | _moved(by_w @ low.ways, low.null)
 
     def of(self, by_theta: np.ndarray, by_w: np.ndarray) -> np.ndarray:
         """How a function answers that has derivatives (q, p) by theta and (q, n, k) by w; shape (q, m k)."""
@@ -137,7 +144,7 @@ def _factored(at: Linearised, j: int, eps: float) -> Lower:
     A = np.concatenate([M @ B, at.ridge @ B])
     inverse, Q, null = _pseudo_inverse(A, eps)
     m = M.shape[0]
-    return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, _moved(B, null))
+    return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, B, null)
 
 
 def _pseudo_inverse(A: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

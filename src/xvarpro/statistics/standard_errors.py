@@ -282,13 +282,17 @@ class Statistics:
             return error / root[:, column]
 
     def product_stderr(self, by_theta: np.ndarray, by_w: np.ndarray, column: int) -> np.ndarray:
-        """Standard errors (q,) of what has derivatives (q, p) by theta, and (q, n) by w of one right-hand side."""
+        """Standard errors (q,) of what has derivatives (q, p) by theta, and (q, n) by w of one right-hand side.
+
+        They are inf for what depends on directions that the data do not determine.
+        """
         p, (n, k) = by_theta.shape[1], self.at.in_real_numbers.w.shape
         units, of_column = np.eye(p + n), np.zeros((p + n, n, k))
         of_column[:, :, column] = units[:, p:]
         moved = self.influence.of(units[:, :p], of_column) * self.noise.ravel()
         root = np.linalg.qr(moved.T).R  # of the covariance: q are many, and q by m k numbers may be too many
-        return np.linalg.norm(np.concatenate([by_theta, by_w], axis=1) @ root.T, axis=1)
+        errors = np.linalg.norm(np.concatenate([by_theta, by_w], axis=1) @ root.T, axis=1)
+        return np.where(self.influence.undetermined(by_theta, by_w, column), np.inf, errors)
 
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
         """Of functions with these derivatives, (q, p + n k)."""
