@@ -111,13 +111,13 @@ def opened(kind: str, folder: Path, rows: int) -> Any:
 
 
 def write(folder: Path, m: int, rows: int) -> None:
-    """The same rows as .npy, Zarr and HDF5, the last two in chunks of 1/8 of ours."""
+    """The same rows as .npy, Zarr and HDF5, the last two in chunks of 1/64 of ours."""
     import h5py
     import zarr
 
     x = np.lib.format.open_memmap(folder / "x.npy", mode="w+", dtype="float64", shape=(m, COLUMNS))
     y = np.lib.format.open_memmap(folder / "y.npy", mode="w+", dtype="float64", shape=(m,))
-    stored = max(rows // 8, 1)
+    stored = max(rows // 64, 1)
     rng = np.random.default_rng(0)
     with h5py.File(folder / "rows.h5", "w") as file:
         sinks = [

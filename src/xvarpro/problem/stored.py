@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from mmap import mmap
 from typing import Any
 
@@ -15,6 +16,7 @@ from xvarpro.core.namespace import is_array
 from xvarpro.errors import ProblemError
 
 CHUNK_BYTES = 64 * 2**20  # of a chunk whose size is not given
+PIECE_BYTES = 2**22  # of what is read at once, unless a stored chunk is larger
 THREAD_BYTES = 2**21  # of a map that the system has in memory: copied in about the time that a thread takes
 
 
@@ -79,9 +81,8 @@ def waits(x: Any, size: int, axis: int) -> bool:
 
 def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
     """The slice from `a` to `b` along an axis, in memory."""
-    index = (*[slice(None)] * axis, slice(a, b))
     try:
-        part = x[index]
+        part = _read(x, a, b, axis)
         part = np.array(part) if isinstance(x, np.memmap) else exchange.as_array(part, name)
     except ProblemError:
         raise
@@ -97,6 +98,30 @@ def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
     return part
 
 
+def _read(x: Any, a: int, b: int, axis: int) -> Any:
+    """The slice from `a` to `b`. Zarr holds what it decompresses beside the result: a few stored chunks of it here."""
+
+    def index(a: int, b: int) -> tuple[slice, ...]:
+        return (*[slice(None)] * axis, slice(a, b))
+
+    stored = _stored(x, axis)
+    if stored is None or hasattr(x, "read_direct"):  # h5py decompresses into the result, one stored chunk at a time
+        return x[index(a, b)]
+    step = max(PIECE_BYTES // max(stored * _bytes(x, axis), 1), 1) * stored
+    cuts = [a, *range(a - a % step + step, b, step), b]
+    found = first = x[index(*cuts[:2])]
+    if len(cuts) > 2:
+        if not isinstance(first, np.ndarray):
+            return x[index(a, b)]
+        found = np.empty((*x.shape[:axis], b - a, *x.shape[axis + 1 :]), first.dtype)
+        for i, j in pairwise(cuts):
+            part = first if i == a else x[index(i, j)]
+            if part.shape[axis] != j - i:
+                return part  # no b - a rows: the caller says so
+            found[index(i - a, j - a)] = part
+    return found
+
+
 def length(arrays: Sequence[Any], axis: int) -> int:
     """Rows or columns of a chunk of about 64 MB: as many as some stored chunks have, or at least one.
 
@@ -105,10 +130,16 @@ def length(arrays: Sequence[Any], axis: int) -> int:
     """
     each = sum(_bytes(x, axis) for x in arrays)
     most = max(CHUNK_BYTES // max(each, 1), 1)
-    stored = [n for x in arrays if isinstance(n := (getattr(x, "chunks", None) or {axis: 1})[axis], int)]
+    stored = [_stored(x, axis) or 1 for x in arrays]
     together = math.lcm(*stored)
     unit = together if together <= most else max(stored)
     return max(most // unit, 1) * unit
+
+
+def _stored(x: Any, axis: int) -> int | None:
+    """Rows or columns of a stored chunk; None where the array has none, or unequal ones."""
+    found = getattr(x, "chunks", None)
+    return found[axis] if found and isinstance(found[axis], int) else None
 
 
 def _bytes(x: Any, axis: int) -> int:
