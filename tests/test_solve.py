@@ -10,7 +10,7 @@ import sys
 import time
 import weakref
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -249,6 +249,17 @@ def test_a_gradient_that_lies_ends_in_no_descent(algorithm):
     assert fit.status is Status.NO_DESCENT
     assert "does not belong to the objective" in fit.message
     assert fit.theta == pytest.approx(START, rel=1e-9)
+
+
+@pytest.mark.parametrize("status", [Status.NO_DESCENT, Status.STALLED, Status.MAX_ITER])
+@pytest.mark.parametrize("condition", [1e3, 1e6])
+def test_columns_that_become_equal_are_named_where_nothing_descends(status, condition):
+    """As of two rates that are fitted to one decay."""
+    fit = solve()
+    fit = replace(fit, status=status, verified=replace(fit.verified, condition=condition))
+    stuck = status is not Status.MAX_ITER and condition == 1e6
+    assert fit.message.endswith("add a ridge lam." if stuck else status.advice)
+    assert ("nearly dependent there, condition 1.0e+06" in str(fit)) is stuck
 
 
 @pytest.mark.parametrize("status", list(Status))

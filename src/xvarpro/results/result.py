@@ -304,7 +304,14 @@ class Result:
     @property
     def message(self) -> str:
         """The status as a sentence, and what to do next."""
-        return f"{self.status.sentence} {self.status.advice}"
+        advice, condition = self.status.advice, self.verified.condition
+        stuck = self.status in (Status.NO_DESCENT, Status.STALLED)
+        if stuck and condition > np.finfo(self.provenance["dtype"]).eps ** -0.3:
+            advice = (
+                f"The columns of M(theta) are nearly dependent there, condition {condition:.1e}, as where two rates "
+                "become equal: leave one out, keep them apart by bounds, or add a ridge lam."
+            )
+        return f"{self.status.sentence} {advice}"
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies: w is computed, and functions that hold the solve are left out."""

@@ -60,8 +60,9 @@ class RobustResult(Result):
 
     @property
     def message(self) -> str:
-        advice = {Status.NON_FINITE: self.loss.advice if self.loss else "", Status.MAX_ITER: "Raise max_iter."}
-        return f"{self.status.sentence} {advice.get(self.status) or self.status.advice}"
+        own = {Status.NON_FINITE: self.loss.advice if self.loss else "", Status.MAX_ITER: "Raise max_iter."}
+        advice = own.get(self.status)
+        return f"{self.status.sentence} {advice}" if advice else super().message
 
     @property
     def summary(self) -> list[str]:
