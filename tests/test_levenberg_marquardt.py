@@ -602,15 +602,48 @@ def test_damping_follows_the_ratio_of_the_decrease_to_the_promised_one():
     assert accepted.tolist() == taken
     assert not ended.any()
     shrink = np.maximum(1 - (2 * shares - 1) ** 3, 0.1)
-    damping = np.where(taken, 1e-3 * shrink, 4e-3)
+    damping = np.where(taken, 1e-3 * shrink, np.where(np.isnan(shares), 1e-3, 4e-3))
     assert error(after.model.damping, damping) <= 1e-12
-    assert after.model.growth.tolist() == np.where(taken, 4.0, 16.0).tolist()
+    assert after.model.growth.tolist() == np.where(taken | np.isnan(shares), 4.0, 16.0).tolist()
     assert after.rejected.tolist() == np.where(taken, 0, 1).tolist()
     assert error(after.theta, np.where(np.array(taken)[:, None], x + step, x)) <= 1e-15
     # a level trial that gains less than a ten-thousandth of what was promised is damped as little as any
     level = Told(x[:1], [([100.0], [grad]), ([100.0], [0.1 * grad])])
     after, accepted, _ = method.next(level, method.first(level, x[:1]), np.array([1.0]))
     assert (accepted.tolist(), after.model.damping.tolist()) == ([True], [pytest.approx(1e-4)])
+
+
+def test_a_step_to_where_there_is_no_value_is_shortened_once_before_it_is_damped():
+    grad, nan = np.array([3.0, -4.0]), np.nan
+    x, step, method = np.ones((2, 2)), -grad / (1 + 1e-3), algorithms.LevenbergMarquardt()
+    promised = 0.9 * (-grad @ step - 0.5 * step @ step)
+    both = [grad, grad]
+    values = [100.0, 100.0], [nan, nan], [100.0 - promised, nan], [99.0, 99.0]
+    f = Told(x, [(np.array(v), 0.1 * np.array(both) if i == 2 else np.array(both)) for i, v in enumerate(values)])
+    point = method.first(f, x)
+    for want, short, damping in (
+        ([False, False], [True, True], [1e-3, 1e-3]),
+        ([True, False], [False, False], [1e-4, 4e-3]),
+    ):
+        point, accepted, _ = method.next(f, point, np.zeros(2))
+        assert accepted.tolist() == want
+        assert point.model.short.tolist() == short
+        assert error(point.model.damping, np.array(damping)) <= 1e-12
+    assert error(point.theta, np.stack([x[0] + 0.9 * step, x[1]])) <= 1e-15
+    trial, _ = method._trial(f, point)
+    assert error(trial[1], x[1] - grad / (1 + 4e-3)) <= 1e-15
+
+
+def test_a_rate_that_may_not_be_zero_does_not_hold_the_others(backend):
+    """A decay of rate 0 is the offset: at this bound there is no value, and steps to it did not end elsewhere."""
+    t = np.linspace(0.0, 12.0, 300)
+    y = np.exp(-np.outer(t, [0.2, 1.0, 6.0])) @ [1.0, 2.0, 1.5] + 0.1 + 0.01 * rng(21).normal(size=300)
+    problem = xv.separable(
+        lambda k, t: xv.models.columns(xv.models.exponentials(t, k), xv.models.polynomials(t, 0)), y, data=t
+    )
+    fit = xv.solve(problem, np.array([1.0, 2.0, 10.0]), over=(0.0, 100.0), backend=backend.name)
+    assert fit.status is xv.Status.CONVERGED
+    assert fit.value == pytest.approx(0.012001876091589, rel=1e-9)
 
 
 def test_the_better_one_of_two_models_takes_the_next_step():

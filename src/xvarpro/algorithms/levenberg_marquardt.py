@@ -23,6 +23,7 @@ from xvarpro.sets.regions import Regions
 # rounds of a step in the face and one across; of gradient steps alone, without faces or without a projection
 ROUNDS, ALONE = 60, 200
 SWITCH = 0.25  # squared errors of the two models' last predictions, up to which the quasi-Newton one is preferred
+SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trial takes
 REJECTIONS = 60  # in a row, after which a problem has no descent
 
 
@@ -34,6 +35,7 @@ class Model(NamedTuple):
     scale: Array  # (b, p), largest diagonal of a Gauss-Newton matrix so far
     damping: Array  # (b,)
     growth: Array  # (b,), of the damping at the next refusal
+    short: Array  # (b,), whether the last trial had no value: the next one is the same step, a tenth shorter
 
 
 class Point(NamedTuple):
@@ -164,7 +166,7 @@ class LevenbergMarquardt(Algorithm):
         xp = namespace_of(x)
         one = xp.ones_like(local.value)
         scale = xp.linalg.diagonal(local.curvature)
-        model = Model(local.curvature, one < 0, scale, self.damping * one, 4 * one)
+        model = Model(local.curvature, one < 0, scale, self.damping * one, 4 * one, one < 0)
         rejected = xp.zeros(one.shape, dtype=xp.int32, device=device(x))
         return Point(x, local, *self._certificate(f, x, local), model, rejected)
 
@@ -213,7 +215,9 @@ class LevenbergMarquardt(Algorithm):
         trial, decrease = minimise_model(f.backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
-        return trial, decrease + 0.5 * _dots(step, added * step)
+        decrease = decrease + 0.5 * _dots(step, added * step)
+        shorter = point.theta + SHORT * step, SHORT * decrease  # at least
+        return select(f.backend, model.short, shorter, (trial, decrease))
 
     def _updated(
         self, backend: Backend, point: Point, new: Local, step: Array, promised: Array, level: Array, less: Array
@@ -241,12 +245,17 @@ class LevenbergMarquardt(Algorithm):
             xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
             model.damping * shrink,
             4 * xp.ones_like(ratio),
+            xp.zeros_like(model.short),
         )
-        # a refused step of the quasi-Newton model is tried again with the other one, before it is damped
+        # before it is damped, a refused step is made shorter where it had no value, and one of the quasi-Newton model
+        # is tried again with the other one
+        short = ~xp.isfinite(new.value) & ~model.short
+        again = short | model.quasi
         refused = model._replace(
-            quasi=xp.zeros_like(model.quasi),
-            damping=xp.where(model.quasi, 1, model.growth) * model.damping,
-            growth=xp.where(model.quasi, model.growth, 4 * model.growth),
+            quasi=model.quasi & short,
+            damping=xp.where(again, 1, model.growth) * model.damping,
+            growth=xp.where(again, model.growth, 4 * model.growth),
+            short=short,
         )
         return accepted, select(backend, accepted, after, refused)
 
