@@ -192,6 +192,29 @@ def test_correlations_above_a_threshold_strongest_first():
         assert [abs(p[2]) for p in found] == sorted((abs(c) for c in pairs.values() if abs(c) >= least), reverse=True)
 
 
+def test_names_of_a_theta_with_keys_are_by_key():
+    """Leaves have sorted keys: a list in the order in which a dict was written would name the wrong ones."""
+
+    def M(theta, data):
+        xp = xv.array_namespace(theta["slow"])
+        rates = xp.concat([xp.reshape(theta["slow"], (1,)), theta["others"]])
+        return xp.exp(-data["t"][:, None] * rates)
+
+    y = np.exp(-np.outer(T, [1.0, 4.0])) @ [2.0, 1.0] + 0.01 * rng(1).normal(size=T.size)
+    problem = xv.separable(M, y, data={"t": T})
+    fit = xv.solve(problem, {"slow": np.array(0.5), "others": np.array([8.0])})
+    frame = fit.to_frame({"slow": "k_slow", "others": "k"})
+    assert frame["value"]["k_slow"] == pytest.approx(float(fit.theta["slow"]))
+    assert frame["value"]["k[0]"] == pytest.approx(float(fit.theta["others"][0]))
+    assert fit.interval(names={"others": "k", "slow": "k_slow"}).names[:2] == ["k[0]", "k_slow"]
+    with pytest.raises(ProblemError, match=r"must be a dict with the same keys, such as \{'slow': 'a name', 'others'"):
+        fit.report(["k_slow", "k"])
+    with pytest.raises(ProblemError, match=r"names must have the keys of theta, \['slow', 'others'\]; got \{'slo"):
+        fit.report({"slo": "k_slow", "others": "k"})
+    sorted_keys = xv.solve(problem, {"others": np.array([8.0]), "slow": np.array(0.5)})
+    assert sorted_keys.report(["k", "k_slow"]).to_frame()["value"]["k_slow"] == frame["value"]["k_slow"]
+
+
 def test_notes_figures_and_intervals_use_the_names_that_are_given():
     p = xv.Parameters()
     p.add("k", [1.0, 2.0], min=0.1, max=20.0)

@@ -6,7 +6,7 @@ import html
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -367,7 +367,7 @@ class Result:
 
     def report(
         self,
-        names: Sequence[str] | Parameters | None = None,
+        names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
         amplitudes: Sequence[str] | None = None,
         *,
         absolute_sigma: bool = False,
@@ -377,9 +377,10 @@ class Result:
 
         Parameters
         ----------
-        names : sequence of str or Parameters, optional
-            For the entries of theta, in the order of its leaves; by default their keys and indices. `Parameters` add
-            those that are fixed or tied, with their errors.
+        names : sequence or dict of str, or Parameters, optional
+            For the entries of theta: a dict with its keys, or a list in the order of its leaves, with keys in
+            alphabetical order; by default keys and indices. `Parameters` add those that are fixed or tied, with their
+            errors.
         amplitudes : sequence of str, optional
             For the rows of w, or for all its entries, row by row.
         absolute_sigma : bool
@@ -413,7 +414,7 @@ class Result:
 
     def to_frame(
         self,
-        names: Sequence[str] | Parameters | None = None,
+        names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
         amplitudes: Sequence[str] | None = None,
         *,
         absolute_sigma: bool = False,
@@ -426,7 +427,7 @@ class Result:
         level: float = 0.95,
         by: IntervalMethod | str | None = None,
         *,
-        names: Sequence[str] | Parameters | None = None,
+        names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
         amplitudes: Sequence[str] | None = None,
         absolute_sigma: bool = False,
     ) -> Intervals:
@@ -557,7 +558,7 @@ class Result:
 
     def plot_correlation(
         self,
-        names: Sequence[str] | Parameters | None = None,
+        names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
         amplitudes: Sequence[str] | None = None,
         *,
         figure: FigureBase | None = None,

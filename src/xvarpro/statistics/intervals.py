@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
@@ -119,7 +119,7 @@ def interval(
     level: float = 0.95,
     by: IntervalMethod | str | None = None,
     *,
-    names: Sequence[str] | Parameters | None = None,
+    names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     absolute_sigma: bool = False,
 ) -> Intervals:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
@@ -38,7 +39,7 @@ def each_name(theta: Tree) -> Iterator[str]:
 def given_names(
     theta: Tree,
     shape: tuple[int, ...],
-    names: Sequence[str] | Parameters | None = None,
+    names: Sequence[str] | Mapping[Any, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
 ) -> tuple[list[str], list[str]]:
     """A name for each entry of theta and of w, which has this shape: those given by a user, or those by place.
@@ -46,17 +47,48 @@ def given_names(
     Raises
     ------
     ProblemError
-        There are more or fewer names than entries of theta, or than rows or entries of w.
+        There are more or fewer names than entries of theta, or than rows or entries of w; names are a list where the
+        keys of theta are in another order than its leaves.
     """
-    given = names.names if isinstance(names, Parameters) else names
+    of_theta = _names_of(theta, names)
     if amplitudes is not None and not isinstance(amplitudes, str) and len(amplitudes) == math.prod(shape) != shape[0]:
-        return _named("names", given, entry_names(theta), "entry of theta"), [str(name) for name in amplitudes]
+        return of_theta, [str(name) for name in amplitudes]
     rows = _named("amplitudes", amplitudes, indexed("w", shape[:1]), "row of w")
     of_w = [x for name in rows for x in indexed(name, shape[1:])]
-    return _named("names", given, entry_names(theta), "entry of theta"), of_w if amplitudes else indexed("w", shape)
+    return of_theta, of_w if amplitudes else indexed("w", shape)
 
 
-def _named(what: str, given: Sequence[str] | None, default: list[str], each: str) -> list[str]:
+def _names_of(theta: Tree, names: Sequence[str] | Mapping[Any, Any] | Parameters | None) -> list[str]:
+    if isinstance(names, Parameters):
+        return _named("names", names.names, entry_names(theta), "entry of theta")
+    if names is None or not isinstance(theta, dict):
+        return _named("names", names, entry_names(theta), "entry of theta")
+    leaves, treedef = trees.flatten(theta)
+    if isinstance(names, Mapping):
+        given, same = trees.flatten(dict(names))
+        if same != treedef:
+            raise ProblemError(f"names must have the keys of theta, {list(theta)}; got {names!s:.80}")
+        pairs = zip(given, leaves, strict=True)
+        return [x for name, leaf in pairs for x in each_of(str(name), getattr(leaf, "shape", ()))]
+    written = [i for x in _as_written(trees.unflatten(treedef, list(range(len(leaves))))) for i in trees.leaves(x)]
+    if written != sorted(written):
+        raise ProblemError(
+            "names of a theta whose keys are not in alphabetical order must be a dict with the same keys, such as "
+            f"{dict.fromkeys(theta, 'a name')}; got a list, which may be in the order of either"
+        )
+    return _named("names", names, entry_names(theta), "entry of theta")
+
+
+def _as_written(tree: Tree) -> Iterator[Tree]:
+    """What is in the dicts of a tree, in the order in which they were written: leaves have their keys sorted."""
+    if isinstance(tree, dict):
+        for value in tree.values():
+            yield from _as_written(value)
+    else:
+        yield tree
+
+
+def _named(what: str, given: Sequence[str] | Mapping[Any, Any] | None, default: list[str], each: str) -> list[str]:
     if given is None:
         return default
     if isinstance(given, str) or len(given) != len(default):

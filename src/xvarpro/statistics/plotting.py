@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -209,7 +209,7 @@ def plot_residuals(
 
 def plot_correlation(
     fit: Result,
-    names: Sequence[str] | Parameters | None = None,
+    names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     *,
     figure: FigureBase | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -161,7 +161,7 @@ class Report:
 
 def report(
     fit: Result,
-    names: Sequence[str] | Parameters | None = None,
+    names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     *,
     absolute_sigma: bool = False,
@@ -172,9 +172,9 @@ def report(
     Parameters
     ----------
     fit : Result
-    names : sequence of str or Parameters, optional
-        For the entries of theta, in the order of its leaves; by default their keys and indices. `Parameters` add those
-        that are fixed or tied.
+    names : sequence or dict of str, or Parameters, optional
+        For the entries of theta: a dict with its keys, or a list in the order of its leaves, with keys in alphabetical
+        order; by default keys and indices. `Parameters` add those that are fixed or tied.
     amplitudes : sequence of str, optional
         For the rows of w, or for all its entries, row by row.
     absolute_sigma : bool
