@@ -230,6 +230,38 @@ def test_a_background_is_a_polynomial_over_the_range_of_the_samples(here):
     assert [row["name"] for row in found] == ["rate", "w[0]", "background 0", "background 1"]
 
 
+def test_an_entry_that_is_fixed_stays_at_its_start(here):
+    args = ("--x", "t", "--y", "y", "--start", "rates=1,4", "--fix", "rates[1]", "--out", here / "out")
+    result = invoke("model.py:matrix", table(here, t=SAMPLES, y=signal()), *args)
+    assert result.exit_code == 0, result.output
+    found = written(here / "out" / "parameters.csv")
+    assert [row["name"] for row in found] == ["rates[0]", "rates[1]", "w[0]", "w[1]"]
+    assert [float(row["value"]) for row in found] == pytest.approx([0.5, 4.0, 2.0, 1.0], rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["cauchy", "poisson"])
+def test_other_losses(loss, here):
+    """As `solve_robust`, with the standard errors that it gives of itself."""
+    noise = np.random.default_rng(0)
+    y = noise.poisson(100 * signal()).astype(float) if loss == "poisson" else signal() + 0.01 * noise.normal(size=41)
+    y[7] += 9.0 * (loss == "cauchy")
+    path = table(here, t=SAMPLES, y=y, s=np.full(41, 0.5))
+    args = ("--sigma", "s", "--loss", loss, "--positive", "--interval", "linear", "--out", here / "out")
+    result = invoke("model.py:matrix", path, *Y, *args)
+    assert result.exit_code == 0, result.output
+    problem = xv.separable(
+        lambda rates, t: xv.models.exponentials(t, rates),
+        y,
+        data=SAMPLES,
+        weights=np.full(41, 4.0),
+        W=xv.lower.Nonnegative(),
+    )
+    fit = xv.solve_robust(problem, np.array([1.0, 5.0]), loss=loss)
+    found, want = written(here / "out" / "parameters.csv"), fit.statistics()
+    np.testing.assert_allclose([float(row["value"]) for row in found], [*fit.theta, *fit.w], rtol=1e-5)
+    np.testing.assert_allclose([float(row["stderr"]) for row in found], [*want.theta_stderr, *want.w_stderr], rtol=1e-4)
+
+
 def test_several_targets_share_the_parameters_and_are_drawn_each(here):
     holes = signal(0.5, 3.0)
     holes[[3, 9]] = np.nan
@@ -342,7 +374,7 @@ def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("model.py:lost", *Y), "model.py has no function lost"),
+        (("model.py:lost", *Y), "model.py has no function lost; it has decay, matrix, vector, nothing, numpys, "),
         (("model.py:number", *Y), "model.py has no function number"),
         (("lost.py:decay", *Y), "there is no file lost.py"),
         (("lost", *Y), "a model must be file.py:function, package.module:function or one of decays"),
@@ -366,6 +398,12 @@ def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
         (("model.py:decay", *Y), "slow needs a start: add --start slow=NUMBER"),
         (("model.py:decay", *Y, "--start", "k=1"), "decay has no parameter 'k': its parameters are slow, fast"),
         (("model.py:decay", *Y, "--fix", "shift"), "decay has no parameter 'shift'"),
+        (
+            ("model.py:matrix", *Y, "--fix", "rates[2]"),
+            "--fix must name rates or an entry of it, such as rates[1]; got",
+        ),
+        (("model.py:vector", *Y, "--fix", "rate[0]"), "--fix must name rate or an entry of it, such as rate; got"),
+        (("model.py:vector", *Y, "--loss", "hubber"), "loss must be 'huber', 'soft_l1', 'cauchy' or 'poisson', or one"),
         (("model.py:decay", *Y, "--start", "slow"), "--start must be NAME=..., such as rates=0.5,8; got 'slow'"),
         (("model.py:decay", *Y, "--start", "slow=a"), "--start slow must be a number, or several"),
         (("model.py:decay", *Y, *S, *S), "--start is given twice for slow"),
@@ -450,7 +488,7 @@ def test_forms_of_one_table(tmp_path, text):
         ("t,y,y\n0,1,2\n", "has 2 columns 'y': rename all but one"),
         ("t,y\n0,1\n\n1\n", "line 4: as many cells as names are required, 2; got 1"),
         ("t,y\n0,1,5\n", "line 2: as many cells as names are required, 2; got 3"),
-        ("t,y\n0,a\n", "line 2, column 'y': a number or an empty cell is required; got 'a'"),
+        ("t,y\n0,a\n", "line 2, column 'y': a number or an empty cell is required; got 'a'. A line of units or"),
         ("t,y\n0,1_0\n", "a number or an empty cell is required; got '1_0'"),
         ("t,y\n0,inf\n", "line 2, column 'y': a finite number is required; got 'inf'"),
         ("t;y\n0,5;1.5\n", "must have one decimal sign; got '0,5' in line 2 and '1.5' in line 2"),

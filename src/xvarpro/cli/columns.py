@@ -116,7 +116,8 @@ def _number(path: Path, line: int, name: str, cell: str, comma: bool) -> float:
     plain = cell.replace(",", ".") if comma else cell
     if not _is_number(plain):
         raise ProblemError(
-            f"{path}, line {line}, column {name!r}: a number or an empty cell is required; got {cell[:50]!r}"
+            f"{path}, line {line}, column {name!r}: a number or an empty cell is required; got {cell[:50]!r}. "
+            "A line of units or remarks begins with #"
         )
     if not math.isfinite(x := float(plain)):
         raise ProblemError(f"{path}, line {line}, column {name!r}: a finite number is required; got {cell[:50]!r}")

@@ -80,7 +80,13 @@ def command(
             metavar="NAME=LOW:HIGH", help="Bounds, such as rates=0:10 or rates=0: or, for each, rates=0:1,1:9."
         ),
     ] = None,
-    fix: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A parameter that stays at its start.")] = None,
+    fix: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="What stays at its start: rates, or rates[1].")
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(metavar="LOSS", help="In the place of squares: huber, soft_l1, cauchy, or poisson for counts."),
+    ] = None,
     positive: Annotated[bool, typer.Option("--positive", help="Amplitudes are at least 0.")] = False,
     background: Annotated[
         int | None, typer.Option(metavar="DEGREE", help="Add a polynomial: 0 for an offset, 1 for a line.")
@@ -111,9 +117,10 @@ def command(
         weights=given.weights if given.weights is None or len(y) > 1 else given.weights[:, 0],
         W=Nonnegative() if positive else None,
     )
-    fit = xvarpro.solve(problem, parameters.theta0, over=parameters.over, backend=backend)
+    solve = xvarpro.solve if loss is None else partial(xvarpro.solve_robust, loss=loss)
+    fit = solve(problem, parameters.theta0, over=parameters.over, backend=backend)
 
-    absolute = bool(sigma) and not relative
+    absolute = bool(sigma) and not relative and loss is None  # robust losses estimate the noise of each datum
     named = amplitudes if len(y) == 1 else [f"{name} of {column}" for name in amplitudes for column in y]
     report = fit.report(parameters, named, absolute_sigma=absolute)
     texts = [str(report)]
@@ -235,7 +242,8 @@ def _parameters(model: Model, starts: Mapping[str, str], bounds: Mapping[str, st
     ProblemError
         An option names no parameter, or its numbers are none; a parameter has no start; or as of `Parameters`.
     """
-    for name in (*starts, *bounds, *fixed):
+    held = {name.partition("[")[0] for name in fixed}
+    for name in (*starts, *bounds, *held):
         if name not in model.starts:
             raise ProblemError(f"{model.name} has no parameter {name!r}: its parameters are {', '.join(model.starts)}")
     out = Parameters() if model.stated is None else model.stated
@@ -248,11 +256,19 @@ def _parameters(model: Model, starts: Mapping[str, str], bounds: Mapping[str, st
                     f"{name} needs a start: add --start {name}=NUMBER, with commas for several, or write {name}=NUMBER "
                     "in the function"
                 )
-            out.add(name, value, min=low, max=high, vary=name not in fixed)
-        elif name in (*starts, *bounds, *fixed):
-            value = value if name in starts else None
-            out.set(name, value, min=low, max=high, vary=False if name in fixed else None)
+            out.add(name, value, min=low, max=high, vary=_varying(name, np.shape(value), fixed))
+        elif name in (*starts, *bounds, *held):
+            vary = _varying(name, getattr(out[name], "shape", ()), fixed) if name in held else None
+            out.set(name, value if name in starts else None, min=low, max=high, vary=vary)
     return out
+
+
+def _varying(name: str, shape: tuple[int, ...], fixed: Sequence[str]) -> np.ndarray:
+    """Which entries of a parameter are not among `fixed`, such as ``rates`` for all of them, or ``rates[1]``."""
+    entries = indexed(name, shape)
+    if unknown := [x for x in fixed if x.partition("[")[0] == name and x not in (name, *entries)]:
+        raise ProblemError(f"--fix must name {name} or an entry of it, such as {entries[-1]}; got {unknown[0]!r}")
+    return np.reshape([name not in fixed and entry not in fixed for entry in entries], shape)
 
 
 def _pairs(option: str, given: Iterable[str] | None) -> dict[str, str]:

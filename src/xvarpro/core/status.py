@@ -57,9 +57,9 @@ class Status(Enum):
             "of its solver."
         ),
         (
-            "Add a ridge (lam > 0) or a larger one, start from a theta without equal columns, use solver=xv.lower.QR() "
-            "instead of Cholesky(), which has half of the digits, or solver=xv.lower.SVD() for the solution of minimum "
-            "norm."
+            "Start where columns differ: no two rates equal, and a rate times the range of its variable near 1, so in "
+            "the units of the data. Or add a ridge (lam > 0) or a larger one; solver=xv.lower.SVD() gives the solution "
+            "of minimum norm, and Cholesky() has half of the digits of QR()."
         ),
     )
     STOPPED = 7, "The callback stopped the solve.", "xv.solve(problem, result) goes on."

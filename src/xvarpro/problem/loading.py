@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
@@ -89,7 +90,8 @@ def find(name: str, folder: str = "") -> tuple[ModuleType, Callable[..., Any]]:
         module = _module(os.path.join(folder, where) if where.endswith(".py") else where)
     found = getattr(module, function, None)
     if not callable(found):
-        raise ProblemError(f"{where} has no function {function}")
+        own = [n for n, x in vars(module).items() if inspect.isfunction(x) and x.__module__ == module.__name__]
+        raise ProblemError(f"{where} has no function {function}; it has {', '.join(own[:10]) or 'none'}")
     return module, found
 
 

@@ -180,7 +180,10 @@ def solve_robust(
     tol, max_iter = check_limits(tol, max_iter)
     found: Loss | None = instance(loss, Loss)
     if found is None:
-        raise ProblemError(f"loss must be one of xvarpro.losses, such as xv.losses.Huber(); got {described(loss)}")
+        raise ProblemError(
+            "loss must be 'huber', 'soft_l1', 'cauchy' or 'poisson', or one of xvarpro.losses, such as "
+            f"xv.losses.Huber(); got {described(loss)}"
+        )
     prepared = prepare(
         _by_entry(problem),
         theta0,
