@@ -230,7 +230,10 @@ def _checked(
     """As `prepare`, without a word to other processes; theta has its own units, and nothing is compressed yet."""
     to, group = destination(theta0, backend, device, dtype, deterministic, problem), problem.group
     if all(0 in x.shape for x in to.leaves):
-        raise ProblemError(f"theta0 must hold at least one number; got no entries in {', '.join(to.names)}")
+        raise ProblemError(
+            f"theta0 must hold at least one number; got no entries in {', '.join(to.names)}. For a model without "
+            "nonlinear parameters pass np.ones(1) with over=xv.sets.Box(1.0, 1.0), which the model need not read"
+        )
     with to.backend.scope(to.dtype):
         tally = exchange.Tally()
         transfer = Transfer(to.backend, to.dtype, to.device, tally=tally)
