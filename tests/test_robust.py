@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
@@ -559,3 +560,42 @@ def test_nothing_of_the_caller_is_written_to():
     for x in (y, weights, theta0):
         x.flags.writeable = False
     xv.solve_robust(stated(y, weights=weights), theta0, loss=xv.losses.Cauchy())
+
+
+def test_models_of_counts_are_compared_by_their_likelihood():
+    """AIC and BIC differ as -2 times SciPy's log likelihoods do; a ridge is no part of these, nor what has no weight."""
+    weights = (np.arange(T.size) % 7 > 0).astype(float)
+    y = np.where(weights > 0, counts(2, 6.0), np.nan)
+    used, found = weights > 0, []
+    for start in (np.array([1.0]), START):
+        problem = stated(y, W=xv.lower.Nonnegative(), weights=weights, lam=1e-3)
+        fit = xv.solve_robust(problem, start, xv.sets.Box(0.1, 20.0), loss="poisson")
+        exact = -2 * scipy.stats.poisson.logpmf(y[used], fit.fitted[used]).sum()
+        s = fit.statistics()
+        found.append((s.aic - exact - 2 * s.parameters, s.bic - exact - np.log(used.sum()) * s.parameters))
+        assert s.deviance == fit.deviance == pytest.approx(s.aic - 2 * s.parameters)
+        assert f"deviance             {s.deviance:.6g}" in str(fit)
+    saturated = 2 * scipy.stats.poisson.logpmf(y[used], y[used]).sum()
+    np.testing.assert_allclose(found, saturated, rtol=1e-12)
+
+
+def test_chi2_of_weights_that_each_model_has_of_its_own_compares_no_models():
+    """For these counts n log(chi2 / n) + 2 p prefers the model that the likelihood does not."""
+    t = np.linspace(0.0, 10.0, 200)
+    y = rng(17).poisson(4 * np.exp(-0.25 * t) + 1.5 * np.exp(-1.5 * t)).astype(float)
+    problem = xv.separable(decays, y, data={"t": t}, W=xv.lower.Nonnegative())
+    fits = [xv.solve_robust(problem, np.array(s), (1e-3, 30.0), loss="poisson") for s in ([0.5], [0.2, 2.0])]
+    one, two = (fit.statistics() for fit in fits)
+    assert two.aic - one.aic == pytest.approx(2 * fits[1].value - 2 * fits[0].value + 4)
+    assert two.aic > one.aic
+    assert 200 * np.log(two.chi2 / one.chi2) + 4 < -5
+
+
+@every_loss
+def test_a_loss_without_a_likelihood_has_no_information_criteria(name):
+    fit = xv.solve_robust(stated(outliers()), START, loss=LOSSES[name](0.05))
+    s, said = fit.statistics(), fit.report()
+    assert np.isnan([s.aic, s.bic, s.deviance, fit.deviance]).all()
+    assert "the loss is no log likelihood of the data: AIC and BIC are not given" in said.notes
+    assert "\n  AIC" not in str(said)
+    assert "log likelihood" not in str(fit.interval())

@@ -253,7 +253,8 @@ class Result:
         problem = self.least_squares
         if sandwich is None:
             sandwich = problem is not self._problem and not absolute_sigma
-        found = theory(problem, self.theta, self.recipe.over, self._prepared, absolute_sigma, sandwich, backend=backend)
+        given = (self.theta, self.recipe.over, self._prepared, absolute_sigma, sandwich, self.deviance)
+        found = theory(problem, *given, backend=backend)
         if not self.success:
             found.remarks.append(
                 f"the solve ended with {self.status.name}: errors are those of this point, which need not be a minimum"
@@ -300,6 +301,11 @@ class Result:
     def least_squares(self) -> Problem:
         """The least-squares problem whose statistics are those of the result: `stated`, or what a loss makes of it."""
         return self.stated
+
+    @property
+    def deviance(self) -> float | None:
+        """That of a fit by another loss, see `RobustResult`; None for least squares."""
+        return None
 
     @property
     def message(self) -> str:

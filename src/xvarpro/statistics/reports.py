@@ -23,7 +23,7 @@ from xvarpro.statistics.constraints import Limit
 from xvarpro.statistics.frames import aligned, data_frame, on_host
 from xvarpro.statistics.frames import html_table as _table
 from xvarpro.statistics.names import each_name, each_of, given_names
-from xvarpro.statistics.standard_errors import IN_CHUNKS, SHOWN, Statistics, correlated
+from xvarpro.statistics.standard_errors import IN_CHUNKS, NO_LIKELIHOOD, SHOWN, Statistics, correlated
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -213,6 +213,7 @@ def report(
     table = [Row(*row) for row in zip(every, [*values, *w.ravel().tolist()], errors, limits, strict=True)]
     notes = [*notes, *constraints.uncalibrated([row.name for row in table], limits)]
     p = len(values)
+    notes += [NO_LIKELIHOOD] if found and found.deviance is not None and math.isnan(found.deviance) else []
     notes += [IN_CHUNKS] if chunked else []
     pairs = _pairs(found, every, correlation) if found and not np.iscomplexobj(w) else []
     others = _others(names, np.array(values), found) if isinstance(names, Parameters) else []

@@ -33,6 +33,7 @@ from xvarpro.statistics.names import entry_names, indexed
 SHOWN = 30  # entries in a text
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
 IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors, fit.statistics().w_stderr_chunks()"
+NO_LIKELIHOOD = "the loss is no log likelihood of the data: AIC and BIC are not given"
 AT_ONCE = 2**20  # entries of the tangents of right-hand sides in chunks
 
 
@@ -78,8 +79,11 @@ class Statistics:
         1 minus the share of the target's variance about its mean, column by column, that the residual has; NaN where
         the target does not vary.
     aic, bic : float
-        Information criteria of Akaike and Schwarz for Gaussian noise of unknown variance, up to a constant that data
-        of one size share.
+        Information criteria of Akaike and Schwarz, for the comparison of models of the same data: those of Gaussian
+        noise of unknown variance, ``data log(chi2 / data) + 2 parameters`` up to a constant, or of counts, ``deviance +
+        2 parameters``. NaN for other losses.
+    deviance : float or None
+        Of a fit by a loss, `RobustResult.deviance`; None for least squares.
     variance : float
         Of an observation of weight 1: 1 with `absolute_sigma`, else `residual_variance`.
     absolute_sigma : bool
@@ -114,6 +118,7 @@ class Statistics:
     noise: np.ndarray
     names: list[str]
     w_names: list[str]
+    deviance: float | None = None
     remarks: list[str] = field(default_factory=list)
     at: Any = None  # Linearised
     influence: Any = None
@@ -153,6 +158,7 @@ class Statistics:
             "data": self.data,
             "parameters": self.parameters,
             "degrees of freedom": self.dof,
+            "deviance": math.nan if self.deviance is None else self.deviance,
             "chi2": self.chi2,
             "reduced chi2": self.reduced_chi2,
             "R2": self.r_squared,
@@ -367,7 +373,8 @@ def linear_theory(
     >>> np.round(found.w_stderr, 4)
     array([0.0775, 0.1449])
     """
-    return theory(problem, theta, over, None, absolute_sigma, sandwich, backend=backend, device=device, dtype=dtype)
+    place = {"backend": backend, "device": device, "dtype": dtype}
+    return theory(problem, theta, over, None, absolute_sigma, sandwich, **place)
 
 
 def theory(
@@ -377,9 +384,10 @@ def theory(
     solved: Prepared | None,
     absolute_sigma: bool,
     sandwich: bool,
+    deviance: float | None = None,
     **place: Any,
 ) -> Statistics:
-    """`linear_theory`; `solved` as for `linearised`."""
+    """`linear_theory`; `solved` as for `linearised`, `deviance` that of a fit by a loss."""
     switch("absolute_sigma", absolute_sigma)
     switch("sandwich", sandwich)
     if absolute_sigma and sandwich:
@@ -403,7 +411,10 @@ def theory(
     w_stderr = None if at.in_columns else _like_w(at, _errors_of_w(influence, noise))
     theta_stderr = np.sqrt(np.diagonal(influence.covariance_of_theta(noise)))
     theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
-    likelihood = data * math.log(chi2 / data) if chi2 else -math.inf
+    if deviance is None:
+        unlikely = data * math.log(chi2 / data) if chi2 else -math.inf
+    else:
+        unlikely = deviance
     w_names = indexed("w", (len(at.w),) if w_stderr is None else tuple(w_stderr.shape))
     said = "standard errors by the sandwich formula: each residual speaks for the noise of its datum"
     return Statistics(
@@ -414,13 +425,14 @@ def theory(
         chi2=chi2,
         residual_variance=chi2 / dof if dof > 0 else math.nan,
         r_squared=1 - chi2 / at.spread if at.spread > 0 else math.nan,
-        aic=likelihood + 2 * influence.parameters,
-        bic=likelihood + math.log(data) * influence.parameters,
+        aic=unlikely + 2 * influence.parameters,
+        bic=unlikely + math.log(data) * influence.parameters,
         variance=variance,
         absolute_sigma=bool(absolute_sigma),
         noise=noise,
         names=entry_names(theta),
         w_names=w_names,
+        deviance=deviance,
         remarks=[said] if sandwich else [],
         at=at,
         influence=influence,
