@@ -563,7 +563,7 @@ def test_nothing_of_the_caller_is_written_to():
 
 
 def test_models_of_counts_are_compared_by_their_likelihood():
-    """AIC and BIC differ as -2 times SciPy's log likelihoods do; a ridge is no part of these, nor what has no weight."""
+    """AIC and BIC differ as -2 times SciPy's log likelihoods do; without a ridge and what has no weight."""
     weights = (np.arange(T.size) % 7 > 0).astype(float)
     y = np.where(weights > 0, counts(2, 6.0), np.nan)
     used, found = weights > 0, []

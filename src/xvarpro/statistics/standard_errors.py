@@ -70,7 +70,7 @@ class Statistics:
         Parameters that the fit uses, the trace of ``d(fitted) / dy``: directions in which theta and w can move, fewer
         with a ridge.
     dof : float
-        ``data - parameters``.
+        ``data - parameters``. Below 1/2 the fit takes all that the data have: the numbers below, but for chi2, are NaN.
     chi2 : float
         Weighted sum of squared residuals.
     residual_variance, reduced_chi2 : float
@@ -401,20 +401,29 @@ def theory(
     data, chi2 = at.data, float(np.sum(r * r))
     dof = data - influence.parameters
     dof = 0.0 if abs(dof) < 1e-9 * data else dof  # by rounding
-    if dof < 0.5 and not absolute_sigma:
+    judged = dof >= 0.5  # whether the residual says anything of the fit
+    lost = influence.undetermined_theta.any() or influence.undetermined_w.any()
+    if not judged and not absolute_sigma:
+        advice = (
+            "Fix or leave out some of those that the data cannot determine, or take more data"
+            if lost
+            else "Give weights 1 / sigma^2 and absolute_sigma=True, or fix some"
+        )
         raise ProblemError(
             f"standard errors need more data than parameters; got {data} numbers in the target and "
-            f"{influence.parameters:.4g} parameters. Give weights 1 / sigma^2 and absolute_sigma=True, or fix some"
+            f"{'more' if lost else f'{influence.parameters:.4g}'} parameters. {advice}"
         )
     variance = 1.0 if absolute_sigma else chi2 / dof
     noise = np.abs(r) * (data / dof) ** 0.5 if sandwich else np.full(r.shape, variance**0.5)
     w_stderr = None if at.in_columns else _like_w(at, _errors_of_w(influence, noise))
     theta_stderr = np.sqrt(np.diagonal(influence.covariance_of_theta(noise)))
     theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
-    if deviance is None:
-        unlikely = data * math.log(chi2 / data) if chi2 else -math.inf
-    else:
+    if not judged:
+        unlikely = math.nan
+    elif deviance is not None:
         unlikely = deviance
+    else:
+        unlikely = data * math.log(chi2 / data) if chi2 else -math.inf
     w_names = indexed("w", (len(at.w),) if w_stderr is None else tuple(w_stderr.shape))
     said = "standard errors by the sandwich formula: each residual speaks for the noise of its datum"
     return Statistics(
@@ -423,8 +432,8 @@ def theory(
         parameters=influence.parameters,
         dof=dof,
         chi2=chi2,
-        residual_variance=chi2 / dof if dof > 0 else math.nan,
-        r_squared=1 - chi2 / at.spread if at.spread > 0 else math.nan,
+        residual_variance=chi2 / dof if judged else math.nan,
+        r_squared=1 - chi2 / at.spread if judged and at.spread > 0 else math.nan,
         aic=unlikely + 2 * influence.parameters,
         bic=unlikely + math.log(data) * influence.parameters,
         variance=variance,
@@ -473,6 +482,8 @@ def _reasons(s: Statistics) -> list[str]:
     lost = [name for name, yes in zip([*s.names, *w_names], gone, strict=True) if yes]
     if lost:
         said.append(f"the data do not determine {constraints.listed(list(dict.fromkeys(lost)))}")
+    if math.isnan(s.residual_variance):
+        said.append("there are no more data than parameters: the residual says nothing of the fit")
     if any(limit.kink for limit in s.limits):
         names = zip(s.entries, s.limits, strict=True)
         said.append(
