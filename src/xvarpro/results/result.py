@@ -397,8 +397,8 @@ class Result:
         Returns
         -------
         Report
-            Prints as a text, shows as tables in notebooks; ``to_frame()`` is a data frame of pandas. Where there are
-            no standard errors it says why. Right-hand sides in chunks have no amplitudes in it.
+            Prints as a text, shows as tables in notebooks; ``to_html()`` is their HTML, ``to_frame()`` a data frame of
+            pandas. Where there are no standard errors it says why. Right-hand sides in chunks have no amplitudes in it.
 
         Raises
         ------

@@ -76,7 +76,8 @@ class Influence:
         V, kept = V[:, kept > FLAT], kept[kept > FLAT]
         bent = np.where(1 - kept > STRAIGHT, 1 / kept - 1, 0.0)
         stack = np.concatenate([rows.reshape(-1, p) @ V, np.diag(np.sqrt(bent / at.step))])
-        minuends = np.linalg.norm(at.X.reshape(p, -1).T @ V, axis=0)  # where w explains all of X, their rounding is left
+        # where w explains all of X the stack holds their rounding
+        minuends = np.linalg.norm(at.X.reshape(p, -1).T @ V, axis=0)
         inverse, Q, null = _pseudo_inverse(stack, eps, minuends)
         data = Q[: m * k]
         self._ways, self._null, self._root = V, null, V @ inverse

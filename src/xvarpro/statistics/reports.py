@@ -115,7 +115,8 @@ class Report:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
+    def to_html(self) -> str:
+        """The tables that notebooks show, a ``div`` of HTML."""
         parts = [f"<p>{html.escape(self.fit.headline)}</p>"]
         for title, rows in self._tables:
             more = [(f"and {len(rows) - SHOWN} more", "", "", "", "")] if len(rows) > SHOWN else []
@@ -129,6 +130,9 @@ class Report:
         solve = html.escape("\n".join(line[2:] for line in self.fit.summary))
         parts.append(f"<pre style='font-family: monospace'>{solve}</pre>")
         return f'<div class="xvarpro-report">{"".join(parts)}</div>'
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
 
     def to_frame(self) -> DataFrame:
         """Parameters and amplitudes as a pandas data frame, indexed by name.

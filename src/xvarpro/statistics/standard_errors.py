@@ -88,6 +88,8 @@ class Statistics:
         Of an observation of weight 1: 1 with `absolute_sigma`, else `residual_variance`.
     absolute_sigma : bool
         Whether the weights are taken for 1 / sigma^2 of the data.
+    sandwich : bool
+        Whether each residual speaks for the noise of its own datum.
     noise : NumPy array, shape (m, k)
         Standard deviations of the data times the roots of their weights, from which errors follow: the root of
         `variance`, or in a sandwich each residual's own size. Of right-hand sides in chunks, those of a compressed
@@ -115,6 +117,7 @@ class Statistics:
     bic: float
     variance: float
     absolute_sigma: bool
+    sandwich: bool
     noise: np.ndarray
     names: list[str]
     w_names: list[str]
@@ -165,7 +168,17 @@ class Statistics:
             "AIC": self.aic,
             "BIC": self.bic,
         }
-        return [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in found.items() if math.isfinite(x)]
+        numbers = [(name, x) for name, x in found.items() if math.isfinite(x)]
+        cells = [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in numbers]
+        return [*cells, ("standard errors", self.noise_from)]
+
+    @property
+    def noise_from(self) -> str:
+        """Where standard errors have the size of the noise from."""
+        if self.absolute_sigma:
+            known = "the weights as 1 / sigma^2" if self.deviance is None else "the loss as a log likelihood"
+            return f"from {known} (absolute_sigma)"
+        return "from each residual (sandwich)" if self.sandwich else "scaled by reduced chi2 (weights are relative)"
 
     def __repr__(self) -> str:
         errors = np.concatenate([np.ravel(on_host(x)) for x in self.errors])
@@ -438,6 +451,7 @@ def theory(
         bic=unlikely + math.log(data) * influence.parameters,
         variance=variance,
         absolute_sigma=bool(absolute_sigma),
+        sandwich=bool(sandwich),
         noise=noise,
         names=entry_names(theta),
         w_names=w_names,
