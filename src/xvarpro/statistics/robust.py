@@ -82,6 +82,11 @@ class RobustResult(Result):
         return replace(problem, lower=replace(problem.lower, **{k: x.astype(mu.dtype) for k, x in anew.items()}))
 
     @property
+    def standardised(self) -> Problem:
+        # of counts it has the weights 1 / mu, and so residuals of Pearson; other losses know no more of the noise
+        return self.least_squares if cast(Loss, self.loss).likelihood else self.stated
+
+    @property
     def deviance(self) -> float:
         """Twice the `Poisson` loss of the data: -2 times the log likelihood, less that of a model equal to each count.
 
