@@ -6,6 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.optimize
+import scipy.special
 import scipy.stats
 
 import xvarpro as xv
@@ -599,3 +601,71 @@ def test_a_loss_without_a_likelihood_has_no_information_criteria(name):
     assert "the loss is no log likelihood of the data: AIC and BIC are not given" in said.notes
     assert "\n  AIC" not in str(said)
     assert "log likelihood" not in str(fit.interval())
+
+
+def deviance_end(fit, y, entry, sign, level, variance):
+    """Where the deviance has risen to the level, by SciPy's minimisation over all that is not held."""
+    other, bounds = 1 - entry, [(0.1, 30.0), (0.0, None), (0.0, None)]
+    near, tight = np.array([fit.theta[other], *fit.w]), {"xatol": 1e-7, "fatol": 1e-10, "maxiter": 9000, "maxfev": 9000}
+
+    def rise(c):
+        def f(x):
+            rates = np.array([x[0], x[0]])
+            rates[entry] = c
+            mu = design(rates) @ x[1:]
+            return 2 * np.sum(mu - y - scipy.special.xlogy(y, mu) + scipy.special.xlogy(y, y))
+
+        found = scipy.optimize.minimize(f, near, method="Nelder-Mead", bounds=bounds, options=tight).fun
+        return (found - 2 * fit.value) / variance - level
+
+    best, width = fit.theta[entry], fit.statistics(absolute_sigma=True).theta_stderr[entry]
+    return scipy.optimize.brentq(rise, best + sign * 0.5 * width, best + sign * 6 * width, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_intervals_of_counts_end_where_the_deviance_has_risen(backend):
+    y, to = counts(4, 200.0), xv.backends.get(backend)
+    problem = stated(y, W=xv.lower.Nonnegative())
+    fit = xv.solve_robust(problem, to.asarray(START), xv.sets.Box(0.1, 30.0), loss="poisson")
+    plain = xv.solve_robust(problem, START, loss="poisson", tol=1e-10)
+    known, spread = (fit.interval(0.9, "profile", absolute_sigma=sigma) for sigma in (True, False))
+    for found, level, variance in (
+        (known, scipy.stats.chi2.ppf(0.9, 1), 1.0),
+        (spread, scipy.stats.t.ppf(0.95, T.size - 4) ** 2, fit.statistics().reduced_chi2),
+    ):
+        for j in range(2) if found is known or backend == "numpy" else ():
+            ends = [deviance_end(plain, y, j, sign, level, variance) for sign in (-1, 1)]
+            np.testing.assert_allclose([found.lower[j], found.upper[j]], ends, rtol=5e-4)
+    assert known.notes == []
+    (said,) = spread.notes
+    assert "times the reduced chi2" in said
+
+
+def test_profiles_of_counts_have_figures_and_stay_in_their_bounds():
+    problem = stated(counts(4, 200.0), W=xv.lower.Nonnegative())
+    free = xv.solve_robust(problem, START, loss="poisson").interval(0.95, "profile", absolute_sigma=True)
+    over = xv.sets.Box(0.0, free.value[:2] + np.array([9.0, 0.01]))
+    fit = xv.solve_robust(problem, np.array([0.5, 4.0]), over, loss="poisson")
+    found = fit.interval(0.95, "profile", absolute_sigma=True)
+    assert found.upper[1] == free.value[1] + 0.01 < free.upper[1]
+    assert any("does not rise enough to give the upper end of theta[1]" in note for note in found.notes)
+    np.testing.assert_allclose(found.lower[1], free.lower[1], rtol=1e-3)
+    _, drawn, *_ = fit.plot_profile(1, points=3, width=1.0, absolute_sigma=True).axes[0].lines
+    s = fit.statistics(absolute_sigma=True)
+    np.testing.assert_allclose(drawn.get_xdata()[0], fit.theta[1] - s.theta_stderr[1])
+    assert drawn.get_ydata()[0] == pytest.approx(-1.0, abs=0.15)
+    simplex = xv.solve_robust(problem, np.array([0.3, 0.7]), xv.sets.Simplex(1.0), loss="poisson")
+    with pytest.raises(ProblemError, match="each entry must be free or in a Box"):
+        simplex.interval(0.95, "profile")
+    with pytest.raises(ProblemError, match="bootstraps must be of least squares"):
+        fit.interval(0.95, "bootstrap")
+
+
+@pytest.mark.parametrize("loss", ["huber", "poisson"])
+def test_an_interval_outside_of_the_bounds_offers_what_there_is(loss):
+    problem = stated(counts(4, 200.0), W=xv.lower.Nonnegative())
+    best = xv.solve_robust(problem, START, loss=loss).theta
+    fit = xv.solve_robust(problem, np.array([0.5, 4.0]), xv.sets.Box(0.0, best + 0.01), loss=loss)
+    (said,) = [note for note in fit.interval().notes if "leave the bounds of" in note]
+    assert ("Profile() respects those of theta" in said) == (loss == "poisson")
+    assert "Bootstrap" not in said

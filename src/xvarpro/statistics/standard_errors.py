@@ -438,7 +438,6 @@ def theory(
     else:
         unlikely = data * math.log(chi2 / data) if chi2 else -math.inf
     w_names = indexed("w", (len(at.w),) if w_stderr is None else tuple(w_stderr.shape))
-    said = "standard errors by the sandwich formula: each residual speaks for the noise of its datum"
     return Statistics(
         theta_stderr=_like_theta(prepared, theta_stderr),
         data=data,
@@ -456,7 +455,6 @@ def theory(
         names=entry_names(theta),
         w_names=w_names,
         deviance=deviance,
-        remarks=[said] if sandwich else [],
         at=at,
         influence=influence,
         _w_stderr=w_stderr,
@@ -511,6 +509,8 @@ def _reasons(s: Statistics) -> list[str]:
         said.append("a penalty biases w: errors are the spread of the entries that it does not hold at 0")
     if s.exact and not s.absolute_sigma:
         said.append("the residual is zero to rounding: standard errors measure rounding, not noise")
+    if s.sandwich:
+        said.append("standard errors by the sandwich formula: each residual speaks for the noise of its datum")
     return said
 
 
