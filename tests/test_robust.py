@@ -650,10 +650,10 @@ def test_profiles_of_counts_have_figures_and_stay_in_their_bounds():
     assert found.upper[1] == free.value[1] + 0.01 < free.upper[1]
     assert any("does not rise enough to give the upper end of theta[1]" in note for note in found.notes)
     np.testing.assert_allclose(found.lower[1], free.lower[1], rtol=1e-3)
-    _, drawn, *_ = fit.plot_profile(1, points=3, width=1.0, absolute_sigma=True).axes[0].lines
-    s = fit.statistics(absolute_sigma=True)
-    np.testing.assert_allclose(drawn.get_xdata()[0], fit.theta[1] - s.theta_stderr[1])
-    assert drawn.get_ydata()[0] == pytest.approx(-1.0, abs=0.15)
+    width = (fit.theta[1] - found.lower[1]) / fit.statistics(absolute_sigma=True).theta_stderr[1]
+    _, drawn, *_ = fit.plot_profile(1, points=3, width=width, absolute_sigma=True).axes[0].lines
+    np.testing.assert_allclose(drawn.get_xdata(), [found.lower[1], fit.theta[1], fit.theta[1] + 0.01], rtol=1e-5)
+    np.testing.assert_allclose(drawn.get_ydata()[:2], [-scipy.stats.norm.ppf(0.975), 0.0], rtol=1e-3, atol=1e-2)
     simplex = xv.solve_robust(problem, np.array([0.3, 0.7]), xv.sets.Simplex(1.0), loss="poisson")
     with pytest.raises(ProblemError, match="each entry must be free or in a Box"):
         simplex.interval(0.95, "profile")

@@ -414,9 +414,9 @@ def theory(
     data, chi2 = at.data, float(np.sum(r * r))
     dof = data - influence.parameters
     dof = 0.0 if abs(dof) < 1e-9 * data else dof  # by rounding
-    judged = dof >= 0.5  # whether the residual says anything of the fit
+    enough = dof >= 0.5  # whether the residual says anything of the fit
     lost = influence.undetermined_theta.any() or influence.undetermined_w.any()
-    if not judged and not absolute_sigma:
+    if not enough and not absolute_sigma:
         advice = (
             "Fix or leave out some of those that the data cannot determine, or take more data"
             if lost
@@ -431,7 +431,7 @@ def theory(
     w_stderr = None if at.in_columns else _like_w(at, _errors_of_w(influence, noise))
     theta_stderr = np.sqrt(np.diagonal(influence.covariance_of_theta(noise)))
     theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
-    if not judged:
+    if not enough:
         unlikely = math.nan
     elif deviance is not None:
         unlikely = deviance
@@ -444,8 +444,8 @@ def theory(
         parameters=influence.parameters,
         dof=dof,
         chi2=chi2,
-        residual_variance=chi2 / dof if judged else math.nan,
-        r_squared=1 - chi2 / at.spread if judged and at.spread > 0 else math.nan,
+        residual_variance=chi2 / dof if enough else math.nan,
+        r_squared=1 - chi2 / at.spread if enough and at.spread > 0 else math.nan,
         aic=unlikely + 2 * influence.parameters,
         bic=unlikely + math.log(data) * influence.parameters,
         variance=variance,
