@@ -318,6 +318,7 @@ def test_standard_deviations_are_weights_and_give_the_errors(here, option, absol
     )
     fit = xv.solve(problem, np.array([1.0]))
     want = fit.statistics(absolute_sigma=absolute)
+    assert f"standard errors      {'from the weights as' if absolute else 'scaled by'}" in result.stdout
     row = written(here / "out" / "parameters.csv")[0]
     assert float(row["value"]) == pytest.approx(fit.theta[0], rel=1e-6)
     assert float(row["stderr"]) == pytest.approx(want.theta_stderr[0], rel=1e-4)

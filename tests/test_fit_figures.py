@@ -266,6 +266,8 @@ def test_data_sets_of_a_global_fit_have_axes_of_their_own():
         assert len(lines(top)["fit"]) > 400
         np.testing.assert_allclose(below.lines[1].get_ydata(), fit.residuals[40 * i : 40 + 20 * i])
         assert below.get_xlabel() == "time (ns)"
+        assert top.get_title(loc="left") == f"data set {i}"
+    assert FIT.plot_fit().axes[0].get_title(loc="left") == ""
     (legend,) = by_data.legends
     assert [text.get_text() for text in legend.get_texts()] == ["data", "95% band", "fit", "slow", "fast"]
     assert [line.get_label() for line in fit.plot_fit().axes[2].lines][2:] == ["component 2", "component 3"]
@@ -307,6 +309,35 @@ def test_residuals_are_called_weighted_only_where_weights_scale_them():
         robust.plot_fit(prediction=True)
 
 
+def test_residuals_below_a_fit_are_scaled_as_the_noise_is():
+    """By roots of weights, those of counts by roots of what is expected; outliers are as large as they are."""
+    weights = np.where(np.arange(T.size) % 4 == 0, 0.0, rng(4).uniform(0.5, 2.0, T.size))
+    used, y = weights > 0, rng(2).poisson(30 * np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0])).astype(float)
+    problem = xv.separable(decays, y, data={"t": T}, weights=weights, W=xv.lower.Nonnegative())
+    plain = xv.separable(decays, y, data={"t": T}, W=xv.lower.Nonnegative())
+    squares, counts = xv.solve(problem, RATES, over=BOX), xv.solve_robust(problem, RATES, over=BOX, loss="poisson")
+    huber, all_counts = (xv.solve_robust(plain, RATES, over=BOX, loss=loss) for loss in ("huber", "poisson"))
+    for fit, root, label in (
+        (squares, weights**0.5, "weighted\nresidual"),
+        (counts, (weights / counts.fitted) ** 0.5, "weighted\nresidual"),
+        (all_counts, all_counts.fitted**-0.5, "weighted\nresidual"),
+        (huber, np.ones(T.size), "residual (V)"),
+    ):
+        top, below = fit.plot_fit(ylabel="signal (V)").axes
+        shown = root > 0
+        np.testing.assert_allclose(below.lines[1].get_ydata(), (root * fit.residuals)[shown], atol=1e-12)
+        np.testing.assert_allclose(fit.plot_residuals().axes[0].lines[1].get_ydata(), (root * fit.residuals)[shown])
+        assert below.get_ylabel() == label
+        assert len(top.collections) == 1  # the band: no bars of a sigma that is not known
+        bars = [x for x in fit.plot_fit(absolute_sigma=True).axes[0].collections if x.get_label() == "± sigma"]
+        assert len(bars) == (fit is not huber)
+        for ends in bars:
+            low, high = np.array(ends.get_segments())[:, :, 1].T
+            np.testing.assert_allclose([(low + high) / 2, (high - low) / 2], [y[shown], 1 / root[shown]])
+    assert not [line for line in squares.plot_fit().axes[1].lines if line.get_label() == "left out"]
+    assert used.sum() == len(squares.plot_fit().axes[1].lines[1].get_ydata())
+
+
 def test_weights_scale_residuals_and_leave_out_what_has_none():
     weights = np.where(np.arange(T.size) % 4 == 0, 0.0, rng(4).uniform(0.5, 2.0, T.size))
     fit = xv.solve(xv.separable(decays, Y, data={"t": T}, weights=weights), RATES, over=BOX)
@@ -346,6 +377,34 @@ def test_correlations_and_profiles_are_drawn():
     levels = [x.get_ydata()[0] for x in ax.lines if len(x.get_ydata()) == 2 and len(set(x.get_ydata())) == 1]
     assert sorted(levels)[0] == pytest.approx(-t)
     assert sorted(levels)[-1] == pytest.approx(t)
+
+
+def test_a_profile_and_correlations_may_be_of_known_sigma():
+    """Its interval ends where the curve meets the normal quantile."""
+    weights = np.full(T.size, 0.05**-2)
+    fit = xv.solve(xv.separable(decays, Y, data={"t": T}, weights=weights), RATES, over=BOX, tol=1e-9)
+    found = fit.interval(0.9, "profile", absolute_sigma=True)
+    ax = fit.plot_profile(1, level=0.9, points=61, absolute_sigma=True).axes[0]
+    at, height = lines(ax)["profile"].T
+    t = scipy.stats.norm.ppf(0.95)
+    np.testing.assert_allclose(np.interp([-t, t], height, at), [found.lower[1], found.upper[1]], rtol=2e-3)
+    assert found.upper[1] > 1.1 * fit.interval(0.9, "profile").upper[1]
+    levels = {x.get_ydata()[0] for x in ax.lines if len(x.get_ydata()) == 2}
+    assert {-t, t} <= levels
+    few = xv.solve(xv.separable(decays, Y[:4], data={"t": T[:4]}), RATES, over=BOX, max_iter=3)
+    C = few.statistics(absolute_sigma=True).correlation
+    np.testing.assert_array_equal(few.plot_correlation(absolute_sigma=True).axes[0].images[0].get_array(), C)
+
+
+@pytest.mark.parametrize("name", ["plot_fit", "plot_residuals", "plot_correlation", "plot_profile"])
+def test_methods_say_themselves_what_they_draw_and_take(name):
+    import inspect
+
+    method = getattr(xv.Result, name)
+    text, taken = inspect.getdoc(method), list(inspect.signature(method).parameters)[1:]
+    heads = " ".join(line for line in text.splitlines() if not line.startswith(" "))
+    assert not [name for name in taken if name not in heads]
+    assert "statistics.plotting" not in text
 
 
 def test_the_histogram_of_residuals_has_the_normal_density():

@@ -405,7 +405,56 @@ def test_as_many_parameters_as_data_need_known_variances():
     fit = xv.solve(problem, RATES, over=xv.sets.Box(0.1, 20.0), max_iter=3)
     with pytest.raises(ProblemError, match=r"more data than parameters; got 4 numbers .* 4 parameters"):
         fit.statistics()
-    assert fit.statistics(absolute_sigma=True).variance == 1.0
+    known = fit.statistics(absolute_sigma=True)
+    assert known.variance == 1.0
+    assert np.isfinite([*known.theta_stderr, *known.w_stderr]).all()
+    assert np.isnan([known.residual_variance, known.r_squared, known.aic, known.bic]).all()
+    assert known.reasons == [
+        "there are no more data than parameters: the residual says nothing of the fit",
+        *known.remarks,
+    ]
+    with pytest.raises(ProblemError, match="bootstrap of residuals needs more data than parameters"):
+        fit.interval(by="bootstrap", absolute_sigma=True)
+
+
+def few_data(m, p, seed):
+    """Of p rates and p amplitudes by m data with known errors; more unknowns than data."""
+    t = np.linspace(0.0, 3.0, m)
+    problem = xv.separable(decays, np.exp(-t) + 0.01 * np.sin(9 * t + seed), data={"t": t}, weights=np.full(m, 1e4))
+    return xv.solve(problem, np.geomspace(0.2, 9.0, p) * rng(seed).uniform(0.9, 1.1, p), over=(0.0, 100.0), max_iter=3)
+
+
+@pytest.mark.parametrize(("m", "p"), [(2, 2), (4, 4), (6, 4), (5, 3), (7, 5)])
+def test_fewer_data_than_parameters_determine_none_of_them(m, p):
+    """Where w takes all data, or all but for too few for theta, rounding is what is left of the tangents."""
+    for seed in range(5):
+        fit = few_data(m, p, seed)
+        known = fit.statistics(absolute_sigma=True)
+        assert (known.dof, known.parameters) == (0, pytest.approx(m))
+        assert np.isinf([*known.theta_stderr, *known.w_stderr]).all()
+        assert np.isnan([known.residual_variance, known.r_squared, known.aic, known.bic]).all()
+        text = str(fit.report(absolute_sigma=True))
+        assert text.count("undetermined") == 2 * p
+        assert "the data do not determine theta[0], theta[1]" in text
+        assert not {"AIC", "BIC", "R2", "reduced"} & {line.split()[0] for line in text.splitlines() if line.split()}
+        with pytest.raises(
+            ProblemError, match=rf"got {m} numbers in the target and more parameters. Fix or leave"
+        ) as e:
+            fit.statistics()
+        assert "absolute_sigma" not in str(e.value)
+        assert np.isinf(fit.interval(absolute_sigma=True).upper).all()
+
+
+def test_what_a_few_data_just_determine_has_the_errors_of_the_joint_jacobian():
+    """Columns of the design and tangents that are nearly dependent are not taken for ones that are."""
+    t = np.linspace(0.0, 1.0, 9)
+    rates = np.array([1.0, 1.3, 1.7])  # the joint Jacobian has the condition 4.5e7
+    problem = xv.separable(decays, np.exp(-np.outer(t, rates)) @ np.ones(3), data={"t": t})
+    found = xv.statistics.linear_theory(problem, rates, absolute_sigma=True)
+    E = np.exp(-np.outer(t, rates))
+    _, s, Vh = np.linalg.svd(np.concatenate([-t[:, None] * E, E], axis=1))
+    want = np.linalg.norm(Vh.T / s, axis=1)
+    np.testing.assert_allclose([*found.theta_stderr, *found.w_stderr], want, rtol=1e-5)
 
 
 KINDS = {

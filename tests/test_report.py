@@ -57,6 +57,19 @@ def test_a_result_has_the_data_frame_of_its_report():
     assert list(FIT.to_frame().index) == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
 
 
+def test_a_report_says_where_the_size_of_the_noise_is_from():
+    loss = xv.solve_robust(PROBLEM, FIT.theta, over=xv.sets.Box(0.0, 20.0), loss=xv.losses.Huber(0.02))
+    for fit, absolute, said in (
+        (FIT, False, "scaled by reduced chi2 (weights are relative)"),
+        (FIT, True, "from the weights as 1 / sigma^2 (absolute_sigma)"),
+        (loss, False, "from each residual (sandwich)"),
+        (loss, True, "from the loss as a log likelihood (absolute_sigma)"),
+    ):
+        found = fit.report(absolute_sigma=absolute)
+        assert f"\n  standard errors      {said}\n" in str(found)
+        assert f"<td>standard errors</td><td>{said}</td>" in found.to_html()
+
+
 def test_an_active_bound_has_its_multiplier_in_the_objectives_units():
     assert "constraints are active, theta[1]: errors and intervals are not calibrated" in HELD.report().notes
     assert "constraints are active, fast: errors" in str(HELD.report(["slow", "fast"]))
@@ -261,7 +274,8 @@ def test_notebooks_show_tables_and_no_text_of_the_users_as_markup():
     assert found.count("<table>") == found.count("</table>") == 4
     rows = re.findall(r"<tr>(.*?)</tr>", found)
     assert all(row.count("<td>") == row.count("</td>") for row in rows)
-    assert FIT._repr_html_() == FIT.report()._repr_html_()
+    assert FIT._repr_html_() == FIT.report()._repr_html_() == FIT.report().to_html()
+    assert FIT.report().to_html().startswith("<div")
 
 
 def test_what_has_no_standard_errors_says_why():

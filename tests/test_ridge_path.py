@@ -107,3 +107,15 @@ def test_ticks_of_log_scales_keep_apart(widest):
 def test_too_few_ridges_and_none_are_refused(lam):
     with pytest.raises(ProblemError, match="at least three finite numbers > 0"):
         xv.statistics.ridge_path(problem(), np.ones(1), ONE, lam=lam)
+
+
+def test_the_marks_of_least_gcv_and_of_the_corner_may_share_a_point():
+    lam, norm = np.array([3.0, 2.0, 1.0, 0.5]), np.array([1.9, 1.5, 1.2, 1.1])
+    path = xv.statistics.RidgePath(lam, norm, norm[::-1], np.ones(4), np.array([3.0, 2.0, 2.0, 4.0]), [])
+    path.gcv[path.corner] = 1.0
+    assert path.best == path.corner
+    for ax in path.plot().axes:
+        _, dot, ring = ax.lines
+        np.testing.assert_array_equal(dot.get_xydata(), ring.get_xydata())
+        assert (dot.get_fillstyle(), ring.get_fillstyle()) == ("full", "none")
+        assert ring.get_markersize() > 1.5 * dot.get_markersize()

@@ -6,6 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.optimize
+import scipy.special
+import scipy.stats
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
@@ -559,3 +562,110 @@ def test_nothing_of_the_caller_is_written_to():
     for x in (y, weights, theta0):
         x.flags.writeable = False
     xv.solve_robust(stated(y, weights=weights), theta0, loss=xv.losses.Cauchy())
+
+
+def test_models_of_counts_are_compared_by_their_likelihood():
+    """AIC and BIC differ as -2 times SciPy's log likelihoods do; without a ridge and what has no weight."""
+    weights = (np.arange(T.size) % 7 > 0).astype(float)
+    y = np.where(weights > 0, counts(2, 6.0), np.nan)
+    used, found = weights > 0, []
+    for start in (np.array([1.0]), START):
+        problem = stated(y, W=xv.lower.Nonnegative(), weights=weights, lam=1e-3)
+        fit = xv.solve_robust(problem, start, xv.sets.Box(0.1, 20.0), loss="poisson")
+        exact = -2 * scipy.stats.poisson.logpmf(y[used], fit.fitted[used]).sum()
+        s = fit.statistics()
+        found.append((s.aic - exact - 2 * s.parameters, s.bic - exact - np.log(used.sum()) * s.parameters))
+        assert s.deviance == fit.deviance == pytest.approx(s.aic - 2 * s.parameters)
+        assert f"deviance             {s.deviance:.6g}" in str(fit)
+    saturated = 2 * scipy.stats.poisson.logpmf(y[used], y[used]).sum()
+    np.testing.assert_allclose(found, saturated, rtol=1e-12)
+
+
+def test_chi2_of_weights_that_each_model_has_of_its_own_compares_no_models():
+    """For these counts n log(chi2 / n) + 2 p prefers the model that the likelihood does not."""
+    t = np.linspace(0.0, 10.0, 200)
+    y = rng(17).poisson(4 * np.exp(-0.25 * t) + 1.5 * np.exp(-1.5 * t)).astype(float)
+    problem = xv.separable(decays, y, data={"t": t}, W=xv.lower.Nonnegative())
+    fits = [xv.solve_robust(problem, np.array(s), (1e-3, 30.0), loss="poisson") for s in ([0.5], [0.2, 2.0])]
+    one, two = (fit.statistics() for fit in fits)
+    assert two.aic - one.aic == pytest.approx(2 * fits[1].value - 2 * fits[0].value + 4)
+    assert two.aic > one.aic
+    assert 200 * np.log(two.chi2 / one.chi2) + 4 < -5
+
+
+@every_loss
+def test_a_loss_without_a_likelihood_has_no_information_criteria(name):
+    fit = xv.solve_robust(stated(outliers()), START, loss=LOSSES[name](0.05))
+    s, said = fit.statistics(), fit.report()
+    assert np.isnan([s.aic, s.bic, s.deviance, fit.deviance]).all()
+    assert "the loss is no log likelihood of the data: AIC and BIC are not given" in said.notes
+    assert "\n  AIC" not in str(said)
+    assert "log likelihood" not in str(fit.interval())
+
+
+def deviance_end(fit, y, entry, sign, level, variance):
+    """Where the deviance has risen to the level, by SciPy's minimisation over all that is not held."""
+    other, bounds = 1 - entry, [(0.1, 30.0), (0.0, None), (0.0, None)]
+    near, tight = np.array([fit.theta[other], *fit.w]), {"xatol": 1e-7, "fatol": 1e-10, "maxiter": 9000, "maxfev": 9000}
+
+    def rise(c):
+        def f(x):
+            rates = np.array([x[0], x[0]])
+            rates[entry] = c
+            mu = design(rates) @ x[1:]
+            return 2 * np.sum(mu - y - scipy.special.xlogy(y, mu) + scipy.special.xlogy(y, y))
+
+        found = scipy.optimize.minimize(f, near, method="Nelder-Mead", bounds=bounds, options=tight).fun
+        return (found - 2 * fit.value) / variance - level
+
+    best, width = fit.theta[entry], fit.statistics(absolute_sigma=True).theta_stderr[entry]
+    return scipy.optimize.brentq(rise, best + sign * 0.5 * width, best + sign * 6 * width, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_intervals_of_counts_end_where_the_deviance_has_risen(backend):
+    y, to = counts(4, 200.0), xv.backends.get(backend)
+    problem = stated(y, W=xv.lower.Nonnegative())
+    fit = xv.solve_robust(problem, to.asarray(START), xv.sets.Box(0.1, 30.0), loss="poisson")
+    plain = xv.solve_robust(problem, START, loss="poisson", tol=1e-10)
+    known, spread = (fit.interval(0.9, "profile", absolute_sigma=sigma) for sigma in (True, False))
+    for found, level, variance in (
+        (known, scipy.stats.chi2.ppf(0.9, 1), 1.0),
+        (spread, scipy.stats.t.ppf(0.95, T.size - 4) ** 2, fit.statistics().reduced_chi2),
+    ):
+        for j in range(2) if found is known or backend == "numpy" else ():
+            ends = [deviance_end(plain, y, j, sign, level, variance) for sign in (-1, 1)]
+            np.testing.assert_allclose([found.lower[j], found.upper[j]], ends, rtol=5e-4)
+    assert known.notes == []
+    (said,) = spread.notes
+    assert "times the reduced chi2" in said
+
+
+def test_profiles_of_counts_have_figures_and_stay_in_their_bounds():
+    problem = stated(counts(4, 200.0), W=xv.lower.Nonnegative())
+    free = xv.solve_robust(problem, START, loss="poisson").interval(0.95, "profile", absolute_sigma=True)
+    over = xv.sets.Box(0.0, free.value[:2] + np.array([9.0, 0.01]))
+    fit = xv.solve_robust(problem, np.array([0.5, 4.0]), over, loss="poisson")
+    found = fit.interval(0.95, "profile", absolute_sigma=True)
+    assert found.upper[1] == free.value[1] + 0.01 < free.upper[1]
+    assert any("does not rise enough to give the upper end of theta[1]" in note for note in found.notes)
+    np.testing.assert_allclose(found.lower[1], free.lower[1], rtol=1e-3)
+    width = (fit.theta[1] - found.lower[1]) / fit.statistics(absolute_sigma=True).theta_stderr[1]
+    _, drawn, *_ = fit.plot_profile(1, points=3, width=width, absolute_sigma=True).axes[0].lines
+    np.testing.assert_allclose(drawn.get_xdata(), [found.lower[1], fit.theta[1], fit.theta[1] + 0.01], rtol=1e-5)
+    np.testing.assert_allclose(drawn.get_ydata()[:2], [-scipy.stats.norm.ppf(0.975), 0.0], rtol=1e-3, atol=1e-2)
+    simplex = xv.solve_robust(problem, np.array([0.3, 0.7]), xv.sets.Simplex(1.0), loss="poisson")
+    with pytest.raises(ProblemError, match="each entry must be free or in a Box"):
+        simplex.interval(0.95, "profile")
+    with pytest.raises(ProblemError, match="bootstraps must be of least squares"):
+        fit.interval(0.95, "bootstrap")
+
+
+@pytest.mark.parametrize("loss", ["huber", "poisson"])
+def test_an_interval_outside_of_the_bounds_offers_what_there_is(loss):
+    problem = stated(counts(4, 200.0), W=xv.lower.Nonnegative())
+    best = xv.solve_robust(problem, START, loss=loss).theta
+    fit = xv.solve_robust(problem, np.array([0.5, 4.0]), xv.sets.Box(0.0, best + 0.01), loss=loss)
+    (said,) = [note for note in fit.interval().notes if "leave the bounds of" in note]
+    assert ("Profile() respects those of theta" in said) == (loss == "poisson")
+    assert "Bootstrap" not in said

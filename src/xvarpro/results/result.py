@@ -253,7 +253,8 @@ class Result:
         problem = self.least_squares
         if sandwich is None:
             sandwich = problem is not self._problem and not absolute_sigma
-        found = theory(problem, self.theta, self.recipe.over, self._prepared, absolute_sigma, sandwich, backend=backend)
+        given = (self.theta, self.recipe.over, self._prepared, absolute_sigma, sandwich, self.deviance)
+        found = theory(problem, *given, backend=backend)
         if not self.success:
             found.remarks.append(
                 f"the solve ended with {self.status.name}: errors are those of this point, which need not be a minimum"
@@ -300,6 +301,16 @@ class Result:
     def least_squares(self) -> Problem:
         """The least-squares problem whose statistics are those of the result: `stated`, or what a loss makes of it."""
         return self.stated
+
+    @property
+    def standardised(self) -> Problem:
+        """The problem whose weights are the inverse variances of its data, as far as they are known: `stated` here."""
+        return self.stated
+
+    @property
+    def deviance(self) -> float | None:
+        """That of a fit by another loss, see `RobustResult`; None for least squares."""
+        return None
 
     @property
     def message(self) -> str:
@@ -391,8 +402,8 @@ class Result:
         Returns
         -------
         Report
-            Prints as a text, shows as tables in notebooks; ``to_frame()`` is a data frame of pandas. Where there are
-            no standard errors it says why. Right-hand sides in chunks have no amplitudes in it.
+            Prints as a text, shows as tables in notebooks; ``to_html()`` is their HTML, ``to_frame()`` a data frame of
+            pandas. Where there are no standard errors it says why. Right-hand sides in chunks have no amplitudes in it.
 
         Raises
         ------
@@ -525,7 +536,56 @@ class Result:
         points: int = 400,
         figure: FigureBase | None = None,
     ) -> Figure:
-        """Data, fit, bands and components, with the residuals below: see `xvarpro.statistics.plotting.plot_fit`."""
+        """Data, the fit with its confidence band and its components, and the residuals below.
+
+        Curves are computed between the samples too where these are few, the problem's `data` hold abscissae as floats
+        in which `x` is linear, and each row of M depends on its own one alone, which is checked at the samples.
+        Elsewhere, as for convolutions, rows in chunks, whole numbers, which may be labels, and what the data do not
+        determine, curves join values at the samples.
+
+        Residuals are scaled by the roots of their weights, those of counts by the roots of what is expected. Data of
+        weight 0 are hollow; they do not set the limits and may lie beyond them. In a global fit each data set has axes
+        of its own, and only the components that are not zero throughout it.
+
+        Parameters
+        ----------
+        x : array, shape (m,), or list of arrays, optional
+            Abscissae, numbers or dates, a list for data sets whose rows follow one another; by default the only array
+            of that length in the problem's `data`, or the only list of arrays of that length together, else the index.
+        column : int
+            The right-hand side that is drawn.
+        xlabel, ylabel : str
+            With units in brackets, such as ``"signal (V)"``; residuals without weights have those of `ylabel`.
+        names : sequence of str, optional
+            Of the components, one per column of M; those of one name share a colour. None is drawn where there are more
+            than 6 names, or one component only.
+        level : float or None
+            Of the bands, in (0, 1), by linear theory; None for none. They are left out where there are no standard
+            errors.
+        prediction : bool
+            Draw the band of new observations too, with the noise of those at the samples.
+        absolute_sigma : bool
+            Whether the problem's weights are 1 / sigma^2 of the data, which are then drawn with bars of sigma.
+        points : int
+            How many a curve has at least where there are fewer samples; 0 joins values at the samples.
+        figure : matplotlib Figure or SubFigure, optional
+            Where to draw, such as ``plt.figure()`` or a part of another figure; by default a new one, unknown to
+            pyplot.
+
+        Returns
+        -------
+        matplotlib Figure
+            The given one or a new one, which ``figure.savefig("fit.pdf")`` saves.
+
+        Raises
+        ------
+        ProblemError
+            The fit is complex, there is no such right-hand side, or `x` or `names` have another length; `x` holds
+            neither numbers nor dates; `level` is not in (0, 1); a band for observations is asked of a fit by another
+            loss.
+        ModelError
+            M fails between the samples.
+        """
         from xvarpro.statistics.plotting import plot_fit
 
         return plot_fit(
@@ -551,7 +611,27 @@ class Result:
         ylabel: str = "",
         figure: FigureBase | None = None,
     ) -> Figure:
-        """Residuals along x, their histogram and their normal quantiles."""
+        """Residuals along x, their histogram, and their quantiles against those of a normal distribution.
+
+        Parameters
+        ----------
+        x, column, xlabel
+            As for `plot_fit`. Residuals are scaled as there; those without weight are left out.
+        ylabel : str
+            Of the residuals, with units; by default "residual", or "weighted residual" where weights scale them.
+        figure : matplotlib Figure or SubFigure, optional
+            As for `plot_fit`.
+
+        Returns
+        -------
+        matplotlib Figure
+
+        Raises
+        ------
+        ProblemError
+            The fit is complex, there is no such right-hand side, or `x` has another length or holds neither numbers nor
+            dates.
+        """
         from xvarpro.statistics.plotting import plot_residuals
 
         return plot_residuals(self, x, column=column, xlabel=xlabel, ylabel=ylabel, figure=figure)
@@ -561,12 +641,32 @@ class Result:
         names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
         amplitudes: Sequence[str] | None = None,
         *,
+        absolute_sigma: bool = False,
         figure: FigureBase | None = None,
     ) -> Figure:
-        """Correlations of theta's entries and w's as a table of colours, with names as in `report`."""
+        """Correlations of theta's entries and w's, from -1 in red to 1 in blue.
+
+        Parameters
+        ----------
+        names, amplitudes : optional
+            As for `report`. Beyond 30 entries only some names are written; of a complex w the real parts come first.
+        absolute_sigma : bool
+            As for `report`.
+        figure : matplotlib Figure or SubFigure, optional
+            As for `plot_fit`.
+
+        Returns
+        -------
+        matplotlib Figure
+
+        Raises
+        ------
+        ProblemError
+            As `linear_theory`; there are more or fewer names than entries.
+        """
         from xvarpro.statistics.plotting import plot_correlation
 
-        return plot_correlation(self, names, amplitudes, figure=figure)
+        return plot_correlation(self, names, amplitudes, absolute_sigma=absolute_sigma, figure=figure)
 
     def plot_profile(
         self,
@@ -576,12 +676,49 @@ class Result:
         points: int = 21,
         width: float = 3.0,
         xlabel: str = "",
+        absolute_sigma: bool = False,
         figure: FigureBase | None = None,
     ) -> Figure:
-        """How the objective rises where an entry of theta is held elsewhere, with the ends of its interval."""
+        """The profile of an entry of theta: how the objective rises where it is held elsewhere, and linear theory.
+
+        The height is the profile t of Bates and Watts, the signed root of the rise of twice the objective over the
+        variance of the noise.
+
+        Parameters
+        ----------
+        entry : int or str
+            Of theta, in the order of its leaves, or its name in the report, such as ``"theta[0]"``.
+        level : float
+            Whose confidence interval is marked, in (0, 1).
+        points, width
+            As for `xvarpro.statistics.profile`.
+        xlabel : str
+        absolute_sigma : bool
+            As for `report`: whether the variance of the noise is 1 over the weights.
+        figure : matplotlib Figure or SubFigure, optional
+            As for `plot_fit`.
+
+        Returns
+        -------
+        matplotlib Figure
+
+        Raises
+        ------
+        ProblemError
+            As `profile`; `level` is not in (0, 1).
+        """
         from xvarpro.statistics.plotting import plot_profile
 
-        return plot_profile(self, entry, level=level, points=points, width=width, xlabel=xlabel, figure=figure)
+        return plot_profile(
+            self,
+            entry,
+            level=level,
+            points=points,
+            width=width,
+            xlabel=xlabel,
+            absolute_sigma=absolute_sigma,
+            figure=figure,
+        )
 
     def plot_trace(self, *, figure: FigureBase | None = None) -> Figure:
         """Objective and gap against iterations, log scale."""

@@ -82,6 +82,11 @@ class Bootstrap(IntervalMethod):
         used = root > 0
         if self.parametric:
             noise = s.variance**0.5 * rng.standard_normal((self.samples, *y.shape))
+        elif s.dof < 0.5:
+            raise ProblemError(
+                "a bootstrap of residuals needs more data than parameters; got residuals that say nothing of the fit. "
+                "Use Bootstrap(parametric=True) with absolute_sigma=True"
+            )
         else:
             left = (root * (y - fitted))[used] * (s.data / s.dof) ** 0.5
             noise = rng.choice(left, (self.samples, *y.shape))

@@ -17,7 +17,7 @@ boundary the constraint adds its curvature to ``X^T P X``. Source: Seber and Wil
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from xvarpro.statistics.linearised import Linearised
 
 FLAT = 1e-6  # eigenvalues of the derivative of a projection below which a direction is one that the sets forbid
 STRAIGHT = 1e-9  # and of 1 minus it, below which the boundary has no curvature
+ROUNDING = 10  # times the precision of a number: what differences of such numbers may be off by
 NEGLIGIBLE = 1e-6  # parts of a direction without information below which it leaves an entry alone
 
 
@@ -75,7 +76,9 @@ class Influence:
         V, kept = V[:, kept > FLAT], kept[kept > FLAT]
         bent = np.where(1 - kept > STRAIGHT, 1 / kept - 1, 0.0)
         stack = np.concatenate([rows.reshape(-1, p) @ V, np.diag(np.sqrt(bent / at.step))])
-        inverse, Q, null = _pseudo_inverse(stack, eps)
+        # where w explains all of X the stack holds their rounding
+        minuends = np.linalg.norm(at.X.reshape(p, -1).T @ V, axis=0)
+        inverse, Q, null = _pseudo_inverse(stack, eps, minuends)
         data = Q[: m * k]
         self._ways, self._null, self._root = V, null, V @ inverse
         self.theta = (self._root @ data.T).reshape(p, m, k)
@@ -147,14 +150,19 @@ def _factored(at: Linearised, j: int, eps: float) -> Lower:
     return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, B, null)
 
 
-def _pseudo_inverse(A: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to 0."""
+def _pseudo_inverse(A: np.ndarray, eps: float, minuends: Any = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to 0.
+
+    Where the columns are differences, `minuends` has the lengths of what was subtracted from.
+    """
     size = np.linalg.norm(A, axis=0)
     size = np.where(size > 0, size, 1.0)
     U, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
-    rank = int(np.sum(s > eps * max(A.shape, default=0) * np.max(s, initial=0.0)))
-    null = np.where(np.abs(Vh[rank:].T) > NEGLIGIBLE, Vh[rank:].T, 0.0)
-    return (Vh[:rank].T / size[:, None]) / s[:rank], U[:, :rank], null / size[:, None]
+    left = ROUNDING * eps * np.linalg.norm(Vh[: len(s)] * (minuends / size), axis=1)
+    known = s > np.maximum(eps * max(A.shape, default=0) * np.max(s, initial=0.0), left)
+    null = Vh[np.append(~known, np.ones(len(Vh) - len(s), bool))].T
+    null = np.where(np.abs(null) > NEGLIGIBLE, null, 0.0)
+    return (Vh[: len(s)][known].T / size[:, None]) / s[known], U[:, : len(s)][:, known], null / size[:, None]
 
 
 def _moved(A: np.ndarray, directions: np.ndarray) -> np.ndarray:

@@ -107,9 +107,11 @@ class Linear(IntervalMethod):
         outside = np.isfinite(width) & ~held & ((lower < low) | (upper > high))
         if outside.any():
             named = constraints.listed([name for name, x in zip(names, outside, strict=True) if x])
-            notes.append(
-                f"intervals leave the bounds of {named}; Bootstrap() respects them, and Profile() those of theta"
-            )
+            if fit.least_squares is fit.stated:
+                other = "; Bootstrap() respects them, and Profile() those of theta"
+            else:
+                other = "" if math.isnan(s.deviance or 0.0) else "; Profile() respects those of theta"
+            notes.append(f"intervals leave the bounds of {named}{other}")
         notes += [IN_CHUNKS] if fit.in_columns else []
         return Intervals(names, value, lower, upper, level, "linear theory", notes)
 

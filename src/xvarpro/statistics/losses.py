@@ -26,6 +26,7 @@ class Loss(Struct):
     """
 
     advice: ClassVar[str] = ""  # where the objective is not finite
+    likelihood: ClassVar[bool] = False  # whether `value` is a negative log likelihood, up to a constant of the data
 
     @abstractmethod
     def value(self, mu: Array, y: Array, weights: Array) -> Array:
@@ -251,6 +252,7 @@ class Poisson(Loss):
     (1.0, array([0.5, 1. ]))
     """
 
+    likelihood = True
     advice = (
         "The model M(theta) w must be positive where counts have a weight: use W=xv.lower.Nonnegative() with a design "
         "that is not negative, or start from another theta."

@@ -43,54 +43,7 @@ def plot_fit(
     points: int = 400,
     figure: FigureBase | None = None,
 ) -> Figure:
-    """Data, the fit with its confidence band and its components, and the residuals below.
-
-    Curves are computed between the samples too where these are few, the problem's `data` hold abscissae as floats in
-    which `x` is linear, and each row of M depends on its own one alone, which is checked at the samples. Elsewhere, as
-    for convolutions, rows in chunks, whole numbers, which may be labels, and what the data do not determine, curves
-    join values at the samples.
-
-    Data of weight 0 are hollow; they do not set the limits and may lie beyond them. In a global fit each data set has
-    axes of its own, and only the components that are not zero throughout it.
-
-    Parameters
-    ----------
-    fit : Result
-        With real data.
-    x : array, shape (m,), or list of arrays, optional
-        Abscissae, numbers or dates, a list for data sets whose rows follow one another; by default the only array of
-        that length in the problem's `data`, or the only list of arrays of that length together, else the index.
-    column : int
-        The right-hand side that is drawn.
-    xlabel, ylabel : str
-        With units in brackets, such as ``"signal (V)"``; residuals have those of `ylabel`.
-    names : sequence of str, optional
-        Of the components, one per column of M; those of one name share a colour. None is drawn where there are more
-        than 6 names, or one component only.
-    level : float or None
-        Of the bands, in (0, 1), by linear theory; None for none. They are left out where there are no standard errors.
-    prediction : bool
-        Draw the band of new observations too, with the noise of those at the samples.
-    absolute_sigma : bool
-        Whether the problem's weights are 1 / sigma^2 of the data.
-    points : int
-        How many a curve has at least where there are fewer samples; 0 joins values at the samples.
-    figure : matplotlib Figure or SubFigure, optional
-        Where to draw, such as ``plt.figure()`` or a part of another figure; by default a new one, unknown to pyplot.
-
-    Returns
-    -------
-    matplotlib Figure
-        The given one or a new one, which ``figure.savefig("fit.pdf")`` saves.
-
-    Raises
-    ------
-    ProblemError
-        The fit is complex, there is no such right-hand side, or `x` or `names` have another length; `x` holds neither
-        numbers nor dates; `level` is not in (0, 1); a band for observations is asked of a fit by another loss.
-    ModelError
-        M fails between the samples.
-    """
+    """What `Result.plot_fit` draws."""
     if level is not None:
         confidence(level)
     if prediction and fit.least_squares is not fit.stated:
@@ -108,12 +61,18 @@ def plot_fit(
     named = _names(names, [f"component {j}" for j in range(len(parts))], "one per column of M")
     colours = dict(zip(dict.fromkeys(named), COLOURS[1:], strict=False))
     drawn = list(enumerate(named)) if len(parts) > 1 and len(set(named)) <= SHOWN else []
-    bracket = re.search(r"\s*[(\[][^(\[]*[)\]]$", ylabel)
+    weighted = not np.isin(root, (0, 1)).all()
+    scaled = residual * root
+    bracket = None if weighted else re.search(r"\s*[(\[][^(\[]*[)\]]$", ylabel)
+    name_below = ("weighted\nresidual" if weighted else "residual") + (bracket[0] if bracket else "")
     fig, pairs = _pairs(len(sets), figure)
     handles: dict[str, Any] = {}
     for i, (rows, order, curve, (top, below)) in enumerate(zip(sets, orders, curves, pairs, strict=True)):
         used = rows[root[rows] > 0]
         top.plot(at[used], data[used], ".", color=GREY, markersize=5, label="data")
+        if absolute_sigma and weighted:
+            sigma = 1 / root[used]
+            top.vlines(at[used], data[used] - sigma, data[used] + sigma, color=GREY, linewidth=0.7, label="± sigma")
         if s is not None and level is not None:
             share = f"{100 * level:.4g}%"
             bands = [(curve.stderr, f"{share} band", 0.25)]
@@ -129,10 +88,10 @@ def plot_fit(
             if parts[j, rows].any():
                 top.plot(curve.at, curve.parts[j], color=colours[name], linewidth=1.0, linestyle="--", label=name)
         below.axhline(0.0, color=COLOURS[0], linewidth=1.0)
-        below.plot(at[used], residual[used], ".", color=GREY, markersize=5)
+        below.plot(at[used], scaled[used], ".", color=GREY, markersize=5)
         out = rows[(root[rows] == 0) & np.isfinite(data[rows])]
         for ax, y in ((top, data), (below, residual)):
-            if out.size:
+            if out.size and not (weighted and ax is below):
                 limits = ax.get_ylim()
                 ax.plot(at[out], y[out], "o", color="0.7", fillstyle="none", markersize=4, label="left out")
                 ax.set_ylim(limits)
@@ -142,7 +101,9 @@ def plot_fit(
         below.set_xlabel(xlabel or along.label)
         if i % ACROSS == 0:
             top.set_ylabel(ylabel)
-            below.set_ylabel("residual" + (bracket[0] if bracket else ""))
+            below.set_ylabel(name_below)
+        if len(sets) > 1:
+            top.set_title(f"data set {i}", loc="left", fontsize="small")
         for handle, name in zip(*top.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
     fig.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
@@ -159,27 +120,7 @@ def plot_residuals(
     ylabel: str = "",
     figure: FigureBase | None = None,
 ) -> Figure:
-    """Residuals along x, their histogram, and their quantiles against those of a normal distribution.
-
-    Parameters
-    ----------
-    fit, x, column, xlabel
-        As for `plot_fit`. Residuals are scaled by the roots of their weights; those without weight are left out.
-    ylabel : str
-        Of the residuals, with units; by default "residual", or "weighted residual" where weights scale them.
-    figure : matplotlib Figure or SubFigure, optional
-        As for `plot_fit`.
-
-    Returns
-    -------
-    matplotlib Figure
-
-    Raises
-    ------
-    ProblemError
-        The fit is complex, there is no such right-hand side, or `x` has another length or holds neither numbers nor
-        dates.
-    """
+    """What `Result.plot_residuals` draws."""
     r, root = _column(fit.residuals, column), _root(fit, column)
     x_axis, used = abscissae(fit, x, len(r)), root > 0
     at, r = x_axis.at[used], r[used] * root[used]
@@ -212,28 +153,11 @@ def plot_correlation(
     names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     *,
+    absolute_sigma: bool = False,
     figure: FigureBase | None = None,
 ) -> Figure:
-    """Correlations of theta's entries and w's, from -1 in red to 1 in blue.
-
-    Parameters
-    ----------
-    fit : Result
-    names, amplitudes : optional
-        As for `report`. Beyond 30 entries only some names are written; of a complex w the real parts come first.
-    figure : matplotlib Figure or SubFigure, optional
-        As for `plot_fit`.
-
-    Returns
-    -------
-    matplotlib Figure
-
-    Raises
-    ------
-    ProblemError
-        As `linear_theory`; there are more or fewer names than entries.
-    """
-    C = fit.statistics().correlation
+    """What `Result.plot_correlation` draws."""
+    C = fit.statistics(absolute_sigma=absolute_sigma).correlation
     of_theta, of_w = given_names(fit.theta, tuple(fit.w.shape), names, amplitudes)
     if np.iscomplexobj(backends.to_numpy(fit.w)):
         of_w = [f"{part} {name}" for part in ("Re", "Im") for name in of_w]
@@ -262,37 +186,13 @@ def plot_profile(
     points: int = 21,
     width: float = 3.0,
     xlabel: str = "",
+    absolute_sigma: bool = False,
     figure: FigureBase | None = None,
 ) -> Figure:
-    """The profile of an entry of theta: how the objective rises where it is held elsewhere, and linear theory's line.
-
-    The height is the profile t of Bates and Watts, the signed root of the rise of twice the objective over the variance
-    of the noise.
-
-    Parameters
-    ----------
-    fit : Result
-    entry : int or str
-        Of theta, in the order of its leaves, or its name in the report, such as ``"theta[0]"``.
-    level : float
-        Whose confidence interval is marked, in (0, 1).
-    points, width
-        As for `profile`.
-    xlabel : str
-    figure : matplotlib Figure or SubFigure, optional
-        As for `plot_fit`.
-
-    Returns
-    -------
-    matplotlib Figure
-
-    Raises
-    ------
-    ProblemError
-        As `profile`; `level` is not in (0, 1).
-    """
+    """What `Result.plot_profile` draws."""
     confidence(level)
-    curve, s = profile(fit, entry, points=points, width=width), fit.statistics()
+    curve = profile(fit, entry, points=points, width=width, absolute_sigma=absolute_sigma)
+    s = fit.statistics(absolute_sigma=absolute_sigma)
     t, best = student(s, level), curve.best
     fig = blank(figure, 5.2, 3.4)
     ax = fig.subplots()
@@ -330,8 +230,8 @@ def _column(x: Array, column: int) -> np.ndarray:
 
 
 def _root(fit: Result, column: int) -> np.ndarray:
-    """Roots of the weights of a right-hand side, (m,)."""
-    level = fit.stated.upper or fit.stated.lower
+    """Roots of the weights of a right-hand side, (m,), which give its residuals noise of one size."""
+    level = fit.standardised.upper or fit.standardised.lower
     if level.weights is None:
         return np.ones(fit.fitted.shape[0])
     weights = backends.to_numpy(level.weights)

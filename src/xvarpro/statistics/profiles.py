@@ -2,7 +2,8 @@
 
 An entry is held by one more row of the least-squares problem, ``STIFF s / stderr (theta_j - at)``. A theta that
 minimises their sum minimises the objective among all points of the sets with the same theta_j. So it is a point of the
-profile, near `at`, whatever the sets are. The row is taken off the value again.
+profile, near `at`, whatever the sets are. The row is taken off the value again. The likelihood of counts has no place
+for such a row: there an entry is held by its bounds, in one solve after the other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 
@@ -25,15 +26,22 @@ from xvarpro.operators.interface import Operator
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
+from xvarpro.sets import Box
 from xvarpro.statistics import constraints
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, standard_errors, student, warnings
+from xvarpro.statistics.losses import Loss
 from xvarpro.statistics.resampling import like_theta, sent, to_solve_again, vector
+from xvarpro.statistics.robust import RobustResult, solve_robust
 from xvarpro.statistics.standard_errors import Statistics
 
 STIFF = 10.0  # its square is the curvature of the row that holds an entry over that of the objective
 CLOSE = 1e-4  # relative error of a height at the end of an interval
 TRIALS = 40  # points of a profile at most
 SLACK = 1e-3  # the least of a row
+SPREAD = (
+    "the noise is taken to be that of Poisson's counts times the reduced chi2; with absolute_sigma=True it is Poisson's"
+)
+TOL = 1e-8  # of solves with an entry held by its bounds
 
 
 @final
@@ -41,10 +49,11 @@ SLACK = 1e-3  # the least of a row
 class Profile(IntervalMethod):
     """Where the objective, minimised with one entry of theta held, exceeds its minimum by as much as noise may explain.
 
-    With S twice the objective, the interval of an entry is where ``(S - S_min) / s^2`` is at most the square of
-    Student's quantile. It asks for no linear model, is the same for every parametrisation, and respects the sets. Both
-    ends of all entries are searched for together, in one batch. Weights w have no profile. Source: Bates and Watts,
-    Nonlinear Regression Analysis and Its Applications (1988), chapter 6.
+    With S twice the objective, of counts the deviance, the interval of an entry is where ``(S - S_min) / s^2`` is at
+    most the square of Student's quantile, of the normal one if sigma is known. It asks for no linear model, is the same
+    for every parametrisation, and respects the sets. Both ends of all entries are searched for together, in one batch;
+    of counts one by one. Weights w have no profile. Source: Bates and Watts, Nonlinear Regression Analysis and Its
+    Applications (1988), chapter 6.
 
     Examples
     --------
@@ -57,7 +66,8 @@ class Profile(IntervalMethod):
         found = _Profiles(fit, s)
         ends, notes = found.ends(student(s, level))
         lower, upper = ends.reshape(2, -1)
-        notes = [*warnings(s), *notes]
+        notes = [*warnings(replace(s, sandwich=False)), *notes]
+        notes += [SPREAD] if found.counts and not s.absolute_sigma else []
         return Intervals(s.names, found.best, lower, upper, level, "profile of the objective", notes)
 
 
@@ -129,7 +139,8 @@ class _Profiles:
     """Profiles of the entries of theta."""
 
     def __init__(self, fit: Result, statistics: Statistics) -> None:
-        self.problem = to_solve_again(fit)
+        self.counts = fit.deviance is not None and not math.isnan(fit.deviance)
+        self.problem = fit.stated if self.counts else to_solve_again(fit)
         if np.iscomplexobj(backends.to_numpy(fit.w)):
             raise ProblemError(
                 "profiles need a real w; got a complex one. fit.statistics() has errors of both its parts"
@@ -142,6 +153,14 @@ class _Profiles:
             )
         self.best = vector(fit.theta).astype(float)
         self.lower, self.upper, self.entrywise = constraints.ranges_of_theta(statistics.at)
+        if self.counts and not self.entrywise.all():
+            raise ProblemError(
+                "profiles of counts hold an entry of theta by its bounds: each entry must be free or in a Box; got "
+                "another set. Use Linear()"
+            )
+        # by how much, at most, the objective of the fit is above its own minimum, for a descent without second order
+        self.open = 2 * fit.recipe.tol * fit.value / statistics.variance if self.counts else 0.0
+        self.known: dict[tuple[int, float], Held] = {}
         self.step = self._step()
 
     def _step(self) -> np.ndarray:
@@ -198,7 +217,7 @@ class _Profiles:
             f"minimisations failed on the way to {self._sides(failed)}: the interval may be too wide",
             "a lower minimum was found on the way: solve again from other starts",
         ]
-        said = (flat.any(), failed.any(), self.lowest < -1e-6)
+        said = (flat.any(), failed.any(), self.lowest < -1e-6 - self.open)
         return ends, [note for note, yes in zip(notes, said, strict=True) if yes]
 
     def _sides(self, ends: np.ndarray) -> str:
@@ -224,19 +243,51 @@ class _Profiles:
         slope[self.statistics.influence.undetermined_theta[j]] = 0.0
         start = np.where(held, at[:, None], near + slope * (at - near[np.arange(len(j)), j])[:, None])
         start = np.where(self.entrywise, np.clip(start, self.lower, self.upper), near)  # which is in every set
+        held_at = self._by_bounds if self.counts else self._by_rows
+        reached, value, ends, success = held_at(j, at, start, slack)
+        rise = 2 * (value - self.fit.value) / variance
+        self.lowest = min(self.lowest, float(np.min(rise[success], initial=0.0)))
+        return reached, np.where(success, np.sqrt(np.maximum(rise, 0.0)), np.nan), ends
+
+    def _by_rows(self, j: np.ndarray, at: np.ndarray, start: np.ndarray, slack: Any) -> Held:
+        """All of them in one batch."""
+        held, theta, variance = np.arange(len(self.best)) == j[:, None], self.fit.theta, self.statistics.variance
         far = np.maximum(self.step[j], 0.01 * np.abs(at - self.best[j]))  # further off rounding would be all of the row
         stiffness = STIFF * variance**0.5 / (slack * far)
-        theta = self.fit.theta
         rows = trees.map_leaves(Each, like_theta(theta, stiffness[:, None] * held))
         target = Each(sent(stiffness * at, trees.leaves(theta)[0]))
         problem = _with_row(self.problem, rows, target)
         found = solve_many(lifted(problem), like_theta(theta, start), self.fit.recipe.over, progress=False)
         ends = np.concatenate([_rows(x, len(j)) for x in trees.leaves(found.theta)], axis=1)
         reached = ends[np.arange(len(j)), j]
-        value = 2 * (_rows(found.value, len(j))[:, 0] - self.fit.value) - (stiffness * (at - reached)) ** 2
-        rise = value / variance
-        self.lowest = min(self.lowest, float(np.min(rise[found.success], initial=0.0)))
-        return reached, np.where(found.success, np.sqrt(np.maximum(rise, 0.0)), np.nan), ends
+        value = _rows(found.value, len(j))[:, 0] - 0.5 * (stiffness * (at - reached)) ** 2
+        return Held(reached, value, ends, np.asarray(found.success))
+
+    def _by_bounds(self, j: np.ndarray, at: np.ndarray, start: np.ndarray, slack: Any) -> Held:
+        """One after the other, by the loss, at these values exactly; what has been solved is not solved again."""
+        for entry, x, theta in zip(j.tolist(), at.tolist(), start, strict=True):
+            if (entry, x) not in self.known:
+                self.known[entry, x] = self._by_loss(entry, x, theta)
+        found = [self.known[place] for place in zip(j.tolist(), at.tolist(), strict=True)]
+        return Held(*map(np.array, zip(*found, strict=True)))
+
+    def _by_loss(self, entry: int, x: float, start: np.ndarray) -> Held:
+        fit, bounds = cast(RobustResult, self.fit), np.stack([self.lower, self.upper, start])
+        bounds[:, entry] = x
+        lower, upper, theta0 = (like_theta(fit.theta, row) for row in bounds)
+        pairs = zip(trees.leaves(lower), trees.leaves(upper), strict=True)
+        over = trees.unflatten(trees.flatten(fit.theta)[1], [Box(*pair) for pair in pairs])
+        found = solve_robust(self.problem, theta0, over, loss=cast(Loss, fit.loss), tol=min(TOL, fit.recipe.tol))
+        return Held(x, found.value, vector(found.theta).astype(float), found.success)
+
+
+class Held(NamedTuple):
+    """Minima with an entry of theta held: its values (b,), objectives, minimisers (b, p), and whether they are such."""
+
+    reached: Any
+    value: Any
+    theta: Any
+    success: Any
 
 
 def _rows(x: Any, b: int) -> np.ndarray:

@@ -23,7 +23,7 @@ from xvarpro.statistics.constraints import Limit
 from xvarpro.statistics.frames import aligned, data_frame, on_host
 from xvarpro.statistics.frames import html_table as _table
 from xvarpro.statistics.names import each_name, each_of, given_names
-from xvarpro.statistics.standard_errors import IN_CHUNKS, SHOWN, Statistics, correlated
+from xvarpro.statistics.standard_errors import IN_CHUNKS, NO_LIKELIHOOD, SHOWN, Statistics, correlated
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -115,7 +115,8 @@ class Report:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
+    def to_html(self) -> str:
+        """The tables that notebooks show, a ``div`` of HTML."""
         parts = [f"<p>{html.escape(self.fit.headline)}</p>"]
         for title, rows in self._tables:
             more = [(f"and {len(rows) - SHOWN} more", "", "", "", "")] if len(rows) > SHOWN else []
@@ -129,6 +130,9 @@ class Report:
         solve = html.escape("\n".join(line[2:] for line in self.fit.summary))
         parts.append(f"<pre style='font-family: monospace'>{solve}</pre>")
         return f'<div class="xvarpro-report">{"".join(parts)}</div>'
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
 
     def to_frame(self) -> DataFrame:
         """Parameters and amplitudes as a pandas data frame, indexed by name.
@@ -213,6 +217,7 @@ def report(
     table = [Row(*row) for row in zip(every, [*values, *w.ravel().tolist()], errors, limits, strict=True)]
     notes = [*notes, *constraints.uncalibrated([row.name for row in table], limits)]
     p = len(values)
+    notes += [NO_LIKELIHOOD] if found and found.deviance is not None and math.isnan(found.deviance) else []
     notes += [IN_CHUNKS] if chunked else []
     pairs = _pairs(found, every, correlation) if found and not np.iscomplexobj(w) else []
     others = _others(names, np.array(values), found) if isinstance(names, Parameters) else []

@@ -20,7 +20,10 @@ from xvarpro.statistics.frames import on_host
 def to_solve_again(fit: Result) -> Problem:
     """The problem of a fit, with the solver that a batch has for all levels."""
     if fit.least_squares is not fit.stated:
-        raise ProblemError("profiles and bootstraps must be of least squares; got a fit by another loss. Use Linear()")
+        raise ProblemError(
+            "bootstraps must be of least squares, and profiles of least squares or of counts; got a fit by another "
+            "loss. Use Linear()"
+        )
     if fit.stated.in_rows or fit.in_columns:
         which = "rows" if fit.stated.in_rows else "right-hand sides"
         raise ProblemError(
@@ -41,7 +44,7 @@ def vector(theta: Tree) -> np.ndarray:
 
 
 def like_theta(theta: Tree, rows: np.ndarray) -> Tree:
-    """Vectors (b, p) as thetas with leaves (b, ...), in theta's framework, dtype and on its device."""
+    """Vectors, (p,) or (b, p) with leaves (b, ...), as thetas of theta's framework, dtype and device."""
     leaves, treedef = trees.flatten(theta)
     parts: Any = trees.unraveled(rows, tuple(on_host(x) for x in leaves))
     return trees.unflatten(treedef, [sent(part, x) for part, x in zip(parts, leaves, strict=True)])

@@ -77,11 +77,14 @@ class RidgePath:
         curve.set(xlabel="|M w − y|", ylabel="|Ω w|")
         score.loglog(self.lam, self.gcv, color=COLOURS[0], marker=".")
         score.set(xlabel="ridge λ", ylabel="GCV")
-        for i, colour, label in ((self.best, COLOURS[1], "least GCV"), (self.corner, COLOURS[2], "corner")):
-            curve.plot(
-                self.residual_norm[i], self.weight_norm[i], "o", color=colour, label=f"{label}, λ = {self.lam[i]:.2g}"
-            )
-            score.plot(self.lam[i], self.gcv[i], "o", color=colour)
+        ring = {"markersize": 10.0, "fillstyle": "none", "markeredgewidth": 1.6}  # which both may share
+        for i, style, label in (
+            (self.best, {"color": COLOURS[1]}, "least GCV"),
+            (self.corner, {"color": COLOURS[2], **ring}, "corner"),
+        ):
+            name = f"{label}, λ = {self.lam[i]:.2g}"
+            curve.plot(self.residual_norm[i], self.weight_norm[i], "o", label=name, **style)
+            score.plot(self.lam[i], self.gcv[i], "o", **style)
         legend_above(curve, ncols=1)
         tidy(curve)
         tidy(score)

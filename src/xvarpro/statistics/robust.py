@@ -75,14 +75,33 @@ class RobustResult(Result):
         Its weights are those of the problem times the curvature of the loss that is expected; its target is the model
         minus slope over curvature of the loss, entry by entry.
         """
-        problem, loss = self.stated, cast(Loss, self.loss)
-        level: Any = problem.lower
-        mu, y, factor = (backends.to_numpy(x) for x in (self.fitted, level.y, self.weights))
-        weights = backends.to_numpy(level.weights).reshape(mu.shape)
-        y = np.where(weights > 0, y, mu)
+        problem, loss, factor = self.stated, cast(Loss, self.loss), backends.to_numpy(self.weights)
+        mu, y, weights = self._at_the_data
         curvature: Any = loss.curvature(mu, y, weights)
         anew = {"y": mu - factor / curvature * (mu - y), "weights": curvature * weights}
-        return replace(problem, lower=replace(level, **{k: x.astype(mu.dtype) for k, x in anew.items()}))
+        return replace(problem, lower=replace(problem.lower, **{k: x.astype(mu.dtype) for k, x in anew.items()}))
+
+    @property
+    def standardised(self) -> Problem:
+        # of counts it has the weights 1 / mu, and so residuals of Pearson; other losses know no more of the noise
+        return self.least_squares if cast(Loss, self.loss).likelihood else self.stated
+
+    @property
+    def deviance(self) -> float:
+        """Twice the `Poisson` loss of the data: -2 times the log likelihood, less that of a model equal to each count.
+
+        It has no part of a ridge or of a penalty; NaN for a loss that is no log likelihood.
+        """
+        loss = cast(Loss, self.loss)
+        return 2 * float(loss.value(*(x.astype(float) for x in self._at_the_data))) if loss.likelihood else math.nan
+
+    @property
+    def _at_the_data(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Model, target and weights as NumPy arrays of one shape; the target is the model where it has no weight."""
+        level: Any = self.stated.lower
+        mu, y = backends.to_numpy(self.fitted), backends.to_numpy(level.y)
+        weights = backends.to_numpy(level.weights).reshape(mu.shape)
+        return mu, np.where(weights > 0, y, mu), weights
 
     def attach(self, problem: Problem) -> Result:
         return super().attach(_by_entry(problem))

@@ -33,6 +33,7 @@ from xvarpro.statistics.names import entry_names, indexed
 SHOWN = 30  # entries in a text
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
 IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors, fit.statistics().w_stderr_chunks()"
+NO_LIKELIHOOD = "the loss is no log likelihood of the data: AIC and BIC are not given"
 AT_ONCE = 2**20  # entries of the tangents of right-hand sides in chunks
 
 
@@ -69,7 +70,7 @@ class Statistics:
         Parameters that the fit uses, the trace of ``d(fitted) / dy``: directions in which theta and w can move, fewer
         with a ridge.
     dof : float
-        ``data - parameters``.
+        ``data - parameters``. Below 1/2 the fit takes all that the data have: the numbers below, but for chi2, are NaN.
     chi2 : float
         Weighted sum of squared residuals.
     residual_variance, reduced_chi2 : float
@@ -78,12 +79,17 @@ class Statistics:
         1 minus the share of the target's variance about its mean, column by column, that the residual has; NaN where
         the target does not vary.
     aic, bic : float
-        Information criteria of Akaike and Schwarz for Gaussian noise of unknown variance, up to a constant that data
-        of one size share.
+        Information criteria of Akaike and Schwarz, for the comparison of models of the same data: those of Gaussian
+        noise of unknown variance, ``data log(chi2 / data) + 2 parameters`` up to a constant, or of counts, ``deviance +
+        2 parameters``. NaN for other losses.
+    deviance : float or None
+        Of a fit by a loss, `RobustResult.deviance`; None for least squares.
     variance : float
         Of an observation of weight 1: 1 with `absolute_sigma`, else `residual_variance`.
     absolute_sigma : bool
         Whether the weights are taken for 1 / sigma^2 of the data.
+    sandwich : bool
+        Whether each residual speaks for the noise of its own datum.
     noise : NumPy array, shape (m, k)
         Standard deviations of the data times the roots of their weights, from which errors follow: the root of
         `variance`, or in a sandwich each residual's own size. Of right-hand sides in chunks, those of a compressed
@@ -111,9 +117,11 @@ class Statistics:
     bic: float
     variance: float
     absolute_sigma: bool
+    sandwich: bool
     noise: np.ndarray
     names: list[str]
     w_names: list[str]
+    deviance: float | None = None
     remarks: list[str] = field(default_factory=list)
     at: Any = None  # Linearised
     influence: Any = None
@@ -153,13 +161,24 @@ class Statistics:
             "data": self.data,
             "parameters": self.parameters,
             "degrees of freedom": self.dof,
+            "deviance": math.nan if self.deviance is None else self.deviance,
             "chi2": self.chi2,
             "reduced chi2": self.reduced_chi2,
             "R2": self.r_squared,
             "AIC": self.aic,
             "BIC": self.bic,
         }
-        return [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in found.items() if math.isfinite(x)]
+        numbers = [(name, x) for name, x in found.items() if math.isfinite(x)]
+        cells = [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in numbers]
+        return [*cells, ("standard errors", self.noise_from)]
+
+    @property
+    def noise_from(self) -> str:
+        """Where standard errors have the size of the noise from."""
+        if self.absolute_sigma:
+            known = "the weights as 1 / sigma^2" if self.deviance is None else "the loss as a log likelihood"
+            return f"from {known} (absolute_sigma)"
+        return "from each residual (sandwich)" if self.sandwich else "scaled by reduced chi2 (weights are relative)"
 
     def __repr__(self) -> str:
         errors = np.concatenate([np.ravel(on_host(x)) for x in self.errors])
@@ -367,7 +386,8 @@ def linear_theory(
     >>> np.round(found.w_stderr, 4)
     array([0.0775, 0.1449])
     """
-    return theory(problem, theta, over, None, absolute_sigma, sandwich, backend=backend, device=device, dtype=dtype)
+    place = {"backend": backend, "device": device, "dtype": dtype}
+    return theory(problem, theta, over, None, absolute_sigma, sandwich, **place)
 
 
 def theory(
@@ -377,9 +397,10 @@ def theory(
     solved: Prepared | None,
     absolute_sigma: bool,
     sandwich: bool,
+    deviance: float | None = None,
     **place: Any,
 ) -> Statistics:
-    """`linear_theory`; `solved` as for `linearised`."""
+    """`linear_theory`; `solved` as for `linearised`, `deviance` that of a fit by a loss."""
     switch("absolute_sigma", absolute_sigma)
     switch("sandwich", sandwich)
     if absolute_sigma and sandwich:
@@ -393,35 +414,47 @@ def theory(
     data, chi2 = at.data, float(np.sum(r * r))
     dof = data - influence.parameters
     dof = 0.0 if abs(dof) < 1e-9 * data else dof  # by rounding
-    if dof < 0.5 and not absolute_sigma:
+    enough = dof >= 0.5  # whether the residual says anything of the fit
+    lost = influence.undetermined_theta.any() or influence.undetermined_w.any()
+    if not enough and not absolute_sigma:
+        advice = (
+            "Fix or leave out some of those that the data cannot determine, or take more data"
+            if lost
+            else "Give weights 1 / sigma^2 and absolute_sigma=True, or fix some"
+        )
         raise ProblemError(
             f"standard errors need more data than parameters; got {data} numbers in the target and "
-            f"{influence.parameters:.4g} parameters. Give weights 1 / sigma^2 and absolute_sigma=True, or fix some"
+            f"{'more' if lost else f'{influence.parameters:.4g}'} parameters. {advice}"
         )
     variance = 1.0 if absolute_sigma else chi2 / dof
     noise = np.abs(r) * (data / dof) ** 0.5 if sandwich else np.full(r.shape, variance**0.5)
     w_stderr = None if at.in_columns else _like_w(at, _errors_of_w(influence, noise))
     theta_stderr = np.sqrt(np.diagonal(influence.covariance_of_theta(noise)))
     theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
-    likelihood = data * math.log(chi2 / data) if chi2 else -math.inf
+    if not enough:
+        unlikely = math.nan
+    elif deviance is not None:
+        unlikely = deviance
+    else:
+        unlikely = data * math.log(chi2 / data) if chi2 else -math.inf
     w_names = indexed("w", (len(at.w),) if w_stderr is None else tuple(w_stderr.shape))
-    said = "standard errors by the sandwich formula: each residual speaks for the noise of its datum"
     return Statistics(
         theta_stderr=_like_theta(prepared, theta_stderr),
         data=data,
         parameters=influence.parameters,
         dof=dof,
         chi2=chi2,
-        residual_variance=chi2 / dof if dof > 0 else math.nan,
-        r_squared=1 - chi2 / at.spread if at.spread > 0 else math.nan,
-        aic=likelihood + 2 * influence.parameters,
-        bic=likelihood + math.log(data) * influence.parameters,
+        residual_variance=chi2 / dof if enough else math.nan,
+        r_squared=1 - chi2 / at.spread if enough and at.spread > 0 else math.nan,
+        aic=unlikely + 2 * influence.parameters,
+        bic=unlikely + math.log(data) * influence.parameters,
         variance=variance,
         absolute_sigma=bool(absolute_sigma),
+        sandwich=bool(sandwich),
         noise=noise,
         names=entry_names(theta),
         w_names=w_names,
-        remarks=[said] if sandwich else [],
+        deviance=deviance,
         at=at,
         influence=influence,
         _w_stderr=w_stderr,
@@ -461,6 +494,8 @@ def _reasons(s: Statistics) -> list[str]:
     lost = [name for name, yes in zip([*s.names, *w_names], gone, strict=True) if yes]
     if lost:
         said.append(f"the data do not determine {constraints.listed(list(dict.fromkeys(lost)))}")
+    if math.isnan(s.residual_variance):
+        said.append("there are no more data than parameters: the residual says nothing of the fit")
     if any(limit.kink for limit in s.limits):
         names = zip(s.entries, s.limits, strict=True)
         said.append(
@@ -474,6 +509,8 @@ def _reasons(s: Statistics) -> list[str]:
         said.append("a penalty biases w: errors are the spread of the entries that it does not hold at 0")
     if s.exact and not s.absolute_sigma:
         said.append("the residual is zero to rounding: standard errors measure rounding, not noise")
+    if s.sandwich:
+        said.append("standard errors by the sandwich formula: each residual speaks for the noise of its datum")
     return said
 
 
