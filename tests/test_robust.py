@@ -387,7 +387,7 @@ def test_units_of_a_scaled_likelihood():
 @pytest.mark.parametrize(
     ("problem", "loss", "match"),
     [
-        (stated(outliers()), "hubert", "loss must be one of xvarpro.losses"),
+        (stated(outliers()), "hubert", "loss must be .huber., .soft_l1., .cauchy. or .poisson., or one of"),
         ("problem", xv.losses.Huber(), "problem must come from xv.separable"),
         (xv.bilevel(lower=stated(outliers()).lower, upper=stated(outliers()).lower), xv.losses.Huber(), "two levels"),
         (xv.separable(decays, lambda theta, data: data["t"], data={"t": T}), xv.losses.Huber(), "y as function"),

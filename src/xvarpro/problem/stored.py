@@ -99,7 +99,7 @@ def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
 
 
 def _read(x: Any, a: int, b: int, axis: int) -> Any:
-    """The slice from `a` to `b`. Zarr holds what it decompresses beside the result: a few stored chunks of it here."""
+    """The slice from `a` to `b`. Zarr holds what it decompresses as long as it reads: a few stored chunks at a time."""
 
     def index(a: int, b: int) -> tuple[slice, ...]:
         return (*[slice(None)] * axis, slice(a, b))
