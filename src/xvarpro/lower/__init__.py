@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.lower._blockwise import Blockwise
+from xvarpro.lower._blockwise import BlocksOnFaces, Blockwise
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
 from xvarpro.lower._low_rank import LowRankQR
@@ -17,6 +17,7 @@ from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditione
 from xvarpro.lower.qr import QR
 from xvarpro.lower.refined import Refined
 from xvarpro.lower.svd import SVD
+from xvarpro.lower.weight_sets._faces import OnFace
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
 from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative
 from xvarpro.lower.weight_sets.interface import WeightSet
@@ -60,6 +61,7 @@ __all__ = [
     "Simplex",
     "System",
     "WeightSet",
+    "by_blocks",
     "choose",
     "circulant_preconditioner",
 ]
@@ -100,6 +102,22 @@ def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = Non
     m, n = M.shape
     wide = n > m and System(M, lam, Omega).ridged
     return Refined(DualQR() if wide else QR())
+
+
+def by_blocks(solver: LowerSolver, M: Operator, Omega: Array | Operator | None) -> LowerSolver:
+    """The solver of a set of weights for a design: block by block where neither the set nor an Omega couples blocks.
+
+    Blocks of one width are solved in one batch, with zeros below the shorter ones unless they would be most of it.
+    """
+    if Omega is not None or not isinstance(solver, OnFace) or not isinstance(M, BlockDiagonal) or M.columns is not None:
+        return solver
+    parts = [solver.of_rows(lambda x, i=i: M.unknowns(x)[i]) for i in range(len(M.blocks))]
+    blocks = tuple(part for part in parts if part is not None)
+    if len(blocks) < len(parts):
+        return solver
+    heights, widths = zip(*(b.shape for b in M.blocks), strict=True)
+    alike = len(set(widths)) == 1 and max(heights) * len(heights) <= 2 * sum(heights)
+    return BlocksOnFaces(solver) if alike else Blockwise(blocks)
 
 
 def _structured(M: Operator, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:
