@@ -109,15 +109,18 @@ def by_blocks(solver: LowerSolver, M: Operator, Omega: Array | Operator | None) 
 
     Blocks of one width are solved in one batch, with zeros below the shorter ones unless they would be most of it.
     """
-    if Omega is not None or not isinstance(solver, OnFace) or not isinstance(M, BlockDiagonal) or M.columns is not None:
+    if Omega is not None or not isinstance(M, BlockDiagonal) or M.columns is not None:
         return solver
-    parts = [solver.of_rows(lambda x, i=i: M.unknowns(x)[i]) for i in range(len(M.blocks))]
-    blocks = tuple(part for part in parts if part is not None)
-    if len(blocks) < len(parts):
+    if not isinstance(solver, OnFace) or not solver.separable:
         return solver
     heights, widths = zip(*(b.shape for b in M.blocks), strict=True)
-    alike = len(set(widths)) == 1 and max(heights) * len(heights) <= 2 * sum(heights)
-    return BlocksOnFaces(solver) if alike else Blockwise(blocks)
+    if len(set(widths)) == 1 and max(heights) * len(heights) <= 2 * sum(heights):
+        return BlocksOnFaces(solver)
+
+    def of_block(i: int) -> LowerSolver:
+        return solver.of_rows(lambda x: M.unknowns(x)[i])
+
+    return Blockwise(tuple(map(of_block, range(len(widths)))))
 
 
 def _structured(M: Operator, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:

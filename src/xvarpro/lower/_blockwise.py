@@ -106,7 +106,7 @@ class BlocksOnFaces(LowerSolver):
     ) -> Adjoint:
         M = _design(system)
         columns = (_beside(backend, x) for x in (M.unknowns(c), M.rows(y), M.unknowns(w), M.rows(r)))
-        q, _, v = self._of_columns(M, y).adjoint(backend, system, factor, *columns)
+        q, ((_, v),), _ = self._of_columns(M, y).adjoint(backend, system, factor, *columns)
         v = _below(v, [b.shape[1] for b in M.blocks])
         return Adjoint(_below(q, [b.shape[0] for b in M.blocks]), ((r, v),), v)
 
@@ -121,9 +121,7 @@ class BlocksOnFaces(LowerSolver):
             xp = namespace_of(x)
             return xp.concat(M.unknowns(xp.broadcast_to(x, (x.shape[0], y.shape[1]))), axis=1)
 
-        solver = self.solver.of_rows(beside)
-        assert solver is not None
-        return solver
+        return self.solver.of_rows(beside)
 
 
 def _beside(backend: Backend, parts: list[Array]) -> Array:

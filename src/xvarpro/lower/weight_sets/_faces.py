@@ -53,9 +53,14 @@ class OnFace(LowerSolver):
         """What the set asks of a column besides bounds: ``<a, u> = t`` for u = lengths w, with a (n, k), t (k,)."""
         return ()
 
+    @property
     @abstractmethod
-    def of_rows(self, rows: Callable[[Array], Array]) -> OnFace | None:
-        """The solver for some rows of w, as `rows` takes them from an array, (n, k); None where the set couples rows."""
+    def separable(self) -> bool:
+        """Whether the set is a product of sets for the entries of w."""
+
+    @abstractmethod
+    def of_rows(self, rows: Callable[[Array], Array]) -> OnFace:
+        """The solver for some rows of w, as `rows` takes them from an array, (n, k), where the set is separable."""
 
     def factor(self, backend: Backend, system: System) -> QRFactor:
         return factored(backend, system, _real(stacked(backend, system.M.dense(), system.root, system.weight)))
@@ -114,10 +119,13 @@ class InBox(OnFace):
 
     numbers = ("total",)
 
-    def of_rows(self, rows: Callable[[Array], Array]) -> InBox | None:
-        bounds = {name: x for name in ("lower", "upper") if is_array(x := getattr(self, name))}
-        parts = {name: rows(_column(x, x)) for name, x in bounds.items()}
-        return changed(self, **parts) if self.total is None else None
+    @property
+    def separable(self) -> bool:
+        return self.total is None
+
+    def of_rows(self, rows: Callable[[Array], Array]) -> InBox:
+        lower, upper = (rows(_column(x, x)) if is_array(x) else x for x in (self.lower, self.upper))
+        return changed(self, lower=lower, upper=upper)
 
     def equation(self, level: Scaled) -> Equation:
         if self.total is None:
@@ -187,6 +195,10 @@ class Lasso(OnFace):
     limit: int | None = None
 
     numbers = ("alpha",)
+
+    @property
+    def separable(self) -> bool:
+        return True
 
     def of_rows(self, rows: Callable[[Array], Array]) -> Lasso:
         return self
