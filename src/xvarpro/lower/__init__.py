@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.lower._blockwise import BlocksOnFaces, Blockwise
+from xvarpro.lower._blockwise import Blockwise
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
 from xvarpro.lower._low_rank import LowRankQR
@@ -17,8 +17,8 @@ from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditione
 from xvarpro.lower.qr import QR
 from xvarpro.lower.refined import Refined
 from xvarpro.lower.svd import SVD
-from xvarpro.lower.weight_sets._faces import OnFace
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
+from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.lower.weight_sets.l1 import L1
@@ -102,25 +102,6 @@ def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = Non
     m, n = M.shape
     wide = n > m and System(M, lam, Omega).ridged
     return Refined(DualQR() if wide else QR())
-
-
-def by_blocks(solver: LowerSolver, M: Operator, Omega: Array | Operator | None) -> LowerSolver:
-    """The solver of a set of weights for a design: block by block where neither the set nor an Omega couples blocks.
-
-    Blocks of one width are solved in one batch, with zeros below the shorter ones unless they would be most of it.
-    """
-    if Omega is not None or not isinstance(M, BlockDiagonal) or M.columns is not None:
-        return solver
-    if not isinstance(solver, OnFace) or not solver.separable:
-        return solver
-    heights, widths = zip(*(b.shape for b in M.blocks), strict=True)
-    if len(set(widths)) == 1 and max(heights) * len(heights) <= 2 * sum(heights):
-        return BlocksOnFaces(solver)
-
-    def of_block(i: int) -> LowerSolver:
-        return solver.of_rows(lambda x: M.unknowns(x)[i])
-
-    return Blockwise(tuple(map(of_block, range(len(widths)))))
 
 
 def _structured(M: Operator, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:

@@ -9,11 +9,9 @@ from typing import Any, final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
-from xvarpro.core.struct import REQUIRED, Array
+from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import QRFactor, padded
-from xvarpro.lower.weight_sets._faces import OnFace
-from xvarpro.operators import BlockDiagonal, Dense
+from xvarpro.operators import BlockDiagonal
 
 
 @final
@@ -72,68 +70,6 @@ class Blockwise(LowerSolver):
     def _levels(self, system: System) -> Iterator[tuple[LowerSolver, System]]:
         blocks = _design(system).blocks
         return ((s, System(b, system.lam, None)) for s, b in zip(self.solvers, blocks, strict=True))
-
-
-@final
-@dataclass(frozen=True)
-class BlocksOnFaces(LowerSolver):
-    """A `BlockDiagonal` design with blocks of one width, without Omega, and a set that does not couple them: one batch.
-
-    The blocks are a stack of matrices, with rows of zeros below the shorter ones, and their targets side by side.
-
-    Parameters
-    ----------
-    solver : OnFace
-        Of the whole design.
-    """
-
-    solver: OnFace = REQUIRED
-
-    def factor(self, backend: Backend, system: System) -> QRFactor:
-        M = _design(system)
-        m = max(b.shape[0] for b in M.blocks)
-        arrays = [padded(backend, b.dense(), m) for b in M.blocks]
-        stack = Dense(namespace_of(arrays[0]).stack(arrays))
-        return self.solver.factor(backend, System(stack, system.lam, None))
-
-    def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
-        M = _design(system)
-        w = self._of_columns(M, y).argmin(backend, system, factor, _beside(backend, M.rows(y)))
-        return _below(w, [b.shape[1] for b in M.blocks])
-
-    def adjoint(
-        self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array
-    ) -> Adjoint:
-        M = _design(system)
-        columns = (_beside(backend, x) for x in (M.unknowns(c), M.rows(y), M.unknowns(w), M.rows(r)))
-        q, ((_, v),), _ = self._of_columns(M, y).adjoint(backend, system, factor, *columns)
-        v = _below(v, [b.shape[1] for b in M.blocks])
-        return Adjoint(_below(q, [b.shape[0] for b in M.blocks]), ((r, v),), v)
-
-    def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
-        M = _design(system)
-        return self._of_columns(M, y).diagnose(backend, system, factor, _beside(backend, M.rows(y)))
-
-    def _of_columns(self, M: BlockDiagonal, y: Array) -> OnFace:
-        """The solver of the weights of all blocks side by side."""
-
-        def beside(x: Array) -> Array:
-            xp = namespace_of(x)
-            return xp.concat(M.unknowns(xp.broadcast_to(x, (x.shape[0], y.shape[1]))), axis=1)
-
-        return self.solver.of_rows(beside)
-
-
-def _beside(backend: Backend, parts: list[Array]) -> Array:
-    """Side by side, with zeros below the shorter ones."""
-    m = max(part.shape[0] for part in parts)
-    return namespace_of(parts[0]).concat([padded(backend, part, m) for part in parts], axis=1)
-
-
-def _below(x: Array, heights: list[int]) -> Array:
-    """Inverse of `_beside`."""
-    c = x.shape[1] // len(heights)
-    return _concat(x[:h, c * i : c * (i + 1)] for i, h in enumerate(heights))
 
 
 def _design(system: System) -> BlockDiagonal:
