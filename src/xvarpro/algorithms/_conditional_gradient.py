@@ -136,8 +136,8 @@ class ConditionalGradient(Algorithm):
         for pair in self.blocks.searches(region):
             L = namespace_of(iterate.value).ones_like(iterate.value)
             if self.step.uses_curvature:
-                L = curvature(f, theta, grad, _of_search(region, d, pair))
-                iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
+                L, calls = curvature(f, theta, grad, _of_search(region, d, pair))
+                iterate = iterate._replace(counts=add(iterate.counts, values=calls, gradients=calls))
             memory.append(self._rule(pair).init(L))
         return ConditionalGradientState(iterate, grad, d, tuple(memory), self.carry(region, theta))
 

@@ -45,8 +45,8 @@ class Accelerated(FirstOrder):
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> AcceleratedState:
         iterate, grad, d = start(f, region, theta)
-        L = curvature(f, theta, grad, d)
-        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
+        L, calls = curvature(f, theta, grad, d)
+        iterate = iterate._replace(counts=add(iterate.counts, values=calls, gradients=calls))
         return AcceleratedState(iterate, grad, theta, namespace_of(L).ones_like(L), L)
 
     def step(self, f: Objective, region: Region, state: AcceleratedState, way: Way | None) -> AcceleratedState:

@@ -107,8 +107,10 @@ def along(f: Objective, iterate: Iterate, d: Leaves, gap: Array, dd: Array, cap:
     return Line(f.backend, point, iterate.value, gap, dd, cap, slope)
 
 
-def curvature(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
+def curvature(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> tuple[Array, Array]:
     """``|grad(theta + h d) - grad(theta)| / |h d|``, at a small h <= 1: the first estimate of L, from one gradient.
+
+    And the number of gradients: none where d is 0.
 
     A difference has lost half of its digits or more, to rounding that every framework does its own way. Only powers
     of ``2^(1/4)`` times ``|<grad, d>| / |d|^2`` are returned: the same one everywhere and in all units of f and theta,
@@ -119,16 +121,22 @@ def curvature(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
     size, length = xp.sqrt(dot(theta, theta)), xp.sqrt(dot(d, d))
     ratio = xp.where(size > 0, size, length) / positive_or_one(length)
     h = small * xp.minimum(xp.ones_like(ratio), ratio)
-    if not f.exact:
-        f = f.with_lower_tolerance(0.0)
-        _, grad = f.value_and_gradient(theta)
-    _, other = f.value_and_gradient(axpy(h, d, theta))
-    change = sub(other, grad)
+
+    def difference(grad: Leaves) -> Leaves:
+        g = f if f.exact else f.with_lower_tolerance(0.0)
+        if not f.exact:
+            _, grad = g.value_and_gradient(theta)
+        _, other = g.value_and_gradient(axpy(h, d, theta))
+        return sub(other, grad)
+
+    moves = length > 0
+    change = f.backend.when(moves, difference, grad)
     L = xp.sqrt(dot(change, change)) / (h * length)
     unit = (xp.abs(dot(grad, d)) / length) / length
     unit = positive_or_one(unit)
     # a direction without curvature, or no direction: any L is right, backtracking does the rest
-    return xp.where(L > 0, unit * 2.0 ** (0.25 * xp.round(4 * xp.log2(L / unit))), unit)
+    L = xp.where(moves & (L > 0), unit * 2.0 ** (0.25 * xp.round(4 * xp.log2(L / unit))), unit)
+    return L, xp.astype(moves, unit.dtype)
 
 
 def feasible_search(

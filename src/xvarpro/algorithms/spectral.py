@@ -40,9 +40,9 @@ class Spectral(FirstOrder):
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> SpectralState:
         iterate, grad, d = start(f, region, theta)
-        L = curvature(f, theta, grad, d)
+        L, calls = curvature(f, theta, grad, d)
         xp = namespace_of(L)
-        iterate = iterate._replace(counts=add(iterate.counts, values=1, gradients=1))
+        iterate = iterate._replace(counts=add(iterate.counts, values=calls, gradients=calls))
         recent = xp.full((self.memory,), -xp.inf, dtype=L.dtype, device=device(L))
         return SpectralState(iterate, grad, 1 / L, push(recent, iterate.value))
 

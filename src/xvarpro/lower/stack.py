@@ -103,13 +103,20 @@ def factored(backend: Backend, system: System, A: Array) -> QRFactor:
 
 
 def as_column(y: Array, R: Array) -> Array:
-    """What one matrix R is applied to, (m, k), as it is; for a stack of k matrices one column each, (k, m, 1)."""
-    return y if R.ndim == 2 else y.mT[:, :, None]
+    """What one matrix R is applied to, (m, k), as it is; for a stack of k matrices, (m, k c) as c columns each."""
+    if R.ndim == 2:
+        return y
+    k, xp = R.shape[0], namespace_of(y)
+    return xp.permute_dims(xp.reshape(y, (y.shape[0], k, y.shape[1] // k)), (1, 0, 2))
 
 
 def as_columns(x: Array) -> Array:
     """Inverse of `as_column`."""
-    return x if x.ndim == 2 else x[:, :, 0].mT
+    if x.ndim == 2:
+        return x
+    k, m, c = x.shape
+    xp = namespace_of(x)
+    return xp.reshape(xp.permute_dims(x, (1, 0, 2)), (m, k * c))
 
 
 def deficient_gram(L: Array) -> Array:

@@ -75,10 +75,10 @@ def _within_one(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> tuple[A
 
 
 def _bend(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
-    """``<d, H d>`` with the Hessian H at theta, from a difference of gradients; 0-d."""
+    """``<d, H d>`` with the Hessian H at theta, from a difference of gradients, not computed where d is 0; 0-d."""
     xp = namespace_of(*theta)
     length, size = xp.sqrt(dot(d, d)), xp.sqrt(dot(theta, theta))
     one = xp.ones_like(length)
     h = xp.finfo(length.dtype).eps ** (1 / 3) * xp.where(size > 0, size, one) / xp.where(length > 0, length, one)
-    _, other = f.value_and_gradient(axpy(h, d, theta))
+    other = f.backend.when(length > 0, lambda _: f.value_and_gradient(axpy(h, d, theta))[1], grad)
     return dot(sub(other, grad), d) / h

@@ -158,7 +158,7 @@ class InMemory(Objective):
         """The solver of the lower level: the user's, or the one that fits its structure and shape."""
         level = self.problem.lower
         if level.W is not None:
-            return level.W.solver(level.solver)
+            return lower.by_blocks(level.W.solver(level.solver), low.M, low.Omega)
         return level.solver or lower.choose(low.M, low.lam, low.Omega)
 
     def lower_level(self, theta: Leaves) -> tuple[ModelOutputs, LowerSolver, EvaluatedLevel]:

@@ -123,6 +123,8 @@ def weighted(M: Operator, root: Array) -> Operator:
     """M with its rows, or the rows of each right-hand side, scaled."""
     if isinstance(M, Dense) and root.shape[1] == 1 and M.columns is None:
         return Dense(root * M.array)
+    if isinstance(M, BlockDiagonal) and root.shape[1] == 1:
+        return BlockDiagonal([weighted(b, s) for b, s in zip(M.blocks, M.rows(root), strict=True)])
     return Weighted(M, root)
 
 

@@ -395,6 +395,12 @@ def levels_in_sets() -> dict[str, Level]:
     design = Dense(_drawn((9, 4), 0))
     found = {name: trees.map_arrays(held, W) for name, W in found.items()}
     levels = {name: Level(W.resolved().solver(None), design, k=3, W=W) for name, W in found.items()}
+    for kind, n in ("of one width", 2), ("of different widths", 1):
+        M = operators.BlockDiagonal([_drawn((5, n), 0), _drawn((4, 4 - n), 1)])
+        for name, W in found.items():
+            whole = W.resolved().solver(None)
+            if (solver := lower.by_blocks(whole, M, None)) is not whole:
+                levels[f"{name}, blocks {kind}"] = Level(solver, M, k=3, W=W)
     # a weight that is at its bound with a multiplier of 0
     levels["a kink"] = Kinked(lower.Nonnegative().solver(None), Dense(np.eye(5, 4)), 0.0, k=3, W=lower.Nonnegative())
     return _taking_turns(levels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -10,6 +11,7 @@ from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
+from xvarpro.core.trees import changed, is_array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import QRFactor, as_column, as_columns, as_complex, condition_of, factored, padded, stacked
 from xvarpro.lower.weight_sets._pivoting import (
@@ -51,6 +53,15 @@ class OnFace(LowerSolver):
         """What the set asks of a column besides bounds: ``<a, u> = t`` for u = lengths w, with a (n, k), t (k,)."""
         return ()
 
+    @property
+    @abstractmethod
+    def separable(self) -> bool:
+        """Whether the set is a product of sets for the entries of w."""
+
+    @abstractmethod
+    def of_rows(self, rows: Callable[[Array], Array]) -> OnFace:
+        """The solver for some rows of w, as `rows` takes them from an array, (n, k), where the set is separable."""
+
     def factor(self, backend: Backend, system: System) -> QRFactor:
         return factored(backend, system, _real(stacked(backend, system.M.dense(), system.root, system.weight)))
 
@@ -58,7 +69,7 @@ class OnFace(LowerSolver):
         return as_complex(self.weights(backend, factor.R, _projected(backend, factor, y))[0], y)
 
     def weights(self, backend: Backend, R: Array, z: Array) -> tuple[Array, Array]:
-        """W for a triangle R, or a stack with one for each column, and ``Q^T`` times the target, (n, k).
+        """W for a triangle R, or a stack with one for as many columns each, and ``Q^T`` times the target, (n, k).
 
         And which of its entries are free.
         """
@@ -107,6 +118,14 @@ class InBox(OnFace):
     limit: int | None = None
 
     numbers = ("total",)
+
+    @property
+    def separable(self) -> bool:
+        return self.total is None
+
+    def of_rows(self, rows: Callable[[Array], Array]) -> InBox:
+        lower, upper = (rows(_column(x, x)) if is_array(x) else x for x in (self.lower, self.upper))
+        return changed(self, lower=lower, upper=upper)
 
     def equation(self, level: Scaled) -> Equation:
         if self.total is None:
@@ -177,6 +196,13 @@ class Lasso(OnFace):
 
     numbers = ("alpha",)
 
+    @property
+    def separable(self) -> bool:
+        return True
+
+    def of_rows(self, rows: Callable[[Array], Array]) -> Lasso:
+        return self
+
     def solution(self, backend: Backend, level: Scaled, w: Array | None = None) -> tuple[Array, Array]:
         xp, (R, z, lengths) = namespace_of(level.z), level
         weight = xp.broadcast_to(self.alpha / lengths, z.shape)
@@ -215,6 +241,8 @@ class Lasso(OnFace):
 
 def _scaled(R: Array, z: Array) -> Scaled:
     xp = namespace_of(R)
+    if R.ndim == 3 and R.shape[0] < z.shape[1]:
+        R = xp.repeat(R, z.shape[1] // R.shape[0], axis=0)
     lengths = positive_or_one(xp.sqrt(xp.sum(R * R, axis=-2, keepdims=True)))
     return Scaled(R / lengths, z, lengths.mT if R.ndim == 2 else lengths[:, 0, :].mT)
 
