@@ -688,3 +688,28 @@ def test_what_rows_do_not_go_with():
     f = made.assemble(made.problem)
     with pytest.raises(ProblemError, match="where the algorithm reads the whole residual, to re-seed units from it"):
         _ = f.target_shape
+
+
+@pytest.mark.parametrize("rows", [None, 4000])
+@pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
+def test_single_precision_keeps_its_digits_over_a_million_rows(name, rows):
+    """BLAS loses them in products of very many rows, and sums do with the triangle of all rows before."""
+    t = (2.0 * rng(1).random(1_000_000)).astype("float32")
+    y = (2 * np.exp(-t) + np.exp(-5 * t) + 0.01 * rng(2).normal(size=t.size)).astype("float32")
+    theta = np.array([0.9, 4.0], dtype="float32")
+    single = xv.separable(decays, y, data=t) if rows is None else xv.separable(decays, xv.RowChunks.cut(t, y, rows))
+    value, gradient = xv.value_and_gradient(single, theta, backend=name)
+    double = xv.separable(decays, y.astype(float), data=t.astype(float))
+    want, slope = xv.value_and_gradient(double, theta.astype(float))
+    assert float(value) == pytest.approx(float(want), rel=1e-5)
+    assert error(gradient, slope) <= 1e-3
+
+
+def test_errors_of_very_many_numbers_in_single_precision_are_those_in_double():
+    """Their rank is not lost to the number of rows."""
+    t = (2.0 * rng(1).random(400_000)).astype("float32")
+    y = (2 * np.exp(-t) + np.exp(-1.5 * t) + 0.01 * rng(2).normal(size=t.size)).astype("float32")
+    problem = xv.separable(decays, y, data=t)
+    found = xv.statistics.linear_theory(problem, np.array([1.0, 1.5], dtype="float32"))
+    want = xv.statistics.linear_theory(problem, np.array([1.0, 1.5]))
+    assert error(found.theta_stderr, want.theta_stderr) <= 1e-2

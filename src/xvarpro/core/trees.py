@@ -18,6 +18,7 @@ from xvarpro.core.struct import NAMESPACE, Array, Leaves, Tree
 from xvarpro.errors import ModelError, ProblemError
 
 is_array, is_complex, adjoint = _namespace.is_array, _namespace.is_complex, _namespace.adjoint
+MANY, BLOCK = 2**15, 2**12  # rows from which a sum in single precision is one of blocks, and rows of a block
 is_inexact, complexified = _namespace.is_inexact, _namespace.complexified
 
 
@@ -203,6 +204,22 @@ def inner(x: Array, y: Array) -> Array:
         flat = xp.reshape(x, (-1,))  # may copy: once is enough for a square
         x, y = flat, flat if y is x else xp.reshape(y, (-1,))
     return xp.real(xp.conj(x) @ y) if is_complex(x) else x @ y
+
+
+def adjoint_product(A: Array, B: Array) -> Array:
+    """``A^H B``, in single precision with the digits that a sum of very many rows has.
+
+    BLAS adds up the products one after the other: of 10^6 rows that leaves four digits.
+    """
+    xp, m = _namespace.namespace_of(A), A.shape[-2]
+    if A.ndim != 2 or m <= MANY or xp.finfo(A.dtype).eps < 1e-10:
+        return adjoint(A) @ B
+    if xp in _namespace.COMPILED:  # reshaped rows might leave their devices; products are not stored
+        few = A.shape[1] * B.shape[1] <= 64
+        return xp.sum(xp.conj(A)[:, :, None] * B[:, None, :], axis=0) if few else adjoint(A) @ B
+    whole = m - m % BLOCK
+    left, right = (xp.reshape(x[:whole, :], (-1, BLOCK, x.shape[1])) for x in (A, B))
+    return xp.sum(adjoint(left) @ right, axis=0) + adjoint(A[whole:, :]) @ B[whole:, :]
 
 
 def gram(x: Array) -> Array:

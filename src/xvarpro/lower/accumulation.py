@@ -9,15 +9,15 @@ from typing import NamedTuple, final
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import adjoint, inner
+from xvarpro.core.trees import adjoint, adjoint_product, inner
 from xvarpro.lower.interface import Accumulation, Condensed
-from xvarpro.lower.stack import deficient, deficient_gram
+from xvarpro.lower.stack import as_complex, deficient, deficient_gram
 
 
 @final
 @dataclass(frozen=True)
 class Triangle(Accumulation):
-    """Sequential tall-skinny QR: each block is factored together with the triangle of those before it.
+    """Sequential tall-skinny QR: each block is factored, and its triangle with that of those before it.
 
     The errors are those of one QR of all rows. What the turned target has outside of the range is summed where it
     comes up: a difference of norms would cancel.
@@ -27,15 +27,13 @@ class Triangle(Accumulation):
         return Condensed(ridge, zero, inner(zero, zero))
 
     def fold(self, backend: Backend, state: Condensed, A: Array, y: Array) -> Condensed:
-        xp = namespace_of(A)
-        Q, R = backend.qr(xp.concat([state.R, A]))
-        b = xp.concat([state.z, y])
-        z = adjoint(Q) @ b
-        outside = b - Q @ z
-        return Condensed(R, z, state.rest + inner(outside, outside))
+        # rows alone: in one sum with the triangle, which is much larger, they would lose their digits
+        return self.merge(backend, state, _condensed(backend, as_complex(A, state.z), as_complex(y, state.z)))
 
     def merge(self, backend: Backend, a: Condensed, b: Condensed) -> Condensed:
-        return self.fold(backend, a._replace(rest=a.rest + b.rest), b.R, b.z)
+        xp = namespace_of(a.R)
+        both = _condensed(backend, xp.concat([a.R, b.R]), xp.concat([a.z, b.z]))
+        return both._replace(rest=both.rest + (a.rest + b.rest))
 
     def condensed(self, backend: Backend, state: Condensed) -> Condensed:
         return state
@@ -46,6 +44,13 @@ class Triangle(Accumulation):
 
     def noise(self, value: Array, energy: Array | float) -> Array:
         return value + namespace_of(value).sqrt(value * energy)
+
+
+def _condensed(backend: Backend, A: Array, y: Array) -> Condensed:
+    Q, R = backend.qr(A)
+    z = adjoint_product(Q, y)
+    outside = y - Q @ z
+    return Condensed(R, z, inner(outside, outside))
 
 
 class Moments(NamedTuple):

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.backends import Backend
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import adjoint
+from xvarpro.core.trees import adjoint, adjoint_product
 from xvarpro.lower._refinement import Improve, Refinable, affordable
 from xvarpro.lower.accumulation import Triangle
 from xvarpro.lower.interface import Adjoint, Diagnosis, System
@@ -35,14 +36,17 @@ class QR(Refinable):
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
         Q, R = factor
-        return as_columns(backend.solve_triangular(R, adjoint(Q[..., : y.shape[0], :]) @ as_column(y, R)))
+        return as_columns(backend.solve_triangular(R, adjoint_product(Q[..., : y.shape[0], :], as_column(y, R))))
 
     def refine_by(
         self, improve: Improve, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        if not affordable(factor.R, y.shape[0], w):
+        all_digits = affordable(factor.R, y.shape[0], w)
+        single = factor.R.ndim == 2 and namespace_of(w).finfo(w.dtype).eps > 1e-10  # a Q of many rows has few
+        if all_digits or single:
+            w, r = _corrected(backend, system, factor.R, w, r)
+        if not all_digits:
             return w, r
-        w, r = _corrected(backend, system, factor.R, w, r)
         top, w = improve(backend, factor.Q, factor.R, lambda: _matrix(backend, system), (y, None), (-r, w))
         return w, -top
 

@@ -173,7 +173,8 @@ def _fold_tangents(block: Block, state: tuple[Array, Array], theta: Leaves, w: A
     columns = [level.M.dense(), *X, xp.ones_like(y[:, :1]), y]
     rows = xp.concat([as_complex(x, state[0]) for x in columns], axis=1)
     slopes = xp.stack([inner(x, r) for x in X])
-    return block.backend.qr(xp.concat([state[0], rows]), mode="r")[1], state[1] + slopes
+    # rows alone first, as in `Triangle.fold`
+    return _merged_tangents(block.backend, block.accumulation, state, (block.backend.qr(rows, mode="r")[1], slopes))
 
 
 def _merged_tangents(

@@ -7,8 +7,8 @@ from typing import final
 
 from xvarpro.core.namespace import conj, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
-from xvarpro.core.trees import adjoint
-from xvarpro.operators._arithmetic import as_gradient, drawn, product
+from xvarpro.core.trees import adjoint, adjoint_product
+from xvarpro.operators._arithmetic import alike, as_gradient, drawn, product
 from xvarpro.operators.interface import Operator
 
 
@@ -56,8 +56,9 @@ class Dense(Operator):
         return r
 
     def rmatvec(self, r: Array) -> Array:
-        A = adjoint(self.array)
-        return product(A, r) if A.ndim == 2 else _by_column(A, r)
+        if self.array.ndim == 2:
+            return adjoint_product(*alike(self.array, r))
+        return _by_column(adjoint(self.array), r)
 
     def outer(self, r: Array, w: Array) -> Dense:
         if self.array.ndim == 2:

@@ -159,7 +159,9 @@ def _pseudo_inverse(A: np.ndarray, eps: float, minuends: Any = 0.0) -> tuple[np.
     size = np.where(size > 0, size, 1.0)
     U, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
     left = ROUNDING * eps * np.linalg.norm(Vh[: len(s)] * (minuends / size), axis=1)
-    known = s > np.maximum(eps * max(A.shape, default=0) * np.max(s, initial=0.0), left)
+    # of the numbers, and of the decomposition in double precision
+    rounding = max(eps, float(np.finfo(A.dtype).eps) * max(A.shape, default=0))
+    known = s > np.maximum(rounding * np.max(s, initial=0.0), left)
     null = Vh[np.append(~known, np.ones(len(Vh) - len(s), bool))].T
     null = np.where(np.abs(null) > NEGLIGIBLE, null, 0.0)
     return (Vh[: len(s)][known].T / size[:, None]) / s[known], U[:, : len(s)][:, known], null / size[:, None]

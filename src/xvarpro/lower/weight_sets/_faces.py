@@ -11,7 +11,7 @@ from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import changed, is_array
+from xvarpro.core.trees import adjoint_product, changed, is_array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import QRFactor, as_column, as_columns, as_complex, condition_of, factored, padded, stacked
 from xvarpro.lower.weight_sets._pivoting import (
@@ -281,7 +281,7 @@ def _projected(backend: Backend, factor: QRFactor, y: Array) -> Array:
     """``Q^T`` times the target."""
     Q, R = factor
     y = _real(padded(backend, y, Q.shape[-2] // 2)) if trees.is_complex(y) else y
-    return as_columns(Q[..., : y.shape[0], :].mT @ as_column(y, R))
+    return as_columns(adjoint_product(Q[..., : y.shape[0], :], as_column(y, R)))
 
 
 def _complex(x: Array, like: Array) -> Array:
