@@ -305,6 +305,25 @@ def test_buffers_that_a_file_lacks_or_that_do_not_fit(tmp_path):
     assert torch.equal(back.theta(x), fit.theta(x))
 
 
+def test_a_module_in_half_precision_is_refused():
+    for dtype in (torch.float16, torch.bfloat16):
+        net = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2)).eval().to(dtype)
+        problem = xv.separable(lambda net, x: net(x), torch.as_tensor(Y).to(dtype), data=torch.as_tensor(X).to(dtype))
+        with pytest.raises(ProblemError, match=f"must be float32 or float64; got dtype {str(dtype).split('.')[1]}"):
+            xv.solve(problem, net)
+
+
+def test_a_module_that_is_made_inside_is_named():
+    def made(net, x):
+        torch.manual_seed(0)
+        return net(x) + nn.Linear(1, 2, dtype=torch.float64)(x)
+
+    net = nn.Linear(1, 2, dtype=torch.float64)
+    problem = xv.separable(made, torch.as_tensor(Y), data=torch.as_tensor(X))
+    with pytest.raises(ModelError, match="and a module that is made inside do"):
+        xv.solve(problem, net)
+
+
 def test_a_result_is_pickled_where_its_module_is(case):
     back = pickle.loads(pickle.dumps(case.fit))
     assert same(case.state(back.theta), case.state(case.fit.theta))

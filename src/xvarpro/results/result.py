@@ -839,6 +839,11 @@ class Result:
             meta = json.loads(file.text("meta"), parse_int=_whole)
             written = meta["format"]
             found = cls(**_parsed(meta, file, os.path.dirname(name))) if written == FORMAT else None
+        if "forms" in meta:
+            raise ProblemError(
+                f"Result.load reads files of Result.save; {name} is a checkpoint of a solve. Go on with it, with "
+                f"xv.solve(problem, theta0, ..., resume={name!r})"
+            )
         if found is None:
             raise ProblemError(
                 f"Result.load reads format {FORMAT}; {name} has format {str(written)[:80]}: use the version of xvarpro "
