@@ -534,6 +534,7 @@ def test_structures_are_equal_where_modules_are_the_same_function(case):
     assert hash(a) == hash(b)
     assert a == trees.flatten(case.fit.theta)[1]
     net = TorchNet().eval()
+    modules.adopt([net])
     a = trees.flatten(net)[1]
     other = copy.deepcopy(net)
     other.norm.running_mean += 1
