@@ -437,8 +437,22 @@ def test_penalty_that_is_no_scalar(backend):
     rejects(decays, ModelError, r"R must return a scalar; got shape \(2,\)", backend, R=lambda theta: theta, mu=1.0)
 
 
+def test_design_that_is_a_tuple(backend):
+    def M(theta, data):
+        return decays(theta, data), theta
+
+    rejects(M, ModelError, r"M must return an array or an operator; got tuple. Join its parts", backend)
+
+
 def test_penalty_that_is_no_array(backend):
-    rejects(decays, ModelError, r"R must return an array; got float", backend, R=lambda theta: 1.0, mu=1.0)
+    rejects(
+        decays,
+        ModelError,
+        r"R must return an array; got float. Make a number an array of theta's framework",
+        backend,
+        R=lambda theta: 1.0,
+        mu=1.0,
+    )
 
 
 def leaves_through_numpy(theta, data):

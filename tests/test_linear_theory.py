@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -174,6 +176,9 @@ def test_goodness_of_fit_by_its_definitions():
     np.testing.assert_allclose(found.bic, N * np.log(found.chi2 / N) + np.log(N) * P, rtol=1e-12)
     assert (found.data, found.dof) == (N, N - P)
     assert found.reduced_chi2 == found.residual_variance == found.chi2 / found.dof
+    for dof, text in ((7999996.0, "7999996"), (7999995.9999, "7999996"), (47.31283, "47.3128")):
+        assert dict(replace(found, dof=dof, data=8_000_000).goodness)["degrees of freedom"] == text
+    assert dict(replace(found, data=8_000_000).goodness)["data"] == "8000000"
 
 
 @pytest.mark.parametrize("unit", [1e-150, 1e150])

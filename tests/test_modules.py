@@ -241,6 +241,89 @@ def test_a_result_is_verified_saved_and_loaded(case, tmp_path):
         xv.Result.load(path, like={"first": np.ones(3)})
 
 
+def shifted(net):
+    """A copy of a module whose numbers are all others, but for random keys."""
+
+    def moved(x):
+        return x + 1 if getattr(x, "dtype", None) is not None and x.dtype.kind in "iuf" else x
+
+    if isinstance(net, nn.Module):
+        other = copy.deepcopy(net)
+        with torch.no_grad():
+            for x in (*other.parameters(), *other.buffers()):
+                x += 1
+        return other
+    if isinstance(net, nnx.Module):
+        graph, state = nnx.split(net)
+        return nnx.merge(graph, jax.tree_util.tree_map(lambda x: x if x.dtype.name.startswith("key") else x + 1, state))
+    return jax.tree_util.tree_map(moved, net)
+
+
+def test_what_a_module_holds_besides_parameters_is_that_of_the_file(case, tmp_path):
+    path, again = tmp_path / "fit.npz", tmp_path / "again.npz"
+    case.fit.save(path)
+    other = shifted(case.net)
+    assert trees.flatten(other)[1] != trees.flatten(case.net)[1]  # the same function of the parameters no more
+    back = xv.Result.load(path, like=other)
+    assert trees.flatten(back.theta)[1] == trees.flatten(case.fit.theta)[1]
+    assert same(case.state(back.theta), case.state(case.fit.theta))
+    assert xv.verify(back, case.problem).ok
+    xv.Result.load(path).save(again)  # without a module
+    assert same(case.state(xv.Result.load(again, like=other).theta), case.state(case.fit.theta))
+
+
+class Normalised(nn.Module):
+    def __init__(self, size=4, width=4):
+        super().__init__()
+        self.first = nn.Linear(1, width)
+        self.norm = nn.BatchNorm1d(width, affine=False)
+        self.register_buffer("mask", torch.zeros(size))
+        self.register_buffer("graph", torch.eye(3).to_sparse())  # of which a file holds nothing
+
+    def forward(self, x):
+        return torch.tanh(self.norm(self.first(x)))
+
+
+def test_buffers_that_a_file_lacks_or_that_do_not_fit(tmp_path):
+    path, old = tmp_path / "fit.npz", tmp_path / "old.npz"
+    net = Normalised().double().eval()
+    net.norm.running_mean += 0.5
+    x, y = torch.as_tensor(X), torch.as_tensor(Y)
+    problem = xv.separable(lambda net, x: net(x), y, data=x, lam=1e-2)
+    fit = xv.solve(problem, net, **OPTIONS)
+    fit.save(path)
+    with pytest.warns(UserWarning, match="1 of 5 arrays are not in the file"):
+        back = xv.Result.load(path, like=Normalised().eval())
+    assert back.theta.norm.running_mean.dtype == torch.float64
+    assert torch.equal(back.theta(x), fit.theta(x))
+    with pytest.raises(ProblemError, match=r"like must hold buffers .* shapes \[\(4,\), .*; got \[\(5,\), "):
+        xv.Result.load(path, like=Normalised(size=5).eval())
+    with np.load(path) as file:
+        np.savez(old, **{name: file[name] for name in file if not name.startswith("held_")})
+    with pytest.warns(UserWarning, match="5 of 5 arrays are not in the file"):
+        back = xv.Result.load(old, like=net)
+    assert torch.equal(back.theta(x), fit.theta(x))
+
+
+def test_a_module_in_half_precision_is_refused():
+    for dtype in (torch.float16, torch.bfloat16):
+        net = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2)).eval().to(dtype)
+        problem = xv.separable(lambda net, x: net(x), torch.as_tensor(Y).to(dtype), data=torch.as_tensor(X).to(dtype))
+        with pytest.raises(ProblemError, match=f"must be float32 or float64; got dtype {str(dtype).split('.')[1]}"):
+            xv.solve(problem, net)
+
+
+def test_a_module_that_is_made_inside_is_named():
+    def made(net, x):
+        torch.manual_seed(0)
+        return net(x) + nn.Linear(1, 2, dtype=torch.float64)(x)
+
+    net = nn.Linear(1, 2, dtype=torch.float64)
+    problem = xv.separable(made, torch.as_tensor(Y), data=torch.as_tensor(X))
+    with pytest.raises(ModelError, match="and a module that is made inside do"):
+        xv.solve(problem, net)
+
+
 def test_a_result_is_pickled_where_its_module_is(case):
     back = pickle.loads(pickle.dumps(case.fit))
     assert same(case.state(back.theta), case.state(case.fit.theta))
@@ -451,6 +534,7 @@ def test_structures_are_equal_where_modules_are_the_same_function(case):
     assert hash(a) == hash(b)
     assert a == trees.flatten(case.fit.theta)[1]
     net = TorchNet().eval()
+    modules.adopt([net])
     a = trees.flatten(net)[1]
     other = copy.deepcopy(net)
     other.norm.running_mean += 1

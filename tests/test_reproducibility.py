@@ -381,6 +381,15 @@ def rewritten(path, change):
     np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
 
 
+def test_a_result_and_a_checkpoint_are_told_apart(tmp_path):
+    fit, checkpoint = tmp_path / "fit.npz", tmp_path / "checkpoint.npz"
+    solve(max_iter=2, checkpoint=checkpoint).save(fit)
+    with pytest.raises(ProblemError, match=r"checkpoint.npz is a checkpoint of a solve.*xv.solve\(.*resume='.*'\)"):
+        xv.Result.load(checkpoint)
+    with pytest.raises(ProblemError, match=r"it is a result, .* xv.solve\(problem, xv.Result.load\(path, like=theta0"):
+        solve(max_iter=2, resume=fit)
+
+
 def test_files_that_cannot_be_read_say_why(tmp_path):
     path = tmp_path / "fit.npz"
     solve(max_iter=0).save(path)

@@ -588,8 +588,27 @@ def test_a_source_that_is_none():
 
 
 def test_a_source_without_chunks():
-    with pytest.raises(ProblemError, match="the source must yield at least one chunk"):
+    with pytest.raises(ProblemError, match="the source must yield at least one chunk with rows; got none"):
         evaluate([])
+    with pytest.raises(ProblemError, match="the source must yield at least one chunk with rows; got 2 without rows"):
+        evaluate([(T[:0], SIGNAL[:0])] * 2)
+
+
+@over_backends
+def test_chunks_without_rows_are_passed_over(backend):
+    empty = (T[:0], SIGNAL[:0])
+    want, slope = evaluate(GOOD)
+    for chunks in ([GOOD[0], empty, GOOD[1]], [([], []), *GOOD, empty]):
+        problem = xv.separable(decays, xv.RowChunks(chunks))
+        value, gradient = xv.value_and_gradient(problem, START, backend=backend.name)
+        assert error(value, want) <= 1e-12
+        assert error(gradient, slope) <= 1e-10
+    bare = [x for x, _ in GOOD]
+    values = [
+        xv.value_and_gradient(xv.separable(decays, xv.RowChunks(chunks, y=lambda theta, t: t)), START)[0]
+        for chunks in (bare, [bare[0], T[:0], bare[1]])
+    ]
+    assert values[0] == values[1]
 
 
 @pytest.mark.parametrize(

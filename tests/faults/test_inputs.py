@@ -237,9 +237,21 @@ def test_switches_take_truth_values_only(name, value):
     assert raised(lambda: solved(**{name: value})).startswith(f"{name} must be True")
 
 
-@pytest.mark.parametrize("value", ["", [], {}, 3, float, np.float64, "double", True])
+@pytest.mark.parametrize("value", ["", [], {}, 3, int, np.float16, "double", True])
 def test_dtypes_that_are_none(value):
     assert raised(lambda: solved(dtype=value)).startswith("dtype must be 'float32' or 'float64'; got")
+
+
+def test_dtypes_may_be_those_of_a_framework():
+    import jax.numpy as jnp
+    import torch
+
+    for value in (np.float32, np.dtype("float32"), torch.float32, jnp.float32):
+        with pytest.warns(xv.PrecisionWarning):
+            fit = solved(dtype=value)
+        assert fit.provenance["dtype"] == "float32"
+    assert xv.verify(fit, stated(), dtype=np.float32).provenance["dtype"] == "float32"
+    assert raised(lambda: solved(dtype=torch.bfloat16)) == "dtype must be 'float32' or 'float64'; got torch.bfloat16"
 
 
 @pytest.mark.parametrize("value", [3, [], {}, np, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -36,12 +37,12 @@ class TreeArchitecture(Architecture):
         places, self._structure = jax.tree_util.tree_flatten_with_path(module)
         self._leaves = [x for _, x in places]
         self._at = [i for i, x in enumerate(self._leaves) if _is_parameter(x)]
+        self._held_at = [i for i, x in enumerate(self._leaves) if _is_array(x) and not _is_parameter(x)]
         name: Any = jax.tree_util.keystr
         self.names = tuple(name(places[i][0], simple=True, separator=".") for i in self._at)
         self.arrays = tuple(self._leaves[i] for i in self._at)
-        rest = [x for x in self._leaves if not _is_parameter(x)]
-        self.held = tuple(_bits(x) for x in rest if _is_array(x))
-        self._others = [x for x in rest if not _is_array(x)]
+        self.held = tuple(_bits(self._leaves[i]) for i in self._held_at)
+        self._others = [x for x in self._leaves if not _is_array(x)]
 
     @property
     def form(self) -> tuple[Any, list[Any]]:
@@ -51,8 +52,16 @@ class TreeArchitecture(Architecture):
         return trees.is_array(x)  # of any framework: the tree may be part of the data of a problem on NumPy
 
     def filled(self, arrays: Leaves) -> Any:
+        return self._with(self._at, arrays)
+
+    def holding(self, held: Sequence[Any]) -> Any:
+        return self._with(
+            self._held_at, [_numbers(x, self._leaves[i]) for i, x in zip(self._held_at, held, strict=True)]
+        )
+
+    def _with(self, places: Sequence[int], arrays: Sequence[Any]) -> Any:
         leaves = list(self._leaves)
-        for i, x in zip(self._at, arrays, strict=True):
+        for i, x in zip(places, arrays, strict=True):
             leaves[i] = x
         unflatten: Any = jax.tree_util.tree_unflatten
         return unflatten(self._structure, leaves)
@@ -107,6 +116,12 @@ class NnxArchitecture(Architecture):
         # copies: variables of the caller's would be written to
         return nnx.merge(self._graph, nnx.from_flat_state(new), self._rest, copy=True)
 
+    def holding(self, held: Sequence[Any]) -> Any:
+        nnx = sys.modules["flax.nnx"]
+        leaves, structure = jax.tree_util.tree_flatten(self._rest)
+        rest = jax.tree_util.tree_unflatten(structure, [_numbers(x, y) for x, y in zip(held, leaves, strict=True)])
+        return nnx.merge(self._graph, nnx.from_flat_state(self._places), rest, copy=True)
+
     def check(self) -> None:
         for _, x in sys.modules["flax.nnx"].iter_graph(self.module):
             modes = [getattr(x, name, None) is False for name in ("deterministic", "use_running_average")]
@@ -135,6 +150,15 @@ def _is_parameter(x: Any) -> bool:
 def _bits(x: Any) -> Any:
     """An array as one of numbers: keys of random numbers have a type of their own."""
     return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+
+def _numbers(x: Any, like: Any) -> Any:
+    """What `_bits` returned as an array of the type, the dtype and on the device of another."""
+    if isinstance(like, np.ndarray):
+        return np.array(x, dtype=like.dtype)
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(x), impl=jax.random.key_impl(like))
+    return jax.device_put(jnp.array(x, dtype=like.dtype), like.sharding)
 
 
 def _is_idle(x: object) -> bool:

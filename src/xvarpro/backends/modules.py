@@ -18,6 +18,7 @@ import optree
 from xvarpro.backends.registry import get, loaded, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import NAMESPACE, Array, Leaves, Tree
+from xvarpro.errors import ProblemError
 
 
 class Architecture(ABC):
@@ -66,6 +67,10 @@ class Architecture(ABC):
         return self.filled(arrays)
 
     @abstractmethod
+    def holding(self, held: Sequence[Array]) -> Any:
+        """A module like `module` with copies of these NumPy arrays, of the same shapes, in the places of `held`."""
+
+    @abstractmethod
     def check(self) -> None:
         """Raise a `ProblemError` where the module is no pure function of its parameters and its input."""
 
@@ -90,7 +95,10 @@ class Architecture(ABC):
 
 
 def _same_bits(x: Array, y: Array) -> bool:
-    a, b = to_numpy(x), to_numpy(y)
+    try:
+        a, b = to_numpy(x), to_numpy(y)
+    except TypeError:  # a sparse tensor, or a dtype that NumPy does not have: two of them are compiled for twice
+        return False
     return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
 
 
@@ -189,6 +197,36 @@ def kernel_rows(tree: Tree) -> list[int]:
 def own(tree: Tree) -> Tree:
     """A tree whose modules are for the caller to keep: see `Architecture.returned`."""
     return _mapped(_returned, tree)
+
+
+def held(tree: Tree) -> dict[str, Array]:
+    """The arrays that modules of a tree hold besides their parameters, by ``held_0``, ``held_1`` and so on."""
+    found = [x for architecture in architectures(tree) for x in architecture.held]
+    return {f"held_{i}": x for i, x in enumerate(found)}
+
+
+def holding(tree: Tree, new: Mapping[str, np.ndarray]) -> Tree:
+    """A tree whose modules hold copies of the arrays of that name, and what they have where there is none.
+
+    Raises
+    ------
+    ProblemError
+        The modules hold arrays of other shapes.
+    """
+    old = held(tree)
+    if any(name not in old or tuple(old[name].shape) != x.shape for name, x in new.items()):
+        want, got = ([tuple(x.shape) for x in arrays.values()] for arrays in (new, old))
+        raise ProblemError(
+            f"like must hold buffers and frozen parameters of the shapes {want}; got {got}. Pass the module of the "
+            "solve, or another one that was made like it"
+        )
+    supply = iter([new.get(name, x) for name, x in old.items()])
+
+    def put(module: Any) -> Any:
+        found = _architecture(module)
+        return found.holding([next(supply) for _ in found.held])
+
+    return _mapped(put, tree)
 
 
 def measures(treedef: Any, values: Sequence[Any]) -> Tree:

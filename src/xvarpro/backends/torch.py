@@ -334,7 +334,10 @@ class _Watch(TorchFunctionMode):
         shapes = [tuple(x.shape) for x, version in self.given.values() if x._version != version]
         if not shapes:
             return ""
-        return f"it writes to a tensor of shape {shapes[0]} that is not its own, as BatchNorm does in training mode"
+        return (
+            f"it writes to a tensor of shape {shapes[0]} that is not its own, as BatchNorm in training mode, "
+            "x.clamp_() of data, and a module that is made inside do"
+        )
 
 
 def _tensors(tree: Any) -> list[Tensor]:

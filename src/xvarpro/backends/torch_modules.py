@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -49,6 +49,14 @@ class TorchArchitecture(Architecture):
         tensors: Any = arrays
         new = [Parameter(x.detach()) for x in tensors]
         kept: nn.Module = copy.deepcopy(here.module, dict(zip(map(id, here.arrays), new, strict=True)))
+        return kept
+
+    def holding(self, held: Sequence[Any]) -> nn.Module:
+        new: dict[int, Any] = {}
+        for x, old in zip(held, self.held, strict=True):
+            y = x.clone() if isinstance(x, Tensor) else torch.tensor(x, dtype=old.dtype, device=device(old))
+            new[id(old)] = Parameter(y, requires_grad=False) if isinstance(old, Parameter) else y
+        kept: nn.Module = copy.deepcopy(self.module, new)
         return kept
 
     def check(self) -> None:

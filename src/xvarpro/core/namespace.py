@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import array_api_compat
+import numpy as np
 
 from xvarpro.core.struct import Array
 from xvarpro.errors import UnsupportedError
@@ -70,6 +71,23 @@ def dtype_name(x: Array) -> str:
     kind = x.dtype
     name = getattr(kind, "name", None)  # of NumPy, CuPy and JAX, whose str may name a byte order
     return str(kind).rpartition(".")[2] if name is None else str(name)
+
+
+def named_dtype(kind: Any) -> str:
+    """Name of a dtype that a user writes: the name itself, or an object of NumPy's or of another framework's.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> named_dtype("float32"), named_dtype(np.float32), named_dtype(torch.float64)
+    ('float32', 'float32', 'float64')
+    """
+    if isinstance(kind, str):
+        return kind
+    try:
+        return np.dtype(kind).name
+    except (TypeError, ValueError):  # of a framework that NumPy does not know
+        return str(kind).rpartition(".")[2]
 
 
 def adopt(kind: type, namespace: Any, place: Any) -> None:

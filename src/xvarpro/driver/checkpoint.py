@@ -82,6 +82,11 @@ class Checkpoint:
         """
         with reading(path, "checkpoint=") as file:
             meta = json.loads(file.text("meta"))
+            if "recipe" in meta:
+                raise ProblemError(
+                    "it is a result, a file of Result.save. Start from its theta, with "
+                    "xv.solve(problem, xv.Result.load(path, like=theta0).theta, ...)"
+                )
             if meta["format"] != FORMAT:
                 raise ProblemError(f"it has format {meta['format']}, and this version reads {FORMAT}")
             given = {str(name): str(x) for name, x in meta["given"].items()}

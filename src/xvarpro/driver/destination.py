@@ -12,7 +12,7 @@ from xvarpro.backends import Backend, exchange, modules
 from xvarpro.core import trees
 from xvarpro.core.checks import number
 from xvarpro.core.namespace import device as device_of
-from xvarpro.core.namespace import dtype_name
+from xvarpro.core.namespace import dtype_name, named_dtype
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ExchangeError, ProblemError
@@ -85,9 +85,9 @@ def destination(
                 "Leave backend= out"
             )
     to = to.deterministic() if deterministic else to
-    work = own_dtype if dtype is None else dtype
-    if not isinstance(work, str) or work not in FLOATS:
-        raise ProblemError(f"dtype must be 'float32' or 'float64'; got {work!r}")
+    work = own_dtype if dtype is None else named_dtype(dtype)
+    if work not in FLOATS:
+        raise ProblemError(f"dtype must be 'float32' or 'float64'; got {dtype!r}")
     own = to.name == source.name
     if device is None and problem is not None:
         to = backends.placed(to, to.placement.of(*_given(problem, dict(zip(names, leaves, strict=True)))))

@@ -233,7 +233,7 @@ def _check_scalar(x: Any, what: str, theta: Array, dtype: str) -> None:
 def _check_design(prefix: str, M: Any, theta: Array, dtype: str) -> None:
     arrays = trees.partition(M)[0]
     held = getattr(M, "array", arrays)
-    if not arrays or isinstance(held, list | dict):
+    if not arrays or isinstance(held, list | tuple | dict):
         raise ModelError(
             f"the {prefix}model function M must return an array or an operator; got {type(held).__name__}. "
             "Join its parts with xp.stack or xp.concat"
@@ -279,7 +279,10 @@ def check_value(value: Array, dtype: str) -> None:
 def check_array(x: Any, what: str, theta: Array, dtype: str, takes_complex: bool = False) -> None:
     """Check that `x`, which `what` returned, is an array of theta's framework and dtype, or of its complex dtype."""
     if not trees.is_array(x):
-        raise ModelError(f"{what} must return an array; got {type(x).__name__}")
+        raise ModelError(
+            f"{what} must return an array; got {type(x).__name__}. Make a number an array of theta's framework, as "
+            "np.asarray, torch.as_tensor or jnp.asarray do; if it comes from `data`, before it is passed"
+        )
     if trees.array_namespace(x) is not trees.array_namespace(theta):
         raise ModelError(
             f"{what} must return an array of theta's namespace, {type(theta).__module__}.{type(theta).__name__}; got "

@@ -36,7 +36,7 @@ class RowChunks(Struct):
         A function without arguments that starts a fresh pass over pairs ``(data, y)``, or a list of them, or any
         other iterable that can be passed over again, such as a DataLoader of PyTorch: `data` a pytree like the
         problem's, `y` of shape (rows of the chunk,) or (rows, k). Every pass gives the same rows; how many a chunk has
-        is free, and so is their order.
+        is free, and so is their order; one without rows is passed over.
     y : callable, optional
         ``y(theta, data)`` -> target of a chunk, for one that depends on theta: then `source` gives `data` alone.
     group : Group, optional
@@ -170,8 +170,14 @@ class Chunk(NamedTuple):
 
 def leading(chunk: Chunk) -> int:
     """Number of rows of a chunk; where y is a function of theta, that of the first array of its data."""
-    found = chunk.y if chunk.y is not None else next(x for x in trees.leaves(chunk.data) if _has_rows(x))
-    return int(found.shape[0])
+    rows = _leading(*chunk)
+    assert rows is not None
+    return rows
+
+
+def _leading(data: Tree, y: Array | None) -> int | None:
+    found = y if y is not None else next((x for x in trees.leaves(data) if _has_rows(x)), None)
+    return None if found is None else int(found.shape[0])
 
 
 class _Kind(NamedTuple):
@@ -292,18 +298,21 @@ class Stream:
 
     def _pass(self, move: Callable[[Array, str, bool], Array], ahead: bool = False) -> Generator[Chunk, None, None]:
         """One pass; holds no chunk while the next one is made. With `ahead` the source may be read ahead."""
-        supply, i = self._start(ahead), 0
+        supply, i, found = self._start(ahead), 0, False
         try:
             while (item := next(supply, _END)) is not _END:
                 item = self._moved(item, i, move)
-                yield item
+                if item is not None:
+                    found = True
+                    yield item
                 item = None
                 i += 1
         finally:
             if isinstance(supply, Generator | Reader):
                 supply.close()
-        if not i:
-            raise ProblemError(f"the {self.name}source must yield at least one chunk; got none")
+        if not found:
+            got = f"{i} without rows" if i else "none"
+            raise ProblemError(f"the {self.name}source must yield at least one chunk with rows; got {got}")
 
     def chunk(self, i: int) -> Chunk:
         """Chunk i of a pass: the next one of the pass under way, or of a fresh one that is taken so far."""
@@ -354,9 +363,12 @@ class Stream:
         self._supply = supply
         return Reader(supply, self._scope) if ahead else supply
 
-    def _moved(self, item: Any, i: int, move: Callable[[Array, str, bool], Array]) -> Chunk:
+    def _moved(self, item: Any, i: int, move: Callable[[Array, str, bool], Array]) -> Chunk | None:
+        """A chunk on the backend, None where it has no rows: it adds nothing, and nothing need be like in others."""
         data, y = self._split(item, i)
         data = exchange.arrays(data, f"{self.name}data of chunk {i}")
+        if _leading(data, y) == 0:
+            return None
         self._check(data, y, i)
         leaves, treedef = trees.flatten(data)
         names = [f"{path}, chunk {i}," for path in trees.paths(data, f"{self.name}data")]

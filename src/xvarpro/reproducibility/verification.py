@@ -14,6 +14,7 @@ import numpy as np
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import modules, to_numpy
 from xvarpro.core import trees
+from xvarpro.core.namespace import named_dtype
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.evaluate import project
@@ -189,7 +190,11 @@ def verify(
     if modules.architectures(start):
         fit = fit.like(start)
     stored = fit.provenance
-    where = {"backend": backend or stored["backend"], "device": device, "dtype": dtype or stored["dtype"]}
+    where = {
+        "backend": backend or stored["backend"],
+        "device": device,
+        "dtype": stored["dtype"] if dtype is None else named_dtype(dtype),
+    }
     if tolerance is None:
         tolerance = max(TOLERANCE[stored["dtype"]], TOLERANCE[where["dtype"]])
     checker = ResultChecker(fit, given, over, where, tolerance, progress)

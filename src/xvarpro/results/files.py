@@ -178,6 +178,11 @@ class ArrayFile:
         """An array of numbers, of any shape."""
         return self.array(name)
 
+    def named(self, prefix: str) -> dict[str, np.ndarray]:
+        """All arrays of numbers whose names begin so."""
+        names = [name.removesuffix(".npy") for name in self._archive.NameToInfo if name.startswith(prefix)]
+        return {name: self.array(name) for name in names}
+
     def text(self, name: str) -> str:
         """A string that was saved as an array."""
         return str(self.array(name, "U", ()))

@@ -20,11 +20,11 @@ from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.loading import relocated
 from xvarpro.problem.problem import Problem
-from xvarpro.results.files import ArrayFile, reading, write_atomically
+from xvarpro.results.files import NUMBERS, ArrayFile, reading, write_atomically
 from xvarpro.results.provenance import check as check_provenance
 from xvarpro.results.recipe import Recipe, changed, check_finite
 from xvarpro.results.serialization import checked, decode, encode, opaque
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from xvarpro.problem.parameters import Parameters
     from xvarpro.statistics import Band, IntervalMethod, Intervals, Report, Statistics
+
 
 FORMAT = 5  # of the files
 REPORTED = 100  # entries of theta, and root of theirs times those of w, up to which a result prints as its report
@@ -138,6 +139,7 @@ class Result:
     _problem: Problem | None = None
     _weights: Callable[[], Iterator[Array]] | None = None
     _w: Array | None = None
+    _held: Mapping[str, np.ndarray] | None = None  # of the modules of theta, where it comes from a file without them
     _continuation: Callable[[], Any] | None = None  # see driver.checkpoint
     _prepared: Any = None  # a `driver.prepare.Prepared`, where the solve was one of this process
 
@@ -748,7 +750,8 @@ class Result:
         """Write the result and the arguments of the solve to one ``.npz`` file, without pickle.
 
         The file is written whole or not at all: where writing fails or the process is killed, an older file stays. Of a
-        module it holds the parameters, as a dict by dotted name; `load` with ``like=net`` makes it a module again.
+        module it holds the parameters, as a dict by dotted name, buffers and what else is frozen; `load` with
+        ``like=net`` makes it a module again.
 
         Parameters
         ----------
@@ -786,6 +789,7 @@ class Result:
         named, begins = (recipe.problem, recipe.folder) if problem is None else (problem, "")
         if named is not None:
             named = relocated(named, begins, folder)
+        arrays |= self._numbers_held
         meta = {
             "format": FORMAT,
             "theta": tree,
@@ -810,8 +814,8 @@ class Result:
         path : path
         like : pytree of arrays, optional
             Of theta's structure and shapes: theta comes back in its containers, theta and w as arrays of its
-            framework, on its devices. A module comes back as a module with these parameters. Without it they are
-            NumPy's.
+            framework, on its devices. A module comes back as a module with the parameters and the buffers of the file;
+            of its own it keeps those that the file lacks, with a warning. Without it they are NumPy's.
 
         Raises
         ------
@@ -835,6 +839,11 @@ class Result:
             meta = json.loads(file.text("meta"), parse_int=_whole)
             written = meta["format"]
             found = cls(**_parsed(meta, file, os.path.dirname(name))) if written == FORMAT else None
+        if "forms" in meta:
+            raise ProblemError(
+                f"Result.load reads files of Result.save; {name} is a checkpoint of a solve. Go on with it, with "
+                f"xv.solve(problem, theta0, ..., resume={name!r})"
+            )
         if found is None:
             raise ProblemError(
                 f"Result.load reads format {FORMAT}; {name} has format {str(written)[:80]}: use the version of xvarpro "
@@ -842,12 +851,26 @@ class Result:
             )
         return found if like is None else found.like(like)
 
+    @property
+    def _numbers_held(self) -> dict[str, np.ndarray]:
+        """Buffers and frozen parameters of theta's modules, but for what a file cannot store."""
+        found: dict[str, np.ndarray] = {}
+        for name, x in (modules.held(self.theta) or self._held or {}).items():
+            try:
+                host = to_numpy(x)
+            except TypeError:  # a sparse tensor, or a dtype that NumPy does not have
+                continue
+            if host.dtype.kind in NUMBERS:
+                found[name] = host
+        return found
+
     def like(self, like: Tree) -> Result:
         """The result with theta in the containers of `like`, theta and w as arrays of its framework: see `load`."""
         like = modules.taken(like)
         if _shapes(like) != _shapes(self.theta):
             raise ProblemError(f"like must hold arrays of the shapes {_shapes(self.theta)}; got {_shapes(like)}")
         leaves, treedef = trees.flatten(like)
+        held = self._numbers_held
 
         def moved(x: Array, other: Array) -> Array:
             return exchange.move(x, backends.owner(other), dtype=dtype_name(x), device=device_of(other))
@@ -858,9 +881,18 @@ class Result:
             return [stored[name] for name in trees.paths(like)]
 
         found = [moved(x, other) for x, other in zip(ordered(self.theta), leaves, strict=True)]
+        theta = modules.own(modules.holding(trees.unflatten(treedef, found), held))
+        treedef = trees.flatten(theta)[1]
+        if lacking := modules.held(like).keys() - held.keys():
+            warn_caller(
+                f"of what the module holds besides its parameters, such as statistics of BatchNorm, {len(lacking)} of "
+                f"{len(modules.held(like))} arrays are not in the file: those of like are taken, which must be those "
+                "of the solve",
+                UserWarning,
+            )
         return replace(
             self,
-            theta=modules.own(trees.unflatten(treedef, found)),
+            theta=theta,
             _w=moved(self.w, leaves[0]),
             recipe=replace(self.recipe, theta0=trees.unflatten(treedef, ordered(self.recipe.theta0))),
         )
@@ -923,5 +955,6 @@ def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
         "verified": Verified(**checked(meta["verified"], get_type_hints(Verified), "verified")),
         "trace": Trace(**trace),
         "_w": w,
+        "_held": file.named("held_"),
         "recipe": recipe,
     }

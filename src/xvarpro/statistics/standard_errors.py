@@ -169,7 +169,9 @@ class Statistics:
             "BIC": self.bic,
         }
         numbers = [(name, x) for name, x in found.items() if math.isfinite(x)]
-        cells = [(name, f"{x:.6g}" if isinstance(x, float) else f"{x}") for name, x in numbers]
+        counts = "data", "parameters", "degrees of freedom"  # all of their whole digits: 7999996 is not 8e+06
+        digits = {name: max(6, len(f"{x:.0f}")) if name in counts else 6 for name, x in numbers}
+        cells = [(name, f"{x:.{digits[name]}g}") for name, x in numbers]
         return [*cells, ("standard errors", self.noise_from)]
 
     @property
