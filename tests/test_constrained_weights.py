@@ -17,6 +17,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
 from xvarpro.lower.weight_sets import _pivoting
 from xvarpro.lower.weight_sets._pivoting import PATIENCE, Box, Inverter, Solution, _decided, _State, pivot
+from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.lower.weight_sets.interface import taken
 from xvarpro.operators import Dense, Operator
 
@@ -885,7 +886,7 @@ def test_which_designs_are_solved_in_blocks():
     uneven = xv.operators.BlockDiagonal([np.ones((90, 2)), np.ones((5, 2)), np.ones((5, 2))])
     wider = xv.operators.BlockDiagonal([np.ones((3, 2)), np.ones((5, 3))])
     solver, simplex = lower.Nonnegative().solver(None), lower.Simplex().solver(None)
-    assert type(lower.by_blocks(solver, alike, None)).__name__ == "BlocksOnFaces"
-    assert [type(lower.by_blocks(solver, M, None)).__name__ for M in (uneven, wider)] == ["Blockwise"] * 2
-    assert lower.by_blocks(solver, alike, np.eye(4)) is solver
-    assert lower.by_blocks(simplex, alike, None) is simplex
+    assert type(by_blocks(solver, alike, None)).__name__ == "BlocksOnFaces"
+    assert [type(by_blocks(solver, M, None)).__name__ for M in (uneven, wider)] == ["Blockwise"] * 2
+    assert by_blocks(solver, alike, np.eye(4)) is solver
+    assert by_blocks(simplex, alike, None) is simplex

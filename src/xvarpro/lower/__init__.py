@@ -18,7 +18,6 @@ from xvarpro.lower.qr import QR
 from xvarpro.lower.refined import Refined
 from xvarpro.lower.svd import SVD
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
-from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.lower.weight_sets.l1 import L1
@@ -61,7 +60,6 @@ __all__ = [
     "Simplex",
     "System",
     "WeightSet",
-    "by_blocks",
     "choose",
     "circulant_preconditioner",
 ]

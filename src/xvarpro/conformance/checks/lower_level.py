@@ -24,6 +24,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver, System
+from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.operators import Dense
 from xvarpro.operators.interface import Operator
 
@@ -399,7 +400,7 @@ def levels_in_sets() -> dict[str, Level]:
         M = operators.BlockDiagonal([_drawn((5, n), 0), _drawn((4, 4 - n), 1)])
         for name, W in found.items():
             whole = W.resolved().solver(None)
-            if (solver := lower.by_blocks(whole, M, None)) is not whole:
+            if (solver := by_blocks(whole, M, None)) is not whole:
                 levels[f"{name}, blocks {kind}"] = Level(solver, M, k=3, W=W)
     # a weight that is at its bound with a multiplier of 0
     levels["a kink"] = Kinked(lower.Nonnegative().solver(None), Dense(np.eye(5, 4)), 0.0, k=3, W=lower.Nonnegative())
