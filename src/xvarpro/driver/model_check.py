@@ -232,7 +232,7 @@ def _check_scalar(x: Any, what: str, theta: Array, dtype: str) -> None:
 
 def _check_design(prefix: str, M: Any, theta: Array, dtype: str) -> None:
     arrays = trees.partition(M)[0]
-    held = getattr(M, "array", arrays)
+    held = getattr(M, "array", M)
     if not arrays or isinstance(held, list | tuple | dict):
         raise ModelError(
             f"the {prefix}model function M must return an array or an operator; got {type(held).__name__}. "
