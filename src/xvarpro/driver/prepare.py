@@ -33,6 +33,7 @@ from xvarpro.operators import dottest
 from xvarpro.problem.column_chunks import ColumnChunks, Passes, compress
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.recipe import fingerprints
+from xvarpro.sets.promises import check_promises, is_own
 from xvarpro.sets.region import Region, resolve
 
 
@@ -148,6 +149,13 @@ class Prepared:
         with self.backend.scope(self.dtype):
             for outputs in outputs_of(reduced.evaluate(self.theta, reduced.constants)):
                 dottest(outputs.M)
+
+    def certify_sets(self) -> None:
+        """Run `sets.check` on every set that the package does not define."""
+        with self.backend.scope(self.dtype):
+            for i, C in self.region.constrained:
+                if is_own(C):
+                    check_promises(C, self.backend, self.theta[i])
 
     def agree(self, value: float) -> float:
         """A number that differs from process to process, such as the clock, as process 0 has it."""
