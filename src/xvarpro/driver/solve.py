@@ -86,7 +86,8 @@ def solve(
     progress : bool, optional
         Progress bar, of the first process of a group; None shows one on a terminal only.
     debug : bool
-        Check first what is your own: sets by `sets.check`, and the designs at theta0 by `operators.dottest`.
+        Check first what is your own: sets by `sets.check`, the designs at theta0 by `operators.dottest`, and the
+        gradient near theta0 by differences of the objective along one direction.
     backend, device, dtype : optional
         Where and in what precision to compute, such as ``"jax"``, ``"cuda:0"``, ``"float64"``; theta0's by default.
     deterministic : bool
@@ -120,7 +121,8 @@ def solve(
         it has none.
     ModelError
         A model function returned no array, or one of another shape, dtype or namespace than required or than at
-        theta0; it is no pure function of (theta, data); a ridge is negative at theta0.
+        theta0; it is no pure function of (theta, data); its rows depend on each other, in chunks or mini-batches; its
+        gradient is cut; a ridge is negative at theta0.
     ExchangeError
         The result cannot be returned in theta0's framework without losing digits.
     UnknownBackendError
@@ -171,6 +173,7 @@ def solve(
     if debug:
         prepared.certify_sets()
         prepared.certify_designs()
+        prepared.certify_gradient()
     with prepared.backend.scope(prepared.dtype):
         run = Run(prepared, method, tol)
         run.start(trace_every)
