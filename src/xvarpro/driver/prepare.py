@@ -171,7 +171,7 @@ class Prepared:
             slope, length = (float(x) for x in self.call(_slope, trees.axpy(h, d, theta), d))
         wide, narrow = (values[3] - values[0]) / (2 * h), (values[2] - values[1]) / h
         unsure = 4 * abs(wide - narrow) + eps**0.5 * length
-        if abs(narrow - slope) > unsure + 0.01 * max(abs(narrow), abs(slope)):
+        if abs(narrow - slope) > unsure + eps ** (1 / 3) * max(abs(narrow), abs(slope)):
             raise ModelError(
                 f"the gradient must be that of the objective; got {slope:.6g} along a direction where values rise "
                 f"by {narrow:.6g}, to {unsure:.1g}. A part of the model may hide from the derivative: take .detach(), "
