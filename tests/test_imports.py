@@ -139,6 +139,8 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         ("sets.region", "sets.free"),
         ("sets.region", "sets.box"),
         ("sets.regions", "sets.region"),
+        ("sets.promises", "sets.oracle"),
+        ("sets.promises", "sets.region"),
         ("sets.box", "sets.free"),
         *(("sets.singular_values", f"sets.{name}") for name in ("balls", "box", "lanczos", "lp")),
         *(("sets.semidefinite", f"sets.{name}") for name in ("k_largest", "lanczos", "simplex")),

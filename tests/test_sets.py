@@ -402,3 +402,8 @@ def test_lmo_of_anything_is_feasible_and_finite(case, entries):
     assert float(C.violation(v)) <= rounding(C, shape)
     unit = g / (np.abs(g).max() or 1)
     assert inner(unit, v) <= inner(unit, C.lmo(-g)) + rounding(C, shape) * (1 + C.diameter(g)) * g.size
+
+
+@each
+def test_the_check_for_sets_of_ones_own_passes(case):
+    sets.check(*case)

@@ -211,8 +211,16 @@ class TorchBackend(SuiteHooks, EagerBackend):
     def program(
         self, fun: Function, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...] = (), pure: bool = True
     ) -> tuple[Any, str]:
+        recorded: list[tuple[tuple[Tensor, ...], Any]] = []
+
+        def kept(*arrays: Tensor) -> Any:
+            outputs = fun(*arrays)
+            if not recorded:  # the first call is the one that is differentiated
+                recorded.append((arrays, outputs))
+            return outputs
+
         with _Watch() if pure else nullcontext() as watch:
-            found = super().program(fun, primals, constants, pure)
+            found = super().program(kept, primals, constants, pure)
         if watch and watch.written:
             raise impure(watch.written)
         own = set(map(id, (*primals, *constants)))
@@ -223,6 +231,8 @@ class TorchBackend(SuiteHooks, EagerBackend):
                     f"shape {tuple(x.shape)}. Take the module from theta, keep its parts in a ModuleList or ModuleDict "
                     "and not in a list, a dict or a lambda, and call .requires_grad_(False) on what is constant"
                 )
+        if pure:
+            _check_reached(fun, *recorded[0], primals, constants)
         return found
 
     def qr(self, A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
@@ -302,6 +312,51 @@ def _reproducible() -> TorchBackend:
 def _added_rows(rows: Tensor, columns: Tensor, data: Tensor, shape: tuple[int, int], w: Tensor) -> Tensor:
     terms = data.unsqueeze(1) * w[columns]
     return terms.new_zeros((shape[0], w.shape[1])).index_add(0, rows, terms)
+
+
+def _check_reached(
+    fun: Function, arrays: tuple[Tensor, ...], outputs: Any, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...]
+) -> None:
+    """Check that no array without a path of derivatives to `outputs`, computed from `arrays`, moves their values."""
+    reached = _leaves_of(outputs)
+    given = arrays[: len(primals)]
+    cut = [i for i, x in enumerate(given) if x.is_leaf and id(x) not in reached and x.numel()]
+    if not cut:
+        return
+
+    def moved(i: int, p: Tensor) -> Tensor:
+        # along no direction that a sum or a quotient is likely to hide, and too short for a curvature to show
+        way = torch.arange(1, p.numel() + 1, dtype=p.dtype, device=p.device).cos().reshape(p.shape)
+        return p + torch.finfo(p.dtype).eps ** 0.5 * p.abs().max().clamp(min=1.0) * way if i in cut else p
+
+    with torch.no_grad():
+        others = fun(*(moved(i, p) for i, p in enumerate(primals)), *constants)
+        for x, y in zip(outputs, others, strict=True):
+            if x.shape == y.shape and x.numel() and (x.is_floating_point() or x.is_complex()):
+                rounding = 100 * torch.finfo(x.dtype).eps * x.abs().max()
+                if (off := (x - y).abs().max()) > rounding:
+                    which = "" if len(cut) == len(primals) else f" of shape {tuple(primals[cut[0]].shape)}"
+                    raise ModelError(
+                        f"what a model returns must be differentiable by PyTorch; got values that move with a "
+                        f"parameter{which}, by {float(off):.2g} for a small step, and no gradient with respect to it: "
+                        "the gradient is cut. Take .detach(), .item(), float(), torch.tensor(), torch.no_grad() and "
+                        "NumPy's functions out of the model; what shall stay constant belongs in data, or in "
+                        "parameters with .requires_grad_(False)"
+                    )
+
+
+def _leaves_of(outputs: Any) -> set[int]:
+    """The ids of the leaves in the graph of what was computed."""
+    found = {id(y) for y in outputs if y.is_leaf}
+    left = [y.grad_fn for y in outputs if y.grad_fn is not None]
+    seen = set(left)
+    while left:
+        node = left.pop()
+        found.add(id(getattr(node, "variable", None)))
+        new = {parent for parent, _ in node.next_functions if parent is not None} - seen
+        seen |= new
+        left.extend(new)
+    return found
 
 
 class _Watch(TorchFunctionMode):

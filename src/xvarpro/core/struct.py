@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import optree
 
+from xvarpro.errors import ProblemError
+
 
 class Array(Protocol):
     """An array of any framework, as the array API standard describes it: the standard gives it no nominal type."""
@@ -92,6 +94,11 @@ class Struct(ABC):  # noqa: B024 - what is abstract is its subclasses' to say
 @cache
 def _names(cls: Any) -> tuple[str, ...]:
     """Of its fields; a class has them only after its registration."""
+    if not dataclasses.is_dataclass(cls):
+        raise ProblemError(
+            f"{cls.__name__} must be a frozen dataclass, which says what its fields are; got a plain class. Write "
+            f"@dataclass(frozen=True) in the line above 'class {cls.__name__}'"
+        )
     return tuple(field.name for field in dataclasses.fields(cls))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.checks import number
-from xvarpro.core.namespace import dtype_name
+from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ModelError, ProblemError
@@ -20,14 +20,16 @@ from xvarpro.objective.failures import model_failures
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design
 from xvarpro.objective.reduced import Reduced
-from xvarpro.operators import Dense
+from xvarpro.operators import Dense, as_operator
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem, reading
 from xvarpro.problem.row_chunks import RowChunks
-from xvarpro.problem.samples import check_samples, plain
+from xvarpro.problem.samples import Samples, check_samples, lengths, plain, taken
 from xvarpro.results.recipe import changed
 from xvarpro.sets.region import Region
 
+PROBED = 64  # samples that the check of independence looks at
+INDEPENDENT = 1e3  # machine epsilons by which rows may change with others, of the largest entry
 FEASIBLE = 1e3  # machine epsilons by which a point may violate its set, relative to the set's size
 
 
@@ -92,6 +94,7 @@ def check_model(
     solving : bool
         Whether to call them once more, to check that they return the same, and to look at the values of ridges.
     """
+    in_chunks = [isinstance(level.y, RowChunks) for level in problem.levels]
     if problem.in_rows:
         problem = stated = first_rows(problem)
     reduced = Reduced(problem, backend, treedef)
@@ -113,7 +116,63 @@ def check_model(
                 f"the ridge lam must return a number >= 0; got {lam:.3g} at theta0. Return the exponential of a "
                 "parameter, or bound theta"
             )
+        if solving:
+            check_independent_rows(problem, in_chunks, trees.unflatten(treedef, theta))
     return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs), program=program)
+
+
+def check_independent_rows(problem: Problem, in_chunks: list[bool], theta: Tree) -> None:
+    """Check that rows of M stay as they are where others change, in the first chunk or among the first samples.
+
+    Where no array is marked, those with as many entries as M has rows are taken for rows.
+    """
+    for i, level in enumerate(problem.levels):
+        sampled = not any(in_chunks) and i == len(problem.levels) - 1 and lengths(problem.data)
+        if not (in_chunks[i] or sampled):
+            continue
+
+        if sampled:
+            m, data = min(max(lengths(problem.data)), 2 * PROBED), problem.data
+        else:
+            m = _product(level, theta, problem.data).shape[0]
+            others = list(plain(problem.data))
+            data = (*others[:i], _marked(others[i], m), *others[i + 1 :])
+        half, like = m // 2, trees.leaves(theta)[0]
+        xp = namespace_of(like)
+        rows = xp.arange(m, device=device(like))
+        swapped = xp.concat([rows[:half], rows[:half], rows[: m % 2]])
+        together, apart = (_product(level, theta, taken(data, some)) for some in (rows, swapped))
+        if not half or together.shape != (m, together.shape[1]) or apart.shape != together.shape:
+            continue  # M takes other arrays for its rows
+        a, b = together[:half, :], apart[:half, :]
+        change = xp.max(xp.abs(a - b))
+        off, size = float(change), float(xp.max(xp.abs(a)))
+        if off > INDEPENDENT * xp.finfo(change.dtype).eps * size:
+            raise ModelError(
+                "rows of M must not depend on each other where they come in chunks or mini-batches; got rows that "
+                f"change by {off:.3g}, of entries up to {size:.3g}, when the data of other rows change. Take no mean, "
+                "sum or batch normalisation over rows: compute such numbers beforehand and pass them in data. An array "
+                "in the data of a chunk that is no row must not have as many entries as the chunk has rows"
+            )
+
+
+def _product(level: Level, theta: Tree, data: Tree) -> Array:
+    """A level's design times a vector of no special direction, (m, k)."""
+    M, like = as_operator(level.M(theta, data)), trees.leaves(theta)[0]
+    xp = namespace_of(like)
+    v = xp.cos(xp.arange(M.shape[1], dtype=like.dtype, device=device(like)))
+    v = xp.stack([v] * (M.columns or 1), axis=1)
+    found: Array = M.matvec(trees.complexified(v) if is_complex_design(M) else v)
+    return found
+
+
+def _marked(data: Tree, rows: int) -> Tree:
+    """Data of a chunk with marks on what has one entry per row."""
+
+    def marked(x: Any) -> Any:
+        return Samples(x) if trees.is_array(x) and x.ndim and x.shape[0] == rows else x
+
+    return trees.map_leaves(marked, data)
 
 
 def negative_ridge(problem: Problem, theta: Tree) -> float:

@@ -22,7 +22,7 @@ from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
 from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, targets_near_one, theta_near_one
-from xvarpro.errors import ProblemError, warn_caller
+from xvarpro.errors import ModelError, ProblemError, warn_caller
 from xvarpro.objective.columns import Columns
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
@@ -33,6 +33,7 @@ from xvarpro.operators import dottest
 from xvarpro.problem.column_chunks import ColumnChunks, Passes, compress
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.recipe import fingerprints
+from xvarpro.sets.promises import check_promises, is_own
 from xvarpro.sets.region import Region, resolve
 
 
@@ -149,6 +150,41 @@ class Prepared:
             for outputs in outputs_of(reduced.evaluate(self.theta, reduced.constants)):
                 dottest(outputs.M)
 
+    def certify_gradient(self) -> None:
+        """Compare the gradient near theta0 with differences of values, along one feasible direction.
+
+        Raises
+        ------
+        ModelError
+            They differ by more than rounding and curvature explain.
+        """
+        draw, theta, region = np.random.default_rng(0), self.theta, self.region
+        eps = float(np.finfo(self.dtype).eps)
+        with self.backend.scope(self.dtype):
+            g = [self.backend.asarray(draw.normal(size=x.shape).astype(self.dtype), device=self.device) for x in theta]
+            d = region.blmo(theta, tuple(g)).d
+            longest, size = (max(float(namespace_of(x).max(namespace_of(x).abs(x))) for x in a) for a in (d, theta))
+            if longest == 0:
+                return
+            h = min(0.5, eps ** (1 / 3) * (size or 1.0) / longest)  # theta + 2 h d is feasible
+            values = [float(self.call(_value, trees.axpy(t * h, d, theta))) for t in (0.0, 0.5, 1.5, 2.0)]
+            slope, length = (float(x) for x in self.call(_slope, trees.axpy(h, d, theta), d))
+        wide, narrow = (values[3] - values[0]) / (2 * h), (values[2] - values[1]) / h
+        unsure = 4 * abs(wide - narrow) + eps**0.5 * length
+        if abs(narrow - slope) > unsure + eps ** (1 / 3) * max(abs(narrow), abs(slope)):
+            raise ModelError(
+                f"the gradient must be that of the objective; got {slope:.6g} along a direction where values rise "
+                f"by {narrow:.6g}, to {unsure:.1g}. A part of the model may hide from the derivative: take .detach(), "
+                ".item(), float(), stop_gradient and constants computed from theta out of it"
+            )
+
+    def certify_sets(self) -> None:
+        """Run `sets.check` on every set that the package does not define."""
+        with self.backend.scope(self.dtype):
+            for i, C in self.region.constrained:
+                if is_own(C):
+                    check_promises(C, self.backend, self.theta[i])
+
     def agree(self, value: float) -> float:
         """A number that differs from process to process, such as the clock, as process 0 has it."""
         return (self.group or self.compiler.placement).agree(value)
@@ -169,6 +205,17 @@ class Prepared:
         with self.backend.scope(self.dtype):
             key = fun, skeleton, self.layout.treedef, self.structure
             return self.backend.call(make, key, once)(operands, *args)
+
+
+def _value(f: Objective, theta: Leaves) -> Array:
+    value: Array = f.with_lower_tolerance(0.0).point(theta).value
+    return value
+
+
+def _slope(f: Objective, theta: Leaves, d: Leaves) -> tuple[Array, Array]:
+    """The derivative along d, and the product of the lengths of d and the gradient."""
+    _, grad = f.with_lower_tolerance(0.0).value_and_gradient(theta)
+    return trees.dot(grad, d), (trees.dot(grad, grad) * trees.dot(d, d)) ** 0.5
 
 
 def prepare(

@@ -18,7 +18,7 @@ from xvarpro.core.checks import described, number
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.iteration import Program, Tracked, doubtful, negligible_gap, noise, running
+from xvarpro.driver.iteration import ROUNDING, Program, Tracked, doubtful, negligible_gap, noise, running
 from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.record import RECORD, WORK, Mark, Record, Schedule
@@ -26,6 +26,9 @@ from xvarpro.driver.saddle import curvature
 from xvarpro.driver.weights import weights
 from xvarpro.errors import ProblemError
 from xvarpro.objective.decrease import MANY
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.promises import Promises
+from xvarpro.sets.region import event
 from xvarpro.sets.regions import Regions
 
 BATCH = 0.2  # seconds that Ctrl-C waits for a compiled loop
@@ -89,6 +92,11 @@ def stops(answer: object) -> bool:
 
 def _record(it: Iterate) -> tuple[Array, ...]:
     return (it.value, it.gap_A + it.slack, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
+
+
+def _gradient(f: Objective, theta: Leaves) -> Leaves:
+    grad: Leaves = f.value_and_gradient(theta)[1]
+    return grad
 
 
 class Run:
@@ -390,11 +398,36 @@ class Run:
         """The status of the result, at the end of the iterations."""
         self.certify()
         status = status if self.status is Status.RUNNING else self.status
+        self._check_sets(status)
         # a certificate is of the last iterate
         if status.success and (self.cut or self.best()[0] is not self.state.iterate):
             limit = Status.STOPPED if self.stopped else Status.MAX_ITER
             return limit if self.cut else Status.STALLED
         return status
+
+    def _check_sets(self, status: Status) -> None:
+        """Raise where the end of a solve looks as if a method of a set were wrong, and it is.
+
+        A gap below zero belongs to no minimum of ``<g, s>``. Where no step along a projection helps, and the gap
+        promises much, the projection is looked at.
+        """
+        prepared, gap_A = self.prepared, self.record.row[1]
+        eps = float(np.finfo(prepared.dtype).eps)
+        below = gap_A < -ROUNDING * eps * self.scale
+        stuck = self.algorithm.needs_projection and status in (Status.ROUNDING, Status.NO_DESCENT, Status.STALLED)
+        if not (below or (stuck and gap_A > eps**0.5 * self.scale)):
+            return
+        theta = self.state.iterate.theta
+        grad = prepared.call(_gradient, theta, once=True)
+        for i, C in prepared.region.constrained:
+            if not C.bounded:
+                continue
+            promises = Promises(C, prepared.backend, theta[i])
+            x, g = (prepared.backend.to_numpy(event(C, leaf[i])).astype(np.float64) for leaf in (theta, grad))
+            promises.is_minimiser(g, [x])
+            if stuck and C.has_projection and g.any():
+                length = np.linalg.norm(promises.lmo(g)[0] - x)
+                promises.is_nearest(x - length / np.linalg.norm(g) * g, [x])
 
     def row(self, iterate: Iterate | None = None) -> list[float]:
         return self._totalled(self.prepared.backend.to_floats(_record(iterate or self.state.iterate)))

@@ -86,7 +86,8 @@ def solve(
     progress : bool, optional
         Progress bar, of the first process of a group; None shows one on a terminal only.
     debug : bool
-        Check the designs at theta0 by `operators.dottest` first, for an operator of your own.
+        Check first what is your own: sets by `sets.check`, the designs at theta0 by `operators.dottest`, and the
+        gradient near theta0 by differences of the objective along one direction.
     backend, device, dtype : optional
         Where and in what precision to compute, such as ``"jax"``, ``"cuda:0"``, ``"float64"``; theta0's by default.
     deterministic : bool
@@ -112,15 +113,16 @@ def solve(
     ------
     ProblemError
         Shapes, sets, dtypes or the start do not fit together; a module is in training mode; data contain NaN or inf;
-        theta0 is infeasible; with `debug`, the adjoint or gradient of an operator does not belong to its products; with
-        `deterministic`, an operation has no deterministic algorithm; `resume` names no checkpoint, or that of another
-        solve.
+        theta0 is infeasible; the oracle or the projection of a set of your own is none; with `debug`, the adjoint or
+        gradient of an operator does not belong to its products; with `deterministic`, an operation has no deterministic
+        algorithm; `resume` names no checkpoint, or that of another solve.
     KeyboardInterrupt
         Ctrl-C in the iterations; its attribute ``result`` is the best iterate, with the status INTERRUPTED. In a group
         it has none.
     ModelError
         A model function returned no array, or one of another shape, dtype or namespace than required or than at
-        theta0; it is no pure function of (theta, data); a ridge is negative at theta0.
+        theta0; it is no pure function of (theta, data); its rows depend on each other, in chunks or mini-batches; its
+        gradient is cut; a ridge is negative at theta0.
     ExchangeError
         The result cannot be returned in theta0's framework without losing digits.
     UnknownBackendError
@@ -169,7 +171,9 @@ def solve(
     )
     method = chosen(prepared, algorithm)
     if debug:
+        prepared.certify_sets()
         prepared.certify_designs()
+        prepared.certify_gradient()
     with prepared.backend.scope(prepared.dtype):
         run = Run(prepared, method, tol)
         run.start(trace_every)

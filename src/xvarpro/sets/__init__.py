@@ -16,6 +16,7 @@ from xvarpro.sets.lp import LpBall
 from xvarpro.sets.oracle import Counted, Oracle
 from xvarpro.sets.ordered_weighted import OWLBall, Permutahedron
 from xvarpro.sets.products import Columns, Groups, Product, Rows
+from xvarpro.sets.promises import check
 from xvarpro.sets.semidefinite import Fantope, Spectraplex, UnitSpectrahedron
 from xvarpro.sets.sequences import OrderedBox, TotalVariationBall
 from xvarpro.sets.simplex import CappedSimplex, Simplex
@@ -70,5 +71,6 @@ __all__ = [
     "WeightedL1Ball",
     "WeightedSimplex",
     "bounds",
+    "check",
     "norms",
 ]

@@ -1,0 +1,92 @@
+"""Models whose gradient is cut, in whole or in part: the values move with theta, and the gradient does not say so."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import xvarpro as xv
+from xvarpro.errors import ModelError
+
+from .support import rng
+
+X = torch.tensor(rng(0).normal(size=(40, 4)))
+Y = torch.sin(3 * X.sum(1))
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh()).double()
+
+
+def without_grad(net, x):
+    with torch.no_grad():
+        return net(x)
+
+
+CUTS = {
+    "detach": lambda net, x: net(x).detach(),
+    "NumPy inside": lambda net, x: torch.tensor(np.tanh(net[0](x).detach().numpy())),
+    "no_grad": without_grad,
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_gradient_that_is_cut_is_refused(cut):
+    problem = xv.separable(CUTS[cut], Y, data=X, lam=1e-3)
+    with pytest.raises(ModelError, match=r"the gradient is cut"):
+        xv.solve(problem, network())
+
+
+def test_one_parameter_without_a_gradient_is_named_by_its_shape():
+    problem = xv.separable(lambda net, x: torch.tanh(x @ net[0].weight.T + net[0].bias.detach()), Y, data=X, lam=1e-3)
+    with pytest.raises(ModelError, match=r"a parameter of shape \(3,\)"):
+        xv.solve(problem, network())
+
+
+@pytest.mark.parametrize("M", [lambda th, x: x[:, :2] * th["a"], lambda th, x: x[:, :2] * th["a"] + th["b"] ** 2])
+def test_what_does_not_move_the_values_may_have_no_gradient(M):
+    theta = {"a": torch.ones(2, dtype=torch.float64), "b": torch.zeros(1, dtype=torch.float64)}
+    fit = xv.solve(xv.separable(M, Y, data=X, lam=1e-3), theta, max_iter=3)
+    assert fit.theta["b"] == 0
+    # a saddle in b has a gradient of zero, and no cut
+    assert np.isfinite(fit.value)
+
+
+def test_a_design_that_is_theta_itself_is_reached():
+    problem = xv.separable(lambda th, x: th, Y[:2], data=X, lam=1e-3)
+    assert xv.solve(problem, torch.eye(2, dtype=torch.float64), max_iter=3).n_iter > 0
+
+
+def in_part(net, x):
+    return net(x) + net[0].weight.sum().item() * x[:, :1]
+
+
+def test_debug_finds_a_gradient_that_is_cut_in_part():
+    with pytest.raises(ModelError, match=r"gradient must be that of the objective; got .* where values rise"):
+        xv.solve(xv.separable(in_part, Y, data=X, lam=1e-3), network(), debug=True, max_iter=2)
+
+
+def test_debug_finds_a_stopped_gradient_of_jax():
+    def M(theta, x):
+        return jnp.tanh(x @ theta) + jax.lax.stop_gradient(jnp.sum(theta) * x[:, :1])
+
+    problem = xv.separable(M, Y.numpy(), data=X.numpy(), lam=1e-3)
+    with pytest.raises(ModelError, match="gradient must be that of the objective"):
+        xv.solve(problem, rng(1).normal(size=(4, 3)), backend="jax", debug=True, max_iter=2)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["numpy", "jax"])
+@pytest.mark.parametrize("over", [None, xv.sets.L2Ball(20.0), xv.sets.Box(-np.inf, 5.0)])
+@pytest.mark.parametrize("size", [1e-3, 1.0])
+def test_a_right_gradient_passes(name, over, dtype, size):
+    def M(theta, x):
+        xp = xv.array_namespace(theta)
+        return xp.tanh(x @ theta / size)
+
+    theta = (rng(1).normal(size=(4, 3)) * size).astype(dtype)
+    theta = xv.project(theta, over) if over is not None else theta
+    problem = xv.separable(M, Y.numpy().astype(dtype), data=X.numpy().astype(dtype), lam=1e-3)
+    assert xv.solve(problem, theta, over=over, backend=name, debug=True, max_iter=1).n_iter <= 1

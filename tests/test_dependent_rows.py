@@ -1,0 +1,85 @@
+"""Models whose rows depend on each other are refused where rows come in chunks or mini-batches."""
+
+import numpy as np
+import pytest
+import torch
+
+import xvarpro as xv
+from xvarpro.errors import ModelError
+
+from .support import rng
+
+X = rng(0).normal(size=(60, 2))
+Y = rng(1).normal(size=60)
+START = {"A": rng(2).normal(size=(2, 3))}
+
+
+def centred(theta, x):
+    xp = xv.array_namespace(theta)
+    return xp.tanh((x - xp.mean(x, axis=0)) @ theta["A"])
+
+
+def plain(theta, x):
+    return xv.array_namespace(theta).tanh(x @ theta["A"])
+
+
+def structured(theta, x):
+    M = plain(theta, x)
+    return xv.operators.Sum(xv.operators.Dense(M), xv.operators.Dense(2.0 * M))
+
+
+FORMS = {
+    "chunks": lambda M: xv.separable(M, xv.RowChunks.cut(X, Y, rows=20), lam=0.1),
+    "samples": lambda M: xv.separable(M, Y, data=xv.Samples(X), lam=0.1),
+    "upper chunks": lambda M: xv.bilevel(
+        lower=xv.Level(plain, Y[:20], lam=0.1), upper=xv.Level(M, xv.RowChunks.cut(X, Y)), data=X[:20]
+    ),
+    "upper samples": lambda M: xv.bilevel(
+        lower=xv.Level(lambda th, d: plain(th, d[0]), Y[:20], lam=0.1),
+        upper=xv.Level(lambda th, d: M(th, d[1]), Y),
+        data=(X[:20], xv.Samples(X)),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
+def test_dependent_rows_are_refused(name, form):
+    with pytest.raises(ModelError, match=r"rows of M must not depend on each other.*Take no mean"):
+        xv.solve(FORMS[form](centred), START, backend=name, max_iter=2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_independent_rows_are_solved(form):
+    assert xv.solve(FORMS[form](plain), START, max_iter=2).n_iter == 2
+
+
+def test_batch_normalisation_by_batch_statistics_is_refused():
+    norm = torch.nn.BatchNorm1d(3, track_running_stats=False).double()
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3).double(), norm).eval()
+    problem = xv.separable(lambda net, x: net(x), Y, data=xv.Samples(X), lam=0.1)
+    with pytest.raises(ModelError, match=r"rows of M must not depend on each other"):
+        xv.solve(problem, net, max_iter=2)
+
+
+def test_random_numbers_keep_their_message():
+    draw = np.random.default_rng(0)
+    problem = FORMS["chunks"](lambda theta, x: plain(theta, x) + draw.normal())
+    with pytest.raises(ModelError, match="pure function"):
+        xv.solve(problem, START, max_iter=2)
+
+
+def test_operators_and_arrays_that_are_no_rows_are_left_alone():
+    chunks = [({"x": X[i : i + 20], "shift": np.arange(3.0)}, Y[i : i + 20]) for i in (0, 20, 40)]
+    problem = xv.separable(lambda th, d: plain(th, d["x"]) + d["shift"], xv.RowChunks(chunks), lam=0.1)
+    assert xv.solve(problem, START, max_iter=2).n_iter == 2
+    sampled = xv.separable(structured, Y, data=xv.Samples(X), lam=0.1)
+    assert xv.solve(sampled, START, max_iter=2).n_iter == 2
+
+
+def test_complex_designs_are_looked_at():
+    problem = xv.separable(lambda th, x: plain(th, x) + 1j * plain(th, x), Y + 0j, data=xv.Samples(X), lam=0.1)
+    assert xv.solve(problem, START, max_iter=2).n_iter == 2
+    problem = xv.separable(lambda th, x: 1j * centred(th, x), Y + 0j, data=xv.Samples(X), lam=0.1)
+    with pytest.raises(ModelError, match="must not depend on each other"):
+        xv.solve(problem, START, backend="torch", max_iter=2)
