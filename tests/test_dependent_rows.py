@@ -83,3 +83,22 @@ def test_complex_designs_are_looked_at():
     problem = xv.separable(lambda th, x: 1j * centred(th, x), Y + 0j, data=xv.Samples(X), lam=0.1)
     with pytest.raises(ModelError, match="must not depend on each other"):
         xv.solve(problem, START, backend="torch", max_iter=2)
+
+
+def test_what_may_be_no_row_is_a_warning():
+    """An array of the chunk's data that has as many entries as the chunk has rows, by chance."""
+    chunks = [({"x": X[i : i + 20], "grid": np.arange(20.0)}, Y[i : i + 20]) for i in (0, 20, 40)]
+    problem = xv.separable(
+        lambda th, d: plain(th, d["x"]) * xv.array_namespace(th).sum(d["grid"]), xv.RowChunks(chunks), lam=0.1
+    )
+    with pytest.warns(UserWarning, match="rows of M must not depend on each other.*is no harm"):
+        assert xv.solve(problem, START, max_iter=2).n_iter == 2
+
+
+def test_a_model_of_whole_chunks_is_left_alone():
+    def M(theta, x):
+        return plain(theta, xv.array_namespace(theta).reshape(x, (200, 2)))
+
+    x = rng(3).normal(size=(400, 2))
+    problem = xv.separable(M, xv.RowChunks.cut(x, x[:, 0], rows=200), lam=0.1)
+    assert xv.solve(problem, START, max_iter=2).n_iter == 2

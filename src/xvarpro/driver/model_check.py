@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
@@ -14,7 +14,7 @@ from xvarpro.core.checks import number
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
-from xvarpro.errors import ModelError, ProblemError
+from xvarpro.errors import ModelError, ProblemError, warn_caller
 from xvarpro.lower import QR
 from xvarpro.objective.failures import model_failures
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure
@@ -122,37 +122,49 @@ def check_model(
 
 
 def check_independent_rows(problem: Problem, in_chunks: list[bool], theta: Tree) -> None:
-    """Check that rows of M stay as they are where others change, in the first chunk or among the first samples.
+    """Check that rows of M stay as they are where others change, among the first of a chunk or of the samples.
 
-    Where no array is marked, those with as many entries as M has rows are taken for rows.
+    In a chunk, arrays with as many entries as it has rows are taken for rows. Where there are several, one of them may
+    be none: then rows that change are a warning.
     """
     for i, level in enumerate(problem.levels):
         sampled = not any(in_chunks) and i == len(problem.levels) - 1 and lengths(problem.data)
         if not (in_chunks[i] or sampled):
             continue
 
-        if sampled:
-            m, data = min(max(lengths(problem.data)), 2 * PROBED), problem.data
-        else:
-            m = _product(level, theta, problem.data).shape[0]
-            others = list(plain(problem.data))
-            data = (*others[:i], _marked(others[i], m), *others[i + 1 :])
-        half, like = m // 2, trees.leaves(theta)[0]
-        xp = namespace_of(like)
+        data, arrays, y = problem.data, 1, cast(Any, level.y)
+        if not sampled:
+            every: Any = list(plain(problem.data))
+            with_rows = [x for x in trees.leaves(every[i]) if trees.is_array(x) and x.ndim]
+            m = with_rows[0].shape[0] if callable(y) else y.shape[0]
+            arrays = sum(x.shape[0] == m for x in with_rows)
+            data = (*every[:i], _marked(every[i], m), *every[i + 1 :])
+        like = trees.leaves(theta)[0]
+        m, xp = min(max(lengths(data), default=0), 2 * PROBED), namespace_of(like)
+        half = m // 2
         rows = xp.arange(m, device=device(like))
         swapped = xp.concat([rows[:half], rows[:half], rows[: m % 2]])
-        together, apart = (_product(level, theta, taken(data, some)) for some in (rows, swapped))
+        try:
+            together, apart = (_product(level, theta, taken(data, some)) for some in (rows, swapped))
+        except Exception:  # M need not take fewer rows than a chunk has
+            if sampled:
+                raise
+            continue
         if not half or together.shape != (m, together.shape[1]) or apart.shape != together.shape:
             continue  # M takes other arrays for its rows
         a, b = together[:half, :], apart[:half, :]
         change = xp.max(xp.abs(a - b))
         off, size = float(change), float(xp.max(xp.abs(a)))
         if off > INDEPENDENT * xp.finfo(change.dtype).eps * size:
-            raise ModelError(
+            message = (
                 "rows of M must not depend on each other where they come in chunks or mini-batches; got rows that "
                 f"change by {off:.3g}, of entries up to {size:.3g}, when the data of other rows change. Take no mean, "
-                "sum or batch normalisation over rows: compute such numbers beforehand and pass them in data. An array "
-                "in the data of a chunk that is no row must not have as many entries as the chunk has rows"
+                "sum or batch normalisation over rows: compute such numbers beforehand and pass them in data"
+            )
+            if arrays == 1:
+                raise ModelError(message)
+            warn_caller(
+                f"{message}. An array that is no row, with as many entries as the chunk has, is no harm", UserWarning
             )
 
 
