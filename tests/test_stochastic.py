@@ -63,6 +63,20 @@ UPPER = xv.Level(judging, rng(2).normal(size=6), lam=0.3, Omega=np.array([[2.0, 
 CASES = {
     "columns": (xv.separable(decays, DATA["Y"], data=DATA, lam=0.05, R=penalty, mu=0.7, compress=False), 4),
     "columns of theta": (xv.separable(decays, several, data=DATA, lam=0.05), 4),
+    "columns with weights of entries": (
+        xv.separable(decays, DATA["Y"], data=DATA, lam=0.05, weights=1.0 + rng(6).random((T.size, 4))),
+        4,
+    ),
+    "columns with a design each": (
+        xv.separable(
+            lambda th, d: xv.array_namespace(th).stack([j * decays(th, d) for j in (1, 2, 3, 4)]),
+            DATA["Y"],
+            data=DATA,
+            lam=0.05,
+            weights=1.0 + rng(6).random(T.size),
+        ),
+        4,
+    ),
     "columns, compressed": (dictionary_problem(m=3, k=9), 3),
     "rows, one level": (xv.separable(judging, DATA["z"], data=DATA, lam=0.1, R=penalty, mu=0.7), 6),
     "rows, one level, target of theta": (xv.separable(judging, moving, data=DATA), 6),

@@ -12,7 +12,8 @@ from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.core.trees import is_array, leaves
 from xvarpro.errors import ProblemError
 from xvarpro.objective.least_squares import as_matrix, evaluate_level, scaled, weighted
-from xvarpro.operators import Dense, as_operator
+from xvarpro.operators import Dense, Weighted, as_operator
+from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level, Problem, reading
 from xvarpro.problem.samples import lengths, taken
 
@@ -250,7 +251,7 @@ def some_columns(problem: Problem, indices: Array, scale: float) -> Problem:
         return scale * namespace_of(x).take(x, indices, axis=1)
 
     def design(theta: Tree, data: Tree) -> Any:
-        return evaluate_level(level, theta, data, level.weights).M
+        return _of_columns(evaluate_level(level, theta, data, level.weights).M, indices)
 
     def target(theta: Tree, data: Tree) -> Array:
         y: Any = evaluate_level(level, theta, data, level.weights).y
@@ -260,6 +261,21 @@ def some_columns(problem: Problem, indices: Array, scale: float) -> Problem:
     y = target if callable(given) else some(as_matrix(given))
     W = None if level.W is None else level.W.part(indices, scale)
     return replace(problem, lower=replace(level, M=design, y=y, weights=None, W=W))
+
+
+def _of_columns(M: Operator, indices: Array) -> Operator:
+    """The designs of some of the right-hand sides, where each has one of its own."""
+    if M.columns is None:
+        return M
+    if isinstance(M, Weighted):
+        s = M.s if M.s.shape[1] == 1 else namespace_of(M.s).take(M.s, indices, axis=1)
+        return Weighted(_of_columns(M.M, indices), s)
+    if isinstance(M, Dense):
+        return Dense(namespace_of(M.array).take(M.array, indices, axis=0))
+    raise ProblemError(
+        f"M must return arrays where mini-batches are drawn from right-hand sides with a design each; got "
+        f"{type(M).__name__}. Use an algorithm that evaluates all of them"
+    )
 
 
 def _rows_of_all(level: Level, indices: Array, scale: float) -> Level:

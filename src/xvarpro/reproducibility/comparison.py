@@ -329,7 +329,10 @@ def compare(
 
     def run(problem: Problem, name: str) -> Path:
         recorded = _Recorder(start)
-        fit = solve(problem, start, over=over, backend=name, dtype=dtype, callback=recorded, **options)
+        try:
+            fit = solve(problem, start, over=over, backend=name, dtype=dtype, callback=recorded, **options)
+        except ProblemError as error:
+            raise ProblemError(f"on {name}: {error}") from error
         return Path(name, fit, recorded.thetas, Site(problem, over, name, dtype))
 
     reference, *others = paths = [run(problem, name) for name in names]

@@ -181,7 +181,9 @@ def check_promises(C: Set, backend: Backend, like: Array) -> None:
                 f"{of.name}: diameter must be the largest distance of two points of the set, or more; got {width:.3g}, "
                 f"and two points at distance {distance:.3g}"
             )
-    size = max(np.linalg.norm(x - c) for x in points) or 1.0
+    largest = max(np.linalg.norm(x) for x in points)
+    spread = max(np.linalg.norm(x - c) for x in points)
+    size = spread if spread > of.tol * largest else largest or 1.0  # a set may be a point
     ways = [size * x / np.linalg.norm(x) for x in g]
     for way, v in zip(ways, vertices, strict=False) if C.bounded else ():
         if not of.violation(v - way) > 0:
