@@ -617,9 +617,8 @@ def test_a_step_to_where_there_is_no_value_is_shortened_once_before_it_is_damped
     grad, nan = np.array([3.0, -4.0]), np.nan
     x, step, method = np.ones((2, 2)), -grad / (1 + 1e-3), algorithms.LevenbergMarquardt()
     promised = 0.9 * (-grad @ step - 0.5 * step @ step)
-    both = [grad, grad]
-    values = [100.0, 100.0], [nan, nan], [100.0 - promised, nan], [99.0, 99.0]
-    f = Told(x, [(np.array(v), 0.1 * np.array(both) if i == 2 else np.array(both)) for i, v in enumerate(values)])
+    same, less = [grad, grad], [0.1 * grad, 0.1 * grad]
+    f = Told(x, [([100.0, 100.0], same), ([nan, nan], same), ([100.0 - promised, nan], less)])
     point = method.first(f, x)
     for want, short, damping in (
         ([False, False], [True, True], [1e-3, 1e-3]),

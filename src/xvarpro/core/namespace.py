@@ -78,8 +78,8 @@ def named_dtype(kind: Any) -> str:
 
     Examples
     --------
-    >>> import numpy as np, torch
-    >>> named_dtype("float32"), named_dtype(np.float32), named_dtype(torch.float64)
+    >>> import numpy as np
+    >>> named_dtype("float32"), named_dtype(np.float32), named_dtype(np.ones(1).dtype)
     ('float32', 'float32', 'float64')
     """
     if isinstance(kind, str):

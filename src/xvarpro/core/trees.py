@@ -207,14 +207,14 @@ def inner(x: Array, y: Array) -> Array:
 
 
 def adjoint_product(A: Array, B: Array) -> Array:
-    """``A^H B``, in single precision with the digits that a sum of very many rows has.
+    """``A^H B``; in single precision a sum over very many rows is one of sums over blocks of them.
 
-    BLAS adds up the products one after the other: of 10^6 rows that leaves four digits.
+    BLAS adds up the products one after the other: over 10^6 rows that leaves four digits.
     """
     xp, m = _namespace.namespace_of(A), A.shape[-2]
     if A.ndim != 2 or m <= MANY or xp.finfo(A.dtype).eps < 1e-10:
         return adjoint(A) @ B
-    if xp in _namespace.COMPILED:  # reshaped rows might leave their devices; products are not stored
+    if xp in _namespace.COMPILED:  # reshaped rows might leave their devices, and a fused sum stores no products
         few = A.shape[1] * B.shape[1] <= 64
         return xp.sum(xp.conj(A)[:, :, None] * B[:, None, :], axis=0) if few else adjoint(A) @ B
     whole = m - m % BLOCK

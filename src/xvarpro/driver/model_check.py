@@ -146,7 +146,7 @@ def check_independent_rows(problem: Problem, in_chunks: list[bool], theta: Tree)
         swapped = xp.concat([rows[:half], rows[:half], rows[: m % 2]])
         try:
             together, apart = (_product(level, theta, taken(data, some)) for some in (rows, swapped))
-        except Exception:  # M need not take fewer rows than a chunk has
+        except Exception:  # whatever M raises: it need not take fewer rows than a chunk has
             if sampled:
                 raise
             continue
@@ -164,7 +164,8 @@ def check_independent_rows(problem: Problem, in_chunks: list[bool], theta: Tree)
             if arrays == 1:
                 raise ModelError(message)
             warn_caller(
-                f"{message}. An array that is no row, with as many entries as the chunk has, is no harm", UserWarning
+                f"{message}. Ignore this if an array in data is no row, and has as many entries as the chunk by chance",
+                UserWarning,
             )
 
 

@@ -113,7 +113,7 @@ def solve(
     ------
     ProblemError
         Shapes, sets, dtypes or the start do not fit together; a module is in training mode; data contain NaN or inf;
-        theta0 is infeasible; the oracle or the projection of a set of your own is none; with `debug`, the adjoint or
+        theta0 is infeasible; a set of your own has a wrong oracle or projection; with `debug`, the adjoint or
         gradient of an operator does not belong to its products; with `deterministic`, an operation has no deterministic
         algorithm; `resume` names no checkpoint, or that of another solve.
     KeyboardInterrupt

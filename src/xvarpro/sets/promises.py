@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -69,8 +68,8 @@ def _parts(C: Any) -> Iterator[Set]:
     """The set, and those that it is made of."""
     if isinstance(C, Set):
         yield C
-        for field in dataclasses.fields(C):  # type: ignore[arg-type]
-            yield from _parts(getattr(C, field.name))
+        for part in vars(C).values():
+            yield from _parts(part)
     elif isinstance(C, tuple):
         for part in C:
             yield from _parts(part)
