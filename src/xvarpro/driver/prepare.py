@@ -396,7 +396,7 @@ def _joined(problem: Problem, rows: Sequence[int]) -> Problem:
         if not isinstance(level.y, ColumnChunks):
             return level
         blocks = list(Passes(level.y, m)())
-        return replace(level, y=namespace_of(blocks[0]).concat(blocks, axis=1))
+        return replace(level, y=blocks[0] if len(blocks) == 1 else namespace_of(blocks[0]).concat(blocks, axis=1))
 
     lower, *upper = map(joined, problem.levels, rows)
     return replace(problem, lower=lower, upper=upper[0] if upper else None)
