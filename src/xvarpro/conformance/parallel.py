@@ -1,11 +1,11 @@
-"""The suite in several processes: an area on a target is one piece of work."""
+"""The suite in several processes: a process keeps to a target, area by area, for what it has compiled there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from functools import cache, partial
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import cache
+from itertools import chain
 from multiprocessing import get_context
 
 from xvarpro import backends as registry
@@ -16,11 +16,13 @@ from xvarpro.errors import ProblemError
 Area = Callable[[Target, str, Sequence[str]], list[Outcome]]
 
 
-@contextmanager
 def pieces(
     run_area: Area, among: Sequence[Target], only: Sequence[str], jobs: int
-) -> Iterator[Iterator[list[Outcome]]]:
-    """Outcomes of every target and area, in their order, not in the order of their ends.
+) -> Generator[list[Outcome], None, None]:
+    """Outcomes of every target and area, in the order of their ends.
+
+    As many targets are in work as there are processes, those that compile first: they take longest. Where an area ends,
+    the next one of its target goes to the process that is free now, the same one unless two end at once.
 
     Processes are started anew: a copy of one in which a framework has threads would wait for threads that it has not.
 
@@ -45,9 +47,23 @@ def pieces(
                 f"with jobs > 1 every backend must be registered, for other processes to find it; {name!r} is not; "
                 "use jobs=1"
             )
-    work = [((t.backend.name, t.device, t.dtype, t.thorough, t.quick), area) for t in among for area in AREAS]
+    work = (iter([(t, area) for area in AREAS]) for t in sorted(among, key=lambda t: not t.backend.compiled))
+    running: dict[Future[list[Outcome]], Iterator[tuple[Target, str]]] = {}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield pool.map(partial(_piece, run_area, tuple(only)), *zip(*work, strict=True))
+
+        def begin(waiting: Iterable[Iterator[tuple[Target, str]]]) -> None:
+            for areas in waiting:
+                for t, area in areas:
+                    where = t.backend.name, t.device, t.dtype, t.thorough, t.quick
+                    running[pool.submit(_piece, run_area, tuple(only), where, area)] = areas
+                    return
+
+        for _ in range(jobs):
+            begin(work)
+        while running:
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                begin(chain([running.pop(ended)], work))
+                yield ended.result()
 
 
 def _piece(run_area: Area, only: tuple[str, ...], where: tuple[str, str, str, bool, bool], area: str) -> list[Outcome]:

@@ -7,6 +7,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -257,9 +258,11 @@ def run(
             target.forget()
         reference().forget()
     else:
-        with parallel.pieces(run_area, wanted, only, jobs) as pieces:
+        with closing(parallel.pieces(run_area, wanted, only, jobs)) as pieces:
             for piece in pieces:
                 collect(piece)
+        places = {where: i for i, where in enumerate((t.backend.name, t.device, t.dtype) for t in wanted)}
+        outcomes.sort(key=lambda outcome: (places[outcome.target], AREAS.index(outcome.area)))
     if not outcomes:
         raise ProblemError(
             f"only must select a check of the precisions; got {', '.join(only)}; add the other precision"
