@@ -77,12 +77,91 @@ class Anything(Probabilities):
         return 0.0 * xv.sets.Simplex().violation(x)
 
 
+class Constant(Probabilities):
+    def lmo(self, g):
+        return super().lmo(0.0 * g)
+
+
+class JustOutside(Probabilities):
+    def lmo(self, g):
+        return (1 + 1e-4) * super().lmo(g)
+
+
+class NotToTheEnd(Probabilities):
+    def lmo(self, g):
+        return super().lmo(g) * (1 - 1e-5) + 1e-5 * self.center(g)
+
+
+class WrongDtype(Probabilities):
+    def project(self, x):
+        xp = xv.array_namespace(x)
+        return xp.astype(super().project(x), xp.float32)
+
+
+class NotQuiteTheNearest(Probabilities):
+    def project(self, x):
+        return super().project(x) * (1 - 1e-4) + 1e-4 * self.center(x)
+
+
+class HalfWay(Probabilities):
+    def project(self, x):
+        return (x + super().project(x)) / 2
+
+
+class Inexact(Probabilities):
+    """Right, with an oracle that says by how much it may be off."""
+
+    def lmo(self, g):
+        return self.certified(g)[0]
+
+    def certified(self, g):
+        v, c = super().lmo(g), self.center(g)
+        return 0.9 * v + 0.1 * c, 0.1 * xv.array_namespace(g).sum(g * (c - v), axis=-1)
+
+
+class Orthant(xv.sets.Set):
+    """A set without bounds."""
+
+    bounded = False
+
+    def lmo(self, g):
+        raise NotImplementedError
+
+    def diameter(self, like):
+        return float("inf")
+
+    def project(self, x):
+        return xv.array_namespace(x).clip(x, 0.0, None)
+
+    def violation(self, x):
+        return xv.array_namespace(x).max(-x, axis=-1)
+
+    def center(self, like):
+        return 0.0 * like
+
+
+class Reflected(Orthant):
+    def project(self, x):
+        return xv.array_namespace(x).abs(x)
+
+
+class Everywhere(Orthant):
+    def project(self, x):
+        return x
+
+
 MISTAKES = {
     WrongSign: "lmo.* must minimise",
+    Constant: "lmo.* must minimise",
+    NotToTheEnd: "lmo.* must minimise",
+    JustOutside: "what lmo returns.* must lie in the set",
     Outside: "what lmo returns.* must lie in the set",
     WrongShape: "lmo must return an array with the shape",
+    WrongDtype: "project must return an array with the shape and dtype",
     ToTheCentre: "project.* must be the nearest",
     Rescaled: "project.* must be the nearest",
+    NotQuiteTheNearest: "project.* must be the nearest",
+    HalfWay: r"project.x. must lie in the set",
     NoCentre: "center must lie in the set",
     TooNarrow: "diameter must be the largest distance",
     Anything: "violation must be more than 0",
@@ -98,8 +177,23 @@ def problem():
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
-def test_a_set_that_is_right_passes(name):
-    xv.sets.check(Probabilities(), (6,), name)
+@pytest.mark.parametrize("C", [Probabilities(), Inexact(), Orthant()])
+def test_a_set_that_is_right_passes(C, name):
+    xv.sets.check(C, (6,), name)
+
+
+@pytest.mark.parametrize(
+    ("C", "match"),
+    [(Reflected(), "project.* must be the nearest"), (Everywhere(), r"project\(x\) must lie in the set")],
+)
+def test_projections_onto_sets_without_bounds_are_checked(C, match):
+    with pytest.raises(ProblemError, match=match):
+        xv.sets.check(C, (6,))
+
+
+def test_shapes_that_a_set_does_not_take_are_refused():
+    with pytest.raises(ProblemError, match="Spectraplex constrains a square matrix"):
+        xv.sets.check(xv.sets.Spectraplex(), (3, 2))
 
 
 @pytest.mark.parametrize("kind", MISTAKES)
@@ -114,6 +208,12 @@ def test_a_set_in_another_and_a_function_are_checked_too():
     rows = xv.sets.Rows(ToTheCentre())
     with pytest.raises(ProblemError, match=r"project.* must be the nearest"):
         xv.solve(xv.separable(lambda th, A: A @ th.T, Y, data=A, lam=1.0), START[None, :], over=rows, debug=True)
+    parts = xv.sets.Product((xv.sets.Box(0.0, 1.0), TooNarrow()), (2, 4))
+    with pytest.raises(ProblemError, match=r"Product: diameter must be the largest"):
+        xv.solve(problem(), np.repeat([0.5, 0.25], [2, 4]), over=parts, debug=True)
+    narrow = xv.sets.Oracle(xv.sets.Simplex().lmo, width=1.0, outside=xv.sets.Simplex().violation)
+    with pytest.raises(ProblemError, match=r"Oracle: diameter must be the largest"):
+        xv.solve(problem(), START, over=narrow, debug=True)
     function = xv.sets.Oracle(lambda g: xv.sets.Simplex().lmo(-g), width=2.0, outside=xv.sets.Simplex().violation)
     with pytest.raises(ProblemError, match=r"Oracle: lmo.* must minimise"):
         xv.solve(problem(), START, over=function, debug=True)
@@ -124,6 +224,17 @@ def test_a_gap_below_zero_is_no_success(name):
     for method in (None, xv.algorithms.FrankWolfe()):
         with pytest.raises(ProblemError, match=r"WrongSign: lmo.* must minimise"):
             xv.solve(problem(), START, over=WrongSign(), algorithm=method, backend=name, max_iter=2000)
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_the_set_of_any_leaf_is_looked_at(debug):
+    def M(theta, A):
+        xp = xv.array_namespace(theta["p"])
+        return xp.stack([A @ theta["p"], xp.exp(A[:, :2] @ theta["free"])], axis=1)
+
+    theta = {"free": np.array([0.1, 0.2]), "p": START}
+    with pytest.raises(ProblemError, match=r"WrongSign: lmo.* must minimise"):
+        xv.solve(xv.separable(M, Y, data=A, lam=1e-3), theta, over={"p": WrongSign()}, debug=debug, max_iter=2000)
 
 
 def test_a_projection_that_leads_nowhere_is_no_success():
