@@ -39,10 +39,34 @@ def test_a_gradient_that_is_cut_is_refused(cut):
         xv.solve(problem, network())
 
 
-def test_one_parameter_without_a_gradient_is_named_by_its_shape():
-    problem = xv.separable(lambda net, x: torch.tanh(x @ net[0].weight.T + net[0].bias.detach()), Y, data=X, lam=1e-3)
+BIASES = {
+    "added": lambda h, b: torch.tanh(h + b),
+    "hardly": lambda h, b: torch.tanh(h) + 1e-4 * b,
+    "their sum does not count": lambda h, b: torch.tanh(h) * torch.softmax(b, 0),
+    "zero": lambda h, b: torch.tanh(h + b),
+    "complex": lambda h, b: torch.exp(1j * (h + b)),
+}
+
+
+@pytest.mark.parametrize("kind", BIASES)
+def test_one_parameter_without_a_gradient_is_named_by_its_shape(kind):
+    net = network()
+    if kind == "zero":
+        torch.nn.init.zeros_(net[0].bias)
+    problem = xv.separable(
+        lambda net, x: BIASES[kind](x @ net[0].weight.T, net[0].bias.detach()), Y + 0j * (kind == "complex"), data=X
+    )
     with pytest.raises(ModelError, match=r"a parameter of shape \(3,\)"):
-        xv.solve(problem, network())
+        xv.solve(problem, net)
+
+
+def test_a_penalty_whose_gradient_is_cut_is_refused():
+    theta = {"a": torch.ones(2, dtype=torch.float64), "b": torch.ones(1, dtype=torch.float64)}
+    problem = xv.separable(
+        lambda th, x: x[:, :2] * th["a"], Y, data=X, R=lambda th: (th["b"].detach() ** 2).sum(), mu=1.0
+    )
+    with pytest.raises(ModelError, match=r"a parameter of shape \(1,\)"):
+        xv.solve(problem, theta)
 
 
 @pytest.mark.parametrize("M", [lambda th, x: x[:, :2] * th["a"], lambda th, x: x[:, :2] * th["a"] + th["b"] ** 2])
@@ -59,11 +83,11 @@ def test_a_design_that_is_theta_itself_is_reached():
     assert xv.solve(problem, torch.eye(2, dtype=torch.float64), max_iter=3).n_iter > 0
 
 
-def in_part(net, x):
-    return net(x) + net[0].weight.sum().item() * x[:, :1]
+@pytest.mark.parametrize("part", [1.0, -1.0, 1e-3])
+def test_debug_finds_a_gradient_that_is_cut_in_part(part):
+    def in_part(net, x):
+        return net(x) + part * net[0].weight.sum().item() * x[:, :1]
 
-
-def test_debug_finds_a_gradient_that_is_cut_in_part():
     with pytest.raises(ModelError, match=r"gradient must be that of the objective; got .* where values rise"):
         xv.solve(xv.separable(in_part, Y, data=X, lam=1e-3), network(), debug=True, max_iter=2)
 
@@ -90,3 +114,13 @@ def test_a_right_gradient_passes(name, over, dtype, size):
     theta = xv.project(theta, over) if over is not None else theta
     problem = xv.separable(M, Y.numpy().astype(dtype), data=X.numpy().astype(dtype), lam=1e-3)
     assert xv.solve(problem, theta, over=over, backend=name, debug=True, max_iter=1).n_iter <= 1
+
+
+def test_a_gradient_of_zero_passes_where_values_are_rounding():
+    """At minima of large residuals, whose differences have no digit."""
+    t = np.linspace(0.0, 3.0, 200)
+    for seed in range(10):
+        y = np.exp(-np.outer(t, [1.0, 4.0])) @ [2.0, 1.0] + 1e4 * rng(seed).normal(size=200)
+        problem = xv.separable(lambda k, t: xv.models.exponentials(t, k), y, data=t, lam=1e-8)
+        theta = xv.solve(problem, np.array([0.9, 4.5]), over=(0.01, 50.0)).theta
+        assert xv.solve(problem, theta, over=(0.01, 50.0), debug=True, max_iter=1).n_iter <= 1

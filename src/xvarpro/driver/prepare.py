@@ -167,10 +167,11 @@ class Prepared:
             if longest == 0:
                 return
             h = min(0.5, eps ** (1 / 3) * (size or 1.0) / longest)  # theta + 2 h d is feasible
-            values = [float(self.call(_value, trees.axpy(t * h, d, theta))) for t in (0.0, 0.5, 1.5, 2.0)]
+            found = [self.call(_value, trees.axpy(t * h, d, theta)) for t in (0.0, 0.5, 1.5, 2.0)]
+            values, roundings = ([float(x) for x in column] for column in zip(*found, strict=True))
             slope, length = (float(x) for x in self.call(_slope, trees.axpy(h, d, theta), d))
         wide, narrow = (values[3] - values[0]) / (2 * h), (values[2] - values[1]) / h
-        unsure = 4 * abs(wide - narrow) + eps**0.5 * length
+        unsure = 4 * abs(wide - narrow) + eps**0.5 * length + max(roundings) / h
         if abs(narrow - slope) > unsure + eps ** (1 / 3) * max(abs(narrow), abs(slope)):
             raise ModelError(
                 f"the gradient must be that of the objective; got {slope:.6g} along a direction where values rise "
@@ -207,9 +208,12 @@ class Prepared:
             return self.backend.call(make, key, once)(operands, *args)
 
 
-def _value(f: Objective, theta: Leaves) -> Array:
-    value: Array = f.with_lower_tolerance(0.0).point(theta).value
-    return value
+def _value(f: Objective, theta: Leaves) -> tuple[Array, Array]:
+    """The objective, and by how much it may be off by rounding."""
+    f = f.with_lower_tolerance(0.0)
+    value = f.point(theta).value
+    f.energy = f.scale(theta)
+    return value, f.rounding(value)
 
 
 def _slope(f: Objective, theta: Leaves, d: Leaves) -> tuple[Array, Array]:
