@@ -852,9 +852,9 @@ def test_inverses_are_as_accurate_as_by_a_qr_factorisation(cond):
 @pytest.mark.parametrize("heights", [(12, 9, 12), (30, 4, 5)], ids=["padded", "one by one"])
 @pytest.mark.parametrize("W", [lower.Nonnegative(), lower.Bounded(-0.1, np.linspace(0.1, 1.0, 6)), lower.L1(0.3)])
 def test_blocks_are_solved_as_the_dense_design(W, heights, backend):
-    # with weights of rows, some of them 0, and an upper level that wants the adjoint
+    # two right-hand sides, with weights of rows, some of them 0, and an upper level that wants the adjoint
     t = [np.linspace(0.0, 3.0, m) for m in heights]
-    y = rng(3).normal(size=sum(heights)) + 1.0
+    y = rng(3).normal(size=(sum(heights), 2)) + 1.0
     weights = np.tile([1.0, 0.5, 0.0, 2.0], 20)[: len(y)]
 
     def blocks(theta, data):
@@ -890,3 +890,21 @@ def test_which_designs_are_solved_in_blocks():
     assert [type(by_blocks(solver, M, None)).__name__ for M in (uneven, wider)] == ["Blockwise"] * 2
     assert by_blocks(solver, alike, np.eye(4)) is solver
     assert by_blocks(simplex, alike, None) is simplex
+    one_for_each_column = xv.operators.BlockDiagonal([np.ones((3, 5, 2)), np.ones((3, 4, 2))])
+    assert by_blocks(solver, one_for_each_column, None) is solver
+
+
+@pytest.mark.parametrize("second", [(4, 2), (4, 3), (1, 2)], ids=["in one batch", "of two widths", "one by one"])
+def test_bounds_and_kinks_of_blocks_are_those_of_the_dense_design(second):
+    """Of each block its own bounds, at which every entry of w is with a multiplier of 0."""
+    backend, M = xv.backends.get("numpy"), xv.operators.BlockDiagonal([rng(0).normal(size=s) for s in ((9, 2), second)])
+    upper = np.linspace(0.1, 1.0, M.shape[1])
+    solver, lam = lower.Bounded(-0.1, upper).solver(None), 0.3 * (second == (1, 2))
+    y = np.stack([M.dense() @ upper, rng(1).normal(size=len(M.dense()))], axis=1)
+    found = []
+    for design, one in ((M, by_blocks(solver, M, None)), (Dense(M.dense()), solver)):
+        system = System(design, lam, None)
+        factor = one.factor(backend, system)
+        found.append((one.argmin(backend, system, factor, y), one.diagnose(backend, system, factor, y).kinks))
+    assert error(found[0][0], found[1][0]) <= 1e-12
+    assert found[0][1] == found[1][1] == (0 if lam else len(upper))

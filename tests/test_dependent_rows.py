@@ -1,5 +1,7 @@
 """Models whose rows depend on each other are refused where rows come in chunks or mini-batches."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,8 @@ from xvarpro.errors import ModelError
 
 from .support import rng
 
-X = rng(0).normal(size=(60, 2))
-Y = rng(1).normal(size=60)
+X = rng(0).normal(size=(63, 2))
+Y = rng(1).normal(size=63)
 START = {"A": rng(2).normal(size=(2, 3))}
 
 
@@ -29,7 +31,7 @@ def structured(theta, x):
 
 
 FORMS = {
-    "chunks": lambda M: xv.separable(M, xv.RowChunks.cut(X, Y, rows=20), lam=0.1),
+    "chunks": lambda M: xv.separable(M, xv.RowChunks.cut(X, Y, rows=21), lam=0.1),
     "samples": lambda M: xv.separable(M, Y, data=xv.Samples(X), lam=0.1),
     "upper chunks": lambda M: xv.bilevel(
         lower=xv.Level(plain, Y[:20], lam=0.1), upper=xv.Level(M, xv.RowChunks.cut(X, Y)), data=X[:20]
@@ -52,6 +54,31 @@ def test_dependent_rows_are_refused(name, form):
 @pytest.mark.parametrize("form", FORMS)
 def test_independent_rows_are_solved(form):
     assert xv.solve(FORMS[form](plain), START, max_iter=2).n_iter == 2
+
+
+@pytest.mark.parametrize("size", [1e-2, 0.0])
+def test_rows_that_hardly_depend_on_each_other_in_single_precision(size):
+    x, y, start = X.astype("float32"), Y.astype("float32"), {"A": START["A"].astype("float32")}
+    problem = xv.separable(lambda th, x: plain(th, x) + size * centred(th, x), y, data=xv.Samples(x), lam=0.1)
+    with pytest.raises(ModelError, match="must not depend on each other") if size else nullcontext():
+        assert xv.solve(problem, start, max_iter=2).n_iter == 2
+
+
+@pytest.mark.parametrize("M", [plain, centred])
+def test_designs_of_one_right_hand_side_each_are_looked_at(M):
+    def each(theta, x):
+        return xv.array_namespace(theta).stack([M(theta, x), 2.0 * M(theta, x)])
+
+    problem = xv.separable(each, np.stack([Y, -Y], axis=1), data=xv.Samples(X), lam=0.1)
+    with pytest.raises(ModelError, match="must not depend on each other") if M is centred else nullcontext():
+        assert xv.solve(problem, START, max_iter=2).n_iter == 2
+
+
+def test_chunks_whose_target_is_a_function_are_looked_at():
+    chunks = xv.RowChunks([X[:21], X[21:]], y=lambda theta, x: x[:, 0])
+    assert xv.solve(xv.separable(plain, chunks, lam=0.1), START, max_iter=2).n_iter == 2
+    with pytest.raises(ModelError, match="must not depend on each other"):
+        xv.solve(xv.separable(centred, chunks, lam=0.1), START, max_iter=2)
 
 
 def test_batch_normalisation_by_batch_statistics_is_refused():
@@ -104,3 +131,6 @@ def test_a_model_of_whole_chunks_is_left_alone():
     x = rng(3).normal(size=(400, 2))
     problem = xv.separable(M, xv.RowChunks.cut(x, x[:, 0], rows=200), lam=0.1)
     assert xv.solve(problem, START, max_iter=2).n_iter == 2
+    # mini-batches have as many samples as an algorithm likes
+    with pytest.raises(ModelError, match="a model function failed on the numpy backend: ValueError: cannot reshape"):
+        xv.solve(xv.separable(M, x[:200, 0], data=xv.Samples(x[:200]), lam=0.1), START)

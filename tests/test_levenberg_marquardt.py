@@ -666,6 +666,11 @@ def test_the_better_one_of_two_models_takes_the_next_step():
     assert (accepted.tolist(), model.quasi.tolist()) == ([False, False], [False, False])
     assert model.damping.tolist() == [1e-3, 4e-3]
     assert model.growth.tolist() == [4.0, 16.0]
+    # without a value: a shorter step of the same model before that
+    both = point._replace(model=point.model._replace(quasi=~none, short=np.array([False, True])))
+    _, model = method._updated(f.backend, both, new._replace(value=np.full(2, np.nan)), step, one, none, none)
+    assert (model.short.tolist(), model.quasi.tolist()) == ([True, False], [True, False])
+    assert model.damping.tolist() == [1e-3, 1e-3]
 
 
 @pytest.mark.parametrize("backend", HOST_BACKENDS)

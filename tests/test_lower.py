@@ -10,6 +10,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import lower
+from xvarpro.core import trees
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower._refinement import _length
@@ -486,3 +487,18 @@ def test_a_diagonal_is_singular_where_an_entry_is_zero_or_not_finite(d, deficien
     found = solver.diagnose(backend, system, solver.factor(backend, system), np.ones((2, 1)))
     assert bool(found.deficient) is deficient
     assert found.condition == pytest.approx(np.inf if deficient else 5e199)
+
+
+@pytest.mark.parametrize("kind", ["float32", "complex64"])
+@pytest.mark.parametrize("columns", [2, 40])
+def test_products_of_very_many_rows_have_all_of_them_and_conjugates(kind, columns, backend):
+    m = trees.MANY + trees.BLOCK + 7
+    A, B = (
+        rng(i).normal(size=(m, k)) + 1j * (kind == "complex64") * rng(i + 2).normal(size=(m, k))
+        for i, k in ((0, 3), (1, columns))
+    )
+    found = host(
+        trees.adjoint_product(*(send(backend, (x if kind == "complex64" else x.real).astype(kind)) for x in (A, B)))
+    )
+    assert found.dtype == kind
+    np.testing.assert_allclose(found, A.conj().T @ B, atol=0.02)
