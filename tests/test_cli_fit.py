@@ -87,6 +87,15 @@ def decay(t, fast, slow=9.0):
 def other(t, slow):
     return decay(t, 8.0 * slow, slow)
 """
+HELD = """
+import xvarpro as xv
+
+parameters = xv.Parameters()
+parameters.add("rates", [0.6, 3.0, 9.0], vary=[False, True, True])
+
+def decay(t, rates):
+    return xv.models.exponentials(t, rates)
+"""
 
 
 def signal(first=2.0, second=1.0):
@@ -109,6 +118,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
     (tmp_path / "tied.py").write_text(TIED, encoding="utf-8")
+    (tmp_path / "held.py").write_text(HELD, encoding="utf-8")
     return tmp_path
 
 
@@ -237,6 +247,15 @@ def test_an_entry_that_is_fixed_stays_at_its_start(here):
     found = written(here / "out" / "parameters.csv")
     assert [row["name"] for row in found] == ["rates[0]", "rates[1]", "w[0]", "w[1]"]
     assert [float(row["value"]) for row in found] == pytest.approx([0.5, 4.0, 2.0, 1.0], rel=1e-5)
+
+
+def test_an_entry_that_is_fixed_leaves_those_of_the_file_fixed(here):
+    args = ("held.py:decay", table(here, t=SAMPLES, y=signal()), *Y, "--fix", "rates[2]", "--out", here / "out")
+    result = invoke(*args)
+    assert result.exit_code == 0, result.output
+    found = values(here / "out")
+    assert (found["rates[0]"], found["rates[2]"]) == (0.6, 9.0)
+    assert found["rates[1]"] != 3.0
 
 
 @pytest.mark.parametrize("loss", ["cauchy", "poisson"])

@@ -258,7 +258,7 @@ def _parameters(model: Model, starts: Mapping[str, str], bounds: Mapping[str, st
                 )
             out.add(name, value, min=low, max=high, vary=_varying(name, np.shape(value), fixed))
         elif name in (*starts, *bounds, *held):
-            vary = _varying(name, getattr(out[name], "shape", ()), fixed) if name in held else None
+            vary = _varying(name, out[name].shape, fixed) & getattr(out[name], "vary", True)
             out.set(name, value if name in starts else None, min=low, max=high, vary=vary)
     return out
 
