@@ -462,6 +462,27 @@ def test_what_a_few_data_just_determine_has_the_errors_of_the_joint_jacobian():
     np.testing.assert_allclose([*found.theta_stderr, *found.w_stderr], want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("others", [[], [5.0]])
+def test_errors_near_equal_rates_are_right_or_infinite(others, dtype):
+    """What w leaves of the tangents is rounding long before a column of the design is another."""
+    t, far = np.linspace(0.0, 2.0, 12), 1e-3
+
+    def errors(apart, dtype):
+        rates = np.array([1.0, 1.0 + apart, *others])
+        y = np.exp(-np.outer(t, rates)) @ np.ones(len(rates))
+        problem = xv.separable(decays, y.astype(dtype), data={"t": t.astype(dtype)})
+        return xv.statistics.linear_theory(problem, rates.astype(dtype), absolute_sigma=True).theta_stderr[:2]
+
+    # they rise as 1 / apart^2
+    each = np.geomspace(0.2, 2e-5, 20)
+    want = [errors(max(apart, far), "float64") * max(far / apart, 1.0) ** 2 for apart in each]
+    found = np.array([errors(apart, dtype) for apart in each]) / want
+    assert ((np.abs(found - 1) <= 0.4) | np.isinf(found)).all()
+    assert np.isfinite(found[:3]).all()
+    assert np.isinf(found[-1]).all()
+
+
 KINDS = {
     "bilevel": (
         lambda y: xv.bilevel(lower=xv.Level(decays, y), upper=xv.Level(decays, y), data={"t": T}),

@@ -37,6 +37,7 @@ class Lower(NamedTuple):
     answer: np.ndarray  # B R^-1 Q^T, (n, m): how w answers to the target
     ways: np.ndarray  # B
     null: np.ndarray  # (r, z), combinations of them that the data leave open
+    condition: float  # of M B, with columns of length 1
 
 
 class Influence:
@@ -76,9 +77,10 @@ class Influence:
         V, kept = V[:, kept > FLAT], kept[kept > FLAT]
         bent = np.where(1 - kept > STRAIGHT, 1 / kept - 1, 0.0)
         stack = np.concatenate([rows.reshape(-1, p) @ V, np.diag(np.sqrt(bent / at.step))])
-        # where w explains all of X the stack holds their rounding
-        minuends = np.linalg.norm(at.X.reshape(p, -1).T @ V, axis=0)
-        inverse, Q, null = _pseudo_inverse(stack, eps, minuends)
+        # where w explains nearly all of X the stack holds the rounding of X, and of Q: that of M times a condition
+        off = np.array([ROUNDING + self.lower(j).condition for j in range(k)])
+        lost = eps * np.linalg.norm((off * at.X).reshape(p, -1).T @ V, axis=0)
+        inverse, Q, null = _pseudo_inverse(stack, eps, lost)
         data = Q[: m * k]
         self._ways, self._null, self._root = V, null, V @ inverse
         self.theta = (self._root @ data.T).reshape(p, m, k)
@@ -147,18 +149,19 @@ def _factored(at: Linearised, j: int, eps: float) -> Lower:
     A = np.concatenate([M @ B, at.ridge @ B])
     inverse, Q, null = _pseudo_inverse(A, eps)
     m = M.shape[0]
-    return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, B, null)
+    condition = float(np.linalg.norm(np.linalg.norm(A, axis=0)[:, None] * inverse))
+    return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, B, null, condition)
 
 
-def _pseudo_inverse(A: np.ndarray, eps: float, minuends: Any = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pseudo_inverse(A: np.ndarray, eps: float, lost: Any = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to 0.
 
-    Where the columns are differences, `minuends` has the lengths of what was subtracted from.
+    Where the columns are differences, `lost` is what rounding may leave of them.
     """
     size = np.linalg.norm(A, axis=0)
     size = np.where(size > 0, size, 1.0)
     U, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
-    left = ROUNDING * eps * np.linalg.norm(Vh[: len(s)] * (minuends / size), axis=1)
+    left = np.linalg.norm(Vh[: len(s)] * (lost / size), axis=1)
     # of the numbers, and of the decomposition in double precision
     rounding = max(eps, float(np.finfo(A.dtype).eps) * max(A.shape, default=0))
     known = s > np.maximum(rounding * np.max(s, initial=0.0), left)
