@@ -18,7 +18,7 @@ from torch import nn
 from torch.func import functional_call
 
 import xvarpro as xv
-from xvarpro.backends import modules
+from xvarpro.backends import jax_modules, modules
 from xvarpro.core import trees
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ModelError, ProblemError
@@ -272,6 +272,30 @@ def test_what_a_module_holds_besides_parameters_is_that_of_the_file(case, tmp_pa
     assert same(case.state(xv.Result.load(again, like=other).theta), case.state(case.fit.theta))
 
 
+def test_a_module_comes_back_as_a_dict_of_tensors_and_from_there_as_a_module(tmp_path):
+    path, again = tmp_path / "fit.npz", tmp_path / "again.npz"
+    net = TorchNet().double().eval()
+    net.norm.running_mean += 0.5
+    problem = xv.separable(lambda net, x: net(x), torch.as_tensor(Y), data=torch.as_tensor(X), lam=1e-2)
+    fit = xv.solve(problem, net, **OPTIONS)
+    fit.save(path)
+    back = xv.Result.load(path, like={name: x.detach() for name, x in net.named_parameters() if x.requires_grad})
+    assert isinstance(back.theta, dict)
+    assert all(torch.equal(x, fit.theta.get_parameter(name)) for name, x in back.theta.items())
+    back.save(again)
+    assert torch.equal(
+        xv.Result.load(again, like=TorchNet().eval()).theta.norm.running_mean, fit.theta.norm.running_mean
+    )
+
+
+def test_arrays_that_a_tree_of_jax_holds_keep_their_kind():
+    for x in (np.arange(3), jnp.arange(3), jax.random.key(1, impl="rbg")):
+        back = jax_modules._numbers(np.asarray(jax_modules._bits(x)), x)
+        assert type(back) is type(x)
+        assert back.dtype == x.dtype
+        assert (back == x).all()
+
+
 class Normalised(nn.Module):
     def __init__(self, size=4, width=4):
         super().__init__()
@@ -298,6 +322,8 @@ def test_buffers_that_a_file_lacks_or_that_do_not_fit(tmp_path):
     assert torch.equal(back.theta(x), fit.theta(x))
     with pytest.raises(ProblemError, match=r"like must hold buffers .* shapes \[\(4,\), .*; got \[\(5,\), "):
         xv.Result.load(path, like=Normalised(size=5).eval())
+    with pytest.raises(ProblemError, match=r"like must hold buffers .* shapes \[\(4,\), .*; got \[\]"):
+        xv.Result.load(path, like=nn.ModuleDict({"first": nn.Linear(1, 4)}).eval())
     with np.load(path) as file:
         np.savez(old, **{name: file[name] for name in file if not name.startswith("held_")})
     with pytest.warns(UserWarning, match="5 of 5 arrays are not in the file"):
@@ -539,6 +565,10 @@ def test_structures_are_equal_where_modules_are_the_same_function(case):
     other = copy.deepcopy(net)
     other.norm.running_mean += 1
     assert a != trees.flatten(other)[1]
+    # of sparse tensors it is not known
+    net = Normalised().eval()
+    modules.adopt([net])
+    assert trees.flatten(net)[1] != trees.flatten(copy.deepcopy(net))[1]
 
 
 def test_what_is_no_array_stands_in_a_mapping(case):

@@ -870,15 +870,16 @@ class Result:
         if _shapes(like) != _shapes(self.theta):
             raise ProblemError(f"like must hold arrays of the shapes {_shapes(self.theta)}; got {_shapes(like)}")
         leaves, treedef = trees.flatten(like)
-        held = self._numbers_held
+        stored = self._numbers_held
+        held = stored if modules.architectures(like) else {}  # dicts and arrays have no place for them
 
         def moved(x: Array, other: Array) -> Array:
             return exchange.move(x, backends.owner(other), dtype=dtype_name(x), device=device_of(other))
 
         def ordered(tree: Tree) -> list[Array]:
             # by name: the order of leaves is that of keys in a dict, that of insertion in an OrderedDict
-            stored = dict(zip(trees.paths(tree), trees.leaves(tree), strict=True))
-            return [stored[name] for name in trees.paths(like)]
+            named = dict(zip(trees.paths(tree), trees.leaves(tree), strict=True))
+            return [named[name] for name in trees.paths(like)]
 
         found = [moved(x, other) for x, other in zip(ordered(self.theta), leaves, strict=True)]
         theta = modules.own(modules.holding(trees.unflatten(treedef, found), held))
@@ -894,6 +895,7 @@ class Result:
             self,
             theta=theta,
             _w=moved(self.w, leaves[0]),
+            _held=stored,
             recipe=replace(self.recipe, theta0=trees.unflatten(treedef, ordered(self.recipe.theta0))),
         )
 
