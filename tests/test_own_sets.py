@@ -78,6 +78,8 @@ class Anything(Probabilities):
 
 
 class Constant(Probabilities):
+    project = xv.sets.Set.project  # none
+
     def lmo(self, g):
         return super().lmo(0.0 * g)
 

@@ -17,7 +17,6 @@ from xvarpro.sets.oracle import Oracle
 from xvarpro.sets.region import event
 
 DRAWN = 8  # gradients, and as many mixtures of their vertices
-BOUND = 2e-3  # the violation of an `Oracle` that is derived from its function is good to a part in a thousand
 
 
 def check(C: Set, shape: tuple[int, ...], backend: str | Backend | None = None) -> None:
@@ -82,8 +81,6 @@ class Promises:
         self.C, self.backend, self.like = C, backend, event(C, like)
         self.name = type(C).__name__
         self.tol = 10 * float(np.finfo(dtype_name(like)).eps) ** 0.5
-        loose = any(isinstance(part, Oracle) and part.outside is None for part in _parts(C))
-        self.off = max(self.tol, BOUND) if loose else self.tol
 
     def lmo(self, g: np.ndarray) -> tuple[np.ndarray, float]:
         """A minimiser of ``<g, s>``, and by how much it may miss the minimum."""
@@ -105,7 +102,7 @@ class Promises:
     def is_member(self, x: np.ndarray, what: str, advice: str) -> None:
         """Check that a point lies in the set."""
         off = self.violation(x)
-        if not off <= self.off:
+        if not off <= self.tol:
             raise ProblemError(
                 f"{self.name}: {what} must lie in the set, with a violation of 0; got one of {off:.3g}. {advice}"
             )
