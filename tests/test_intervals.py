@@ -358,3 +358,18 @@ def test_intervals_take_the_names_of_a_report_and_show_as_a_table():
     assert f"<td>{found.upper[0]:.6g}</td>" in table
     with pytest.raises(ProblemError, match="amplitudes must hold 2 names, one per row of w; got 1"):
         FIT.interval(amplitudes=["a"])
+
+
+def test_a_lower_minimum_on_the_way_is_said():
+    """A frequency of which the profile passes by a better one."""
+    t = np.linspace(0.0, 6.0, 60)
+
+    def M(theta, t):
+        xp = xv.array_namespace(theta)
+        return xp.stack([xp.cos(theta[0] * t), xp.sin(theta[0] * t)], axis=1)
+
+    problem = xv.separable(M, np.cos(3 * t) + 0.8 * rng(0).normal(size=60), data=t)
+    for start, lower in ((2.5, False), (4.5, True)):
+        fit = xv.solve(problem, np.array([start]), over=(0.0, 8.0))
+        notes = fit.interval(0.95, "profile").notes
+        assert any("a lower minimum was found on the way: solve again" in note for note in notes) == lower

@@ -462,6 +462,23 @@ def test_what_a_few_data_just_determine_has_the_errors_of_the_joint_jacobian():
     np.testing.assert_allclose([*found.theta_stderr, *found.w_stderr], want, rtol=1e-5)
 
 
+def test_columns_that_are_equal_or_too_many_leave_w_open():
+    def equal(theta, t):
+        xp = xv.array_namespace(theta)
+        return xp.stack([xp.exp(-theta[0] * t)] * 2, axis=1)
+
+    def many(theta, t):
+        return xv.models.exponentials(t, theta[0] + xv.array_namespace(theta).arange(5.0))
+
+    for M, m, determined in ((equal, 2, True), (many, 3, False)):
+        problem = xv.separable(M, np.array([1.0, 0.3, 0.2])[:m], data=np.arange(float(m)), solver=xv.lower.SVD())
+        found = xv.statistics.linear_theory(problem, np.ones(1), absolute_sigma=True)
+        assert np.isfinite(found.theta_stderr[0]) == determined
+        assert np.isinf(found.w_stderr).all()
+        with pytest.raises(ProblemError, match=rf"got {m} numbers in the target and more parameters. Fix or leave out"):
+            xv.statistics.linear_theory(problem, np.ones(1))
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("others", [[], [5.0]])
 def test_errors_near_equal_rates_are_right_or_infinite(others, dtype):

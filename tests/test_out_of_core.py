@@ -175,6 +175,25 @@ def test_what_slices_to_something_else_is_read_when_it_is_sliced():
     assert error(value, evaluate(xv.RowChunks.cut(T, SIGNAL, 40))[0]) == 0
 
 
+def test_stored_chunks_that_slice_to_tensors_are_read_at_once(monkeypatch):
+    import torch
+
+    read = []
+
+    class OnDevice:
+        shape, dtype, chunks = (90,), np.dtype("float64"), (10,)
+
+        def __getitem__(self, key):
+            read.append(key)
+            return torch.as_tensor(T[key])
+
+    monkeypatch.setattr("xvarpro.problem.stored.PIECE_BYTES", 10 * 8)
+    part = taken(OnDevice(), 5, 45, 0, "x")
+    assert isinstance(part, torch.Tensor)
+    np.testing.assert_array_equal(part, T[5:45])
+    assert read[-1] == (slice(5, 45),)
+
+
 # -- memory maps -------------------------------------------------------------------------------------------------------
 
 

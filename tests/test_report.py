@@ -12,6 +12,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.errors import ProblemError
 from xvarpro.statistics import plotting
+from xvarpro.statistics.names import given_names
 
 from .support import RATES, T, decay_problem, decays, rng
 
@@ -224,6 +225,10 @@ def test_names_of_a_theta_with_keys_are_by_key():
         fit.report(["k_slow", "k"])
     with pytest.raises(ProblemError, match=r"names must have the keys of theta, \['slow', 'others'\]; got \{'slo"):
         fit.report({"slo": "k_slow", "others": "k"})
+    nested = {"rates": {"slow": np.array(0.5), "others": np.array([8.0])}}
+    with pytest.raises(ProblemError, match="must be a dict with the same keys"):
+        given_names(nested, (1,), ["k_slow", "k"])
+    assert given_names(nested, (1,), {"rates": {"slow": "k_slow", "others": "k"}})[0] == ["k[0]", "k_slow"]
     sorted_keys = xv.solve(problem, {"others": np.array([8.0]), "slow": np.array(0.5)})
     assert sorted_keys.report(["k", "k_slow"]).to_frame()["value"]["k_slow"] == frame["value"]["k_slow"]
 

@@ -661,6 +661,14 @@ def test_profiles_of_counts_have_figures_and_stay_in_their_bounds():
         fit.interval(0.95, "bootstrap")
 
 
+@pytest.mark.parametrize(("seed", "lower"), [(3, False), (5, True)])
+def test_a_lower_minimum_of_counts_is_more_than_what_the_tolerance_leaves(seed, lower):
+    problem = stated(counts(seed, 6.0), W=xv.lower.Nonnegative())
+    fit = xv.solve_robust(problem, START, xv.sets.Box(0.1, 30.0), loss="poisson", tol=1e-3)
+    found = fit.interval(0.95, "profile", absolute_sigma=True)
+    assert any("a lower minimum was found on the way" in note for note in found.notes) == lower
+
+
 @pytest.mark.parametrize("loss", ["huber", "poisson"])
 def test_an_interval_outside_of_the_bounds_offers_what_there_is(loss):
     problem = stated(counts(4, 200.0), W=xv.lower.Nonnegative())

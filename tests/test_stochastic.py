@@ -148,6 +148,18 @@ def test_rows_of_an_operator_are_refused():
         part.value_and_gradient((RATES,))
 
 
+def test_operators_of_one_right_hand_side_each_are_refused():
+    def blocks(theta, data):
+        xp = xv.array_namespace(theta)
+        parts = [xp.stack([j * decays(theta, {"t": t}) for j in (1, 2, 3, 4)]) for t in (data["t"][:2], data["t"][2:])]
+        return xv.operators.BlockDiagonal(parts)
+
+    ready = prepare(xv.separable(blocks, DATA["Y"], data=DATA, lam=0.05), RATES)
+    part = ready.assemble(ready.problem).restricted(np.array([0], np.int32))
+    with pytest.raises(ProblemError, match="from right-hand sides with a design each; got BlockDiagonal"):
+        part.value_and_gradient((RATES,))
+
+
 def test_draws_are_subsets_in_which_every_term_is_equally_likely():
     drawn = StochasticFrankWolfe(batch=3, period=4000).draws(10)
     assert drawn.shape == (4000, 3)
