@@ -502,3 +502,17 @@ def test_products_of_very_many_rows_have_all_of_them_and_conjugates(kind, column
     )
     assert found.dtype == kind
     np.testing.assert_allclose(found, A.conj().T @ B, atol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["float32", "complex64"])
+def test_factors_of_very_many_rows_in_single_precision(kind, backend):
+    m = 8 * trees.MANY + 7
+    A = rng(0).normal(size=(m, 3)) + 2.0 + 1j * (kind == "complex64") * rng(1).normal(size=(m, 3))
+    A = (A if kind == "complex64" else A.real).astype(kind)
+    Q, R = map(host, backend.qr(send(backend, A)))
+    assert Q.dtype == R.dtype == kind
+    Q, R = (x.astype(complex) for x in (Q, R))
+    assert np.abs(Q @ R - A).max() <= 1e-3
+    assert np.abs(Q.conj().T @ Q - np.eye(3)).max() <= 1e-4
+    only = host(backend.qr(send(backend, A), mode="r")[1])
+    assert np.abs(only.conj().T @ only - R.conj().T @ R).max() <= 1e-4 * m
