@@ -116,6 +116,15 @@ def test_a_right_gradient_passes(name, over, dtype, size):
     assert xv.solve(problem, theta, over=over, backend=name, debug=True, max_iter=1).n_iter <= 1
 
 
+@pytest.mark.parametrize(("start", "over"), [(0.0, None), (1.0, xv.sets.Box(1.0, 1.0))])
+def test_debug_takes_a_start_at_zero_and_one_that_is_held(start, over):
+    def M(theta, x):
+        return xv.array_namespace(theta).exp(x @ theta)
+
+    problem = xv.separable(M, Y.numpy(), data=X.numpy(), lam=1e-3)
+    assert xv.solve(problem, np.full((4, 2), start), over=over, debug=True, max_iter=1).n_iter <= 1
+
+
 def test_a_gradient_of_zero_passes_where_values_are_rounding():
     """At minima of large residuals, whose differences have no digit."""
     t = np.linspace(0.0, 3.0, 200)

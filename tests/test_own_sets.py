@@ -228,6 +228,12 @@ def test_a_gap_below_zero_is_no_success(name):
             xv.solve(problem(), START, over=WrongSign(), algorithm=method, backend=name, max_iter=2000)
 
 
+class OfSix(Probabilities):
+    def lmo(self, g):
+        assert g.shape == (6,)
+        return super().lmo(g)
+
+
 @pytest.mark.parametrize("debug", [False, True])
 def test_the_set_of_any_leaf_is_looked_at(debug):
     def M(theta, A):
@@ -237,6 +243,7 @@ def test_the_set_of_any_leaf_is_looked_at(debug):
     theta = {"free": np.array([0.1, 0.2]), "p": START}
     with pytest.raises(ProblemError, match=r"WrongSign: lmo.* must minimise"):
         xv.solve(xv.separable(M, Y, data=A, lam=1e-3), theta, over={"p": WrongSign()}, debug=debug, max_iter=2000)
+    assert xv.solve(xv.separable(M, Y, data=A, lam=1e-3), theta, over={"p": OfSix()}, debug=debug, max_iter=3).n_iter
 
 
 def test_a_projection_that_leads_nowhere_is_no_success():
