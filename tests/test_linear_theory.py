@@ -462,6 +462,24 @@ def test_what_a_few_data_just_determine_has_the_errors_of_the_joint_jacobian():
     np.testing.assert_allclose([*found.theta_stderr, *found.w_stderr], want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_square_design_leaves_nothing_to_determine_theta(dtype):
+    """Though its columns are orthogonal: what is left of the tangents is rounding."""
+
+    def rotation(theta, data):
+        xp = xv.array_namespace(theta)
+        c, s = xp.cos(theta), xp.sin(theta)
+        return xp.stack([xp.concat(row) for row in ([c, s, data * s], [-s, c, data * c], [0 * s, data * s, c])], axis=1)
+
+    for seed in range(20):
+        y, angle, data = (
+            x.astype(dtype) for x in (rng(seed).normal(size=3), rng(seed).random(1), 0.1 * rng(seed).random(1))
+        )
+        problem = xv.separable(rotation, y, data=data)
+        found = xv.statistics.linear_theory(problem, angle, absolute_sigma=True)
+        assert np.isinf([*found.theta_stderr, *found.w_stderr]).all()
+
+
 def test_columns_that_are_equal_or_too_many_leave_w_open():
     def equal(theta, t):
         xp = xv.array_namespace(theta)

@@ -279,13 +279,13 @@ def test_a_module_comes_back_as_a_dict_of_tensors_and_from_there_as_a_module(tmp
     problem = xv.separable(lambda net, x: net(x), torch.as_tensor(Y), data=torch.as_tensor(X), lam=1e-2)
     fit = xv.solve(problem, net, **OPTIONS)
     fit.save(path)
-    back = xv.Result.load(path, like={name: x.detach() for name, x in net.named_parameters() if x.requires_grad})
-    assert isinstance(back.theta, dict)
-    assert all(torch.equal(x, fit.theta.get_parameter(name)) for name, x in back.theta.items())
-    back.save(again)
-    assert torch.equal(
-        xv.Result.load(again, like=TorchNet().eval()).theta.norm.running_mean, fit.theta.norm.running_mean
-    )
+    tensors = {name: x.detach() for name, x in net.named_parameters() if x.requires_grad}
+    for back in (xv.Result.load(path, like=tensors), fit.like(tensors)):
+        assert isinstance(back.theta, dict)
+        assert all(torch.equal(x, fit.theta.get_parameter(name)) for name, x in back.theta.items())
+        back.save(again)
+        anew = xv.Result.load(again, like=TorchNet().eval()).theta
+        assert torch.equal(anew.norm.running_mean, fit.theta.norm.running_mean)
 
 
 def test_arrays_that_a_tree_of_jax_holds_keep_their_kind():

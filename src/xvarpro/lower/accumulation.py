@@ -70,6 +70,7 @@ class Gram(Accumulation):
         return Moments(adjoint(ridge) @ ridge, zero, inner(zero, zero))
 
     def fold(self, backend: Backend, state: Moments, A: Array, y: Array) -> Moments:
+        A, y = as_complex(A, state.b), as_complex(y, state.b)
         return Moments(state.H + adjoint(A) @ A, state.b + adjoint(A) @ y, state.square + inner(y, y))
 
     def merge(self, backend: Backend, a: Moments, b: Moments) -> Moments:
