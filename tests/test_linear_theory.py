@@ -488,13 +488,14 @@ def test_columns_that_are_equal_or_too_many_leave_w_open():
     def many(theta, t):
         return xv.models.exponentials(t, theta[0] + xv.array_namespace(theta).arange(5.0))
 
-    for M, m, determined in ((equal, 2, True), (many, 3, False)):
+    held = xv.sets.Box(1.0, 1.0)
+    for M, m, over, determined in ((equal, 2, None, True), (many, 3, None, False), (many, 3, held, True)):
         problem = xv.separable(M, np.array([1.0, 0.3, 0.2])[:m], data=np.arange(float(m)), solver=xv.lower.SVD())
-        found = xv.statistics.linear_theory(problem, np.ones(1), absolute_sigma=True)
+        found = xv.statistics.linear_theory(problem, np.ones(1), over, absolute_sigma=True)
         assert np.isfinite(found.theta_stderr[0]) == determined
         assert np.isinf(found.w_stderr).all()
         with pytest.raises(ProblemError, match=rf"got {m} numbers in the target and more parameters. Fix or leave out"):
-            xv.statistics.linear_theory(problem, np.ones(1))
+            xv.statistics.linear_theory(problem, np.ones(1), over)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
