@@ -101,6 +101,32 @@ def test_debug_finds_a_stopped_gradient_of_jax():
         xv.solve(problem, rng(1).normal(size=(4, 3)), backend="jax", debug=True, max_iter=2)
 
 
+class Silent(torch.autograd.Function):
+    """A derivative of one's own that says nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.zeros_like(grad)
+
+
+silent = jax.custom_vjp(lambda x: x)
+silent.defvjp(lambda x: (x, None), lambda _, g: (jnp.zeros_like(g),))
+
+
+@pytest.mark.parametrize("over", [None, xv.sets.L2Ball(20.0)])
+@pytest.mark.parametrize(
+    ("name", "part"), [("jax", jax.lax.stop_gradient), ("jax", silent), ("torch", Silent.apply)], ids=str
+)
+def test_a_start_without_any_gradient_is_no_minimum_where_values_move(name, part, over):
+    problem = xv.separable(lambda theta, x: xv.array_namespace(x).tanh(x @ part(theta)), Y.numpy(), data=X.numpy())
+    with pytest.raises(ModelError, match="got 0 along a direction where values rise"):
+        xv.solve(problem, rng(1).normal(size=(4, 3)), over=over, backend=name)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", ["numpy", "jax"])
 @pytest.mark.parametrize("over", [None, xv.sets.L2Ball(20.0), xv.sets.Box(-np.inf, 5.0)])

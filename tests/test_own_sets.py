@@ -228,6 +228,12 @@ def test_a_gap_below_zero_is_no_success(name):
             xv.solve(problem(), START, over=WrongSign(), algorithm=method, backend=name, max_iter=2000)
 
 
+@pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
+def test_an_oracle_that_leaves_the_set_is_no_success(name):
+    with pytest.raises(ProblemError, match=r"Outside: what a solve ends at must lie in the set"):
+        xv.solve(problem(), START, over=Outside(), algorithm=xv.algorithms.FrankWolfe(), backend=name, max_iter=5)
+
+
 class OfSix(Probabilities):
     def lmo(self, g):
         assert g.shape == (6,)

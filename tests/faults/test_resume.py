@@ -453,7 +453,10 @@ def test_ctrl_c_returns_within_a_second(backend, tmp_path):
 
 
 KILLS = """
-import os, random, signal, sys, time, numpy as np
+import os
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"  # threads do not survive a fork
+import random, signal, sys, time, numpy as np
 os.environ["JAX_COMPILATION_CACHE_DIR"] = os.getcwd() + "/programs"  # compiled once, not after every kill
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 import xvarpro as xv

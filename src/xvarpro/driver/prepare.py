@@ -175,8 +175,8 @@ class Prepared:
         if abs(narrow - slope) > unsure + eps ** (1 / 3) * max(abs(narrow), abs(slope)):
             raise ModelError(
                 f"the gradient must be that of the objective; got {slope:.6g} along a direction where values rise "
-                f"by {narrow:.6g}, to {unsure:.1g}. A part of the model may hide from the derivative: take .detach(), "
-                ".item(), float(), stop_gradient and constants computed from theta out of it"
+                f"by {narrow:.6g}, give or take {unsure:.1g}. A part of the model may hide from the derivative: take "
+                ".detach(), .item(), float(), stop_gradient and constants computed from theta out of it"
             )
 
     def certify_sets(self) -> None:

@@ -27,7 +27,7 @@ from xvarpro.driver.weights import weights
 from xvarpro.errors import ProblemError
 from xvarpro.objective.decrease import MANY
 from xvarpro.objective.interface import Objective
-from xvarpro.sets.promises import Promises
+from xvarpro.sets.promises import Promises, is_own
 from xvarpro.sets.region import event
 from xvarpro.sets.regions import Regions
 
@@ -408,16 +408,22 @@ class Run:
     def _check_sets(self, status: Status) -> None:
         """Raise where the end of a solve looks as if a method of a set were wrong, and it is.
 
-        A gap below zero belongs to no minimum of ``<g, s>``. Where no step along a projection helps, and the gap
-        promises much, the projection is looked at.
+        Iterates are mixtures of what `lmo` and `project` return, and so in the set. A gap below zero belongs to no
+        minimum of ``<g, s>``. Where no step along a projection helps, and the gap promises much, the projection is
+        looked at.
         """
         prepared, gap_A = self.prepared, self.record.row[1]
+        theta = self.state.iterate.theta
+        for i, C in prepared.region.constrained:
+            if is_own(C):
+                x = prepared.backend.to_numpy(theta[i])
+                advice = "See lmo, center, project and violation"
+                Promises(C, prepared.backend, theta[i]).is_member(x, "what a solve ends at", advice)
         eps = float(np.finfo(prepared.dtype).eps)
         below = gap_A < -ROUNDING * eps * self.scale
         stuck = self.algorithm.needs_projection and status in (Status.ROUNDING, Status.NO_DESCENT, Status.STALLED)
         if not (below or (stuck and gap_A > eps**0.5 * self.scale)):
             return
-        theta = self.state.iterate.theta
         grad = prepared.call(_gradient, theta, once=True)
         for i, C in prepared.region.constrained:
             if not C.bounded:

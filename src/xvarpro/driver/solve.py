@@ -177,6 +177,8 @@ def solve(
     with prepared.backend.scope(prepared.dtype):
         run = Run(prepared, method, tol)
         run.start(trace_every)
+        if not any(run.record.row[1:3]):  # no gap at all: of a model whose gradient is cut, every point looks like this
+            prepared.certify_gradient()
         recipe = _recipe(over, max_iter, run)
         given = cache(lambda: arguments(problem, recipe, run))
         if resume is not None:
