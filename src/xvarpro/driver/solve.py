@@ -113,16 +113,18 @@ def solve(
     ------
     ProblemError
         Shapes, sets, dtypes or the start do not fit together; a module is in training mode; data contain NaN or inf;
-        theta0 is infeasible; a set of your own has a wrong oracle or projection; with `debug`, the adjoint or
-        gradient of an operator does not belong to its products; with `deterministic`, an operation has no deterministic
-        algorithm; `resume` names no checkpoint, or that of another solve.
+        theta0 is infeasible; a set of your own has a wrong oracle or projection, or iterates leave it; with `debug`,
+        the adjoint or gradient of an operator does not belong to its products; with `deterministic`, an operation has
+        no deterministic algorithm; `resume` names no checkpoint, or that of another solve.
     KeyboardInterrupt
         Ctrl-C in the iterations; its attribute ``result`` is the best iterate, with the status INTERRUPTED. In a group
         it has none.
     ModelError
         A model function returned no array, or one of another shape, dtype or namespace than required or than at
         theta0; it is no pure function of (theta, data); its rows depend on each other, in chunks or mini-batches; its
-        gradient is cut; a ridge is negative at theta0.
+        gradient is cut (all of it, on PyTorch that of a parameter; with `debug`, parts); a ridge is negative at theta0.
+    FileNotFoundError
+        There is no file to resume, or no folder for the checkpoint.
     ExchangeError
         The result cannot be returned in theta0's framework without losing digits.
     UnknownBackendError

@@ -150,7 +150,7 @@ class Result:
 
     @property
     def success(self) -> bool:
-        """Whether the tolerance was met."""
+        """Whether the tolerance was met, or as much of it as the precision allows."""
         return self.status.success
 
     @property
