@@ -115,6 +115,15 @@ def test_a_problem_of_the_users_is_compared_between_backends(tmp_path, off):
     assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_frameworks_that_are_not_installed_are_not_compared(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(PROBLEM + "\nOFF = 0.0\n")
+    monkeypatch.setattr(cli.registry, "installed", lambda name: name != "jax")
+    result = invoke("compare", f"{tmp_path}/mine.py:decays", "--iterations", "3")
+    assert result.exit_code == 0, result.output
+    assert "torch" in result.stdout
+    assert "jax" not in result.stdout
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

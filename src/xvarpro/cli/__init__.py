@@ -192,9 +192,13 @@ def compare(
     problem: Annotated[
         str, typer.Argument(help="package.module:function or file.py:function, which returns (problem, theta0, over).")
     ],
-    backends: Annotated[str, typer.Option(help="Two or more, separated by commas; the first is the reference.")] = (
-        "numpy,torch,jax"
-    ),
+    backends: Annotated[
+        str | None,
+        typer.Option(
+            help="Two or more, separated by commas; the first is the reference. Default: numpy, torch and jax where "
+            "they are installed."
+        ),
+    ] = None,
     algorithm: Annotated[
         str, typer.Option(help="Name in xvarpro.algorithms, which runs with its defaults.")
     ] = "cr_varpro",
@@ -205,7 +209,8 @@ def compare(
     ] = None,
 ) -> None:
     """Solve one problem on several backends and measure their differences. Exit status 1 if they do not agree."""
-    names = options.split(backends)
+    usual = ",".join(name for name in ("numpy", "torch", "jax") if registry.installed(name))
+    names = options.split(usual if backends is None else backends)
     options.check_dtype(dtype)
     for each in names:
         options.check_backend(each)
