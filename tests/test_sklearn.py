@@ -273,8 +273,19 @@ def test_the_ridge_is_on_the_layers_too_whatever_the_units_of_the_target():
     ends = [NeuralHeadRegressor(4, lam=1e-2, random_state=0).fit(X, unit * y) for unit in (1.0, 1e3)]
     np.testing.assert_allclose(ends[1].predict(X), 1e3 * ends[0].predict(X), rtol=1e-4, atol=1e-2)
     model = ends[0]
-    ridge = 60 * np.sum(model.w_**2) + np.sum((y - y.mean()) ** 2) * np.sum(model.theta_["A0"] ** 2)
+    centred = model.w_ - np.append(np.zeros(4), y.mean())
+    ridge = 60 * np.sum(centred**2) + np.sum((y - y.mean()) ** 2) * np.sum(model.theta_["A0"] ** 2)
     np.testing.assert_allclose(model.objective_, 0.5 * np.sum((model.predict(X) - y) ** 2) + 0.5e-2 * ridge)
+
+
+def test_an_offset_of_the_target_is_one_of_the_predictions():
+    X = rng(0).normal(size=(60, 3))
+    y = np.stack([np.sin(2.0 * X[:, 0]) + X[:, 1], X[:, 2] ** 2], axis=1)
+    for target, offset in ((y, np.array([1e4, -1e3])), (y[:, 0], 1e4)):
+        plain, moved = (
+            NeuralHeadRegressor(4, lam=1e-2, random_state=0).fit(X, target + by).predict(X) for by in (0.0, offset)
+        )
+        np.testing.assert_allclose(moved - offset, plain, rtol=1e-6, atol=1e-6)
 
 
 def test_a_start_is_taken_into_the_sets_of_the_layers():

@@ -142,7 +142,7 @@ class NeuralHead(BaseEstimator):
             backend=self.backend,
             device=self.device,
         )
-        self.theta_, self.w_, self.n_iter_ = fit.theta, np.asarray(fit.w), max(1, fit.n_iter)
+        self.theta_, self.w_, self.n_iter_ = fit.theta, np.array(fit.w), max(1, fit.n_iter)
         self.objective_, self.gap_, self.status_ = float(fit.value), float(fit.gap), fit.status
         warn_unless_converged(self, fit.status, self.gap_, self.objective_)
 
@@ -162,6 +162,8 @@ class NeuralHead(BaseEstimator):
 class NeuralHeadRegressor(MultiOutputMixin, RegressorMixin, NeuralHead):
     """A network with tanh layers whose last layer is solved for exactly, for regression; see `NeuralHead`.
 
+    Y there is y without its mean, which the offset of the head has back: y plus a number gives predictions plus it.
+
     Examples
     --------
     >>> import numpy as np
@@ -175,7 +177,10 @@ class NeuralHeadRegressor(MultiOutputMixin, RegressorMixin, NeuralHead):
     def fit(self, X: Any, y: Any) -> NeuralHeadRegressor:
         """Find layers and head for X, (n_samples, n_features), and y, (n_samples,) or (n_samples, n_targets)."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        self._fit(X, np.asarray(y, dtype=np.float64))
+        y = np.asarray(y, dtype=np.float64)
+        mean = y.mean(axis=0)
+        self._fit(X, y - mean)  # the ridge would pull the offset to 0, and a shift of y would change the network
+        self.w_[-1] += mean
         return self
 
     def predict(self, X: Any) -> np.ndarray:
