@@ -384,6 +384,30 @@ def test_sweeps_alone_claim_their_objective_and_no_gap():
     assert value * (1 - 1e-12) <= parts.objective_ <= 1.01 * value
 
 
+def test_no_certificate_by_default_where_atoms_have_to_be_dependent():
+    X = np.zeros((300, 8))
+    X[:, :6] = rng(0).normal(size=(300, 6))  # two features that no atom needs
+    few = {"codes": xv.lower.L1(0.3), "sweeps": 20, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match="without a certificate.*max_iter=20 asks for it"):
+        left_out = ConstrainedDictionary(16, **few).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        asked = ConstrainedDictionary(16, max_iter=0, **few).fit(X)
+    np.testing.assert_array_equal(left_out.components_, asked.components_)
+    assert left_out.objective_ == asked.objective_
+    assert left_out.status_ is xv.Status.MAX_ITER
+    assert np.isnan(left_out.gap_)
+    for others in ({"max_iter": 1}, {"codes": None, "tol": 0.0}, {"sweeps": 0, "max_iter": 1}):  # which have one
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            assert ConstrainedDictionary(16, **few | others).fit(X).gap_ >= 0
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        small = ConstrainedDictionary(16, **few).fit(X[:200])
+    assert small.gap_ >= 0
+    assert not any("without a certificate" in str(w.message) for w in seen)
+
+
 def test_sweeps_bring_dead_atoms_back():
     X = rng(0).uniform(size=(6, 40))
     D = np.zeros((6, 4))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, final
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xvarpro import algorithms, lower, sets
@@ -17,7 +18,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array
 from xvarpro.driver.solve import solve
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.problem.column_chunks import compress
 from xvarpro.problem.problem import Problem, separable
@@ -29,6 +30,10 @@ from xvarpro.sklearn._sweeps import Atoms, Factors, best_atoms, factorise, sweep
 # Shares of the tolerance of the solve that ten sweeps end at: where starts are compared, and before the solve. What a
 # start has come to earlier says nothing of where it ends.
 ROUGH, FINE = 0.1, 1e-4
+
+# Iterations of the solve by default; samples times the cube of the atoms, above which they may take more than a second
+# where the lower level is singular.
+ITERATIONS, LARGE = 20, 1e6
 
 
 def _longest(X: np.ndarray) -> float:
@@ -63,7 +68,7 @@ class _Dictionary(Factorisation):
 
     def _check(self) -> None:
         whole(self, "n_components", "n_init")
-        whole(self, "sweeps", "max_iter", least=0)
+        whole(self, "sweeps", *(["max_iter"] if self.max_iter is not None else []), least=0)
         nonnegative(self, "lam", "tol")
 
     def _problem(self, X: np.ndarray) -> Problem:
@@ -82,10 +87,17 @@ class _Dictionary(Factorisation):
         end = self._swept(Y, best.D, best.W, FINE)
         self.n_sweeps_ = end.sweeps + sum(other.sweeps for other in ends)
         exact = end.value <= self.tol**2 * 0.5 * np.sum(X * X)  # no more can be gained
-        if end.sweeps and (exact or not self.max_iter):  # a certificate takes as long as a hundred sweeps
+        left_out = self.max_iter is None and not exact and self._singular(X)
+        if end.sweeps and (exact or left_out or self.max_iter == 0):
             self.components_ = np.ascontiguousarray(end.D.T)
             claim = (end.value, Status.CONVERGED) if exact else (math.nan, Status.MAX_ITER)
             self._claim(end.value, *claim, self.n_sweeps_)
+            if left_out:
+                warn_caller(
+                    f"{type(self).__name__}: the sweeps ended the fit, without a certificate: with no fewer atoms than "
+                    f"features it may take many times as long. max_iter={ITERATIONS} asks for it, max_iter=0 does not.",
+                    ConvergenceWarning,
+                )
             return self
         fit = solve(
             self._problem(X),
@@ -93,7 +105,7 @@ class _Dictionary(Factorisation):
             over=self._atoms().over,
             algorithm=self._algorithm(end.D.size),
             tol=self.tol,
-            max_iter=self.max_iter,
+            max_iter=ITERATIONS if self.max_iter is None else self.max_iter,
             progress=False,
             backend=self.backend,
             device=self.device,
@@ -102,6 +114,14 @@ class _Dictionary(Factorisation):
         self._keep(fit)
         self.n_iter_ = max(1, self.n_sweeps_ + fit.n_iter)
         return self
+
+    def _singular(self, X: np.ndarray) -> bool:
+        """Whether atoms have to be linearly dependent, nearly so but for the ridge, and that is slow.
+
+        Pivoting then exchanges entries of codes many times in each of the solve's evaluations.
+        """
+        n, used = self.n_components, np.count_nonzero(X.any(axis=0))
+        return self._weights() is not None and n >= used and len(X) * n**3 > LARGE
 
     def _algorithm(self, size: int) -> Algorithm:
         """The default for the set, with re-seeding of atoms that die."""
@@ -165,9 +185,12 @@ class ConstrainedDictionary(_Dictionary):
         Whether a set of vectors holds the whole dictionary, flattened: a budget that all atoms share.
     n_init : int
         Starts of the sweeps, >= 1, of which the lowest goes on.
-    sweeps, max_iter : int
-        At most so many sweeps, >= 0, then iterations of the solve, >= 0. With ``max_iter=0`` sweeps end the fit, and
-        it has no certificate.
+    sweeps : int
+        At most so many, >= 0.
+    max_iter : int, optional
+        Iterations of the solve after them, >= 0. With 0 sweeps end the fit, and it has no certificate. None is 20, but
+        0, with a warning, where `codes` are given, atoms are no fewer than the features in use, and
+        ``n_samples n_components^3 > 1e6``: a certificate then takes many times as long as the sweeps.
     tol : float
         Of the solve, relative: `xvarpro.solve`.
     algorithm : Algorithm, optional
@@ -216,7 +239,7 @@ class ConstrainedDictionary(_Dictionary):
         shared: bool = False,
         n_init: int = 1,
         sweeps: int = 1000,
-        max_iter: int = 20,
+        max_iter: int | None = None,
         tol: float = 1e-3,
         algorithm: Algorithm | None = None,
         random_state: Any = None,
@@ -321,7 +344,7 @@ class NMF(_Dictionary):
         lam: float = 1e-8,
         n_init: int = 2,
         sweeps: int = 1000,
-        max_iter: int = 20,
+        max_iter: int | None = None,
         tol: float = 1e-3,
         random_state: Any = None,
         backend: Any = None,
