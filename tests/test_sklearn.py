@@ -191,6 +191,12 @@ def test_wrong_parameters_are_named():
             ConstrainedDictionary(**wrong).fit(DIGITS)
 
 
+def test_weights_of_samples_are_refused_in_the_name_of_the_estimator():
+    for kind in (NMF, ConstrainedDictionary):
+        with pytest.raises(TypeError, match=rf"^{kind.__name__}\.fit\(\).*'sample_weight'"):
+            kind().fit(DIGITS, sample_weight=np.ones(300))
+
+
 # -- archetypes, autoencoder, regressors -----------------------------------------------------------------------------
 
 

@@ -74,8 +74,7 @@ class _Dictionary(Factorisation):
     def _problem(self, X: np.ndarray) -> Problem:
         return separable(design, np.ascontiguousarray(X.T), lam=self.lam, W=self._weights())
 
-    def fit(self, X: Any, y: Any = None) -> Any:
-        """Find atoms for the samples X, shape (n_samples, n_features)."""
+    def _fit(self, X: Any) -> Any:
         self._check()
         X = self._checked(X, reset=True)
         self._statistics: Any = None
@@ -260,6 +259,10 @@ class ConstrainedDictionary(_Dictionary):
         self.backend = backend
         self.device = device
 
+    def fit(self, X: Any, y: Any = None) -> ConstrainedDictionary:
+        """Find atoms for the samples X, shape (n_samples, n_features)."""
+        return self._fit(X)
+
     def _check(self) -> None:
         super()._check()
         switch("ConstrainedDictionary: shared", self.shared)
@@ -359,6 +362,10 @@ class NMF(_Dictionary):
         self.random_state = random_state
         self.backend = backend
         self.device = device
+
+    def fit(self, X: Any, y: Any = None) -> NMF:
+        """Find atoms for the samples X, shape (n_samples, n_features), nonnegative."""
+        return self._fit(X)
 
     def _weights(self) -> WeightSet:
         return lower.Nonnegative()

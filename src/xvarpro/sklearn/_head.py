@@ -78,7 +78,8 @@ class NeuralHead(BaseEstimator):
     hidden : int or tuple of int
         Widths of the hidden layers, >= 1.
     lam : float
-        Ridge on the head, its offset included, and on the layers, but for their offsets, per sample, >= 0.
+        Ridge on the head, its offset included, and on the layers, but for their offsets, per sample, >= 0. The default
+        is nearly none for noisy data: search for it.
     over : tree of sets, optional
         For the layers ``A0``, ``b0``, ``A1``, ..., as in `xvarpro.solve`; they project. The others are free.
     algorithm : Algorithm, optional
