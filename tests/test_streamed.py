@@ -229,13 +229,20 @@ def test_loss_of_rank_is_a_status(kind, solver, backend):
     assert fit.status is xv.Status.RANK_DEFICIENT
 
 
-def test_dead_units_are_counted():
+@pytest.mark.parametrize("size", [0.0, 1e-17])
+def test_dead_units_are_counted(size):
     A = rng(0).normal(size=(40, 3))
-    A[:, 1] = 0
+    A[:, 1] *= size
     problem = xv.separable(lambda theta, A: theta * A, xv.RowChunks.cut(A, A[:, 0], 9), lam=0.1)
     with pytest.warns(xv.DeadUnitsWarning, match="1 of 3"):
         fit = xv.solve(problem, np.array([1.0]), max_iter=1)
     assert (fit.verified.units, fit.verified.dead_units) == (3, 1)
+
+
+def test_a_small_unit_is_not_dead_without_a_ridge():
+    A = rng(0).normal(size=(40, 3)) * np.array([1.0, 1e-17, 1.0])
+    problem = xv.separable(lambda theta, A: theta * A, xv.RowChunks.cut(A, A[:, 0], 9))
+    assert xv.solve(problem, np.array([1.0]), max_iter=1).verified.dead_units == 0
 
 
 def test_a_unit_with_zeros_in_some_rows_is_not_dead():

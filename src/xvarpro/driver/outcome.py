@@ -25,7 +25,7 @@ from xvarpro.results.trace import Trace
 
 
 class DeadUnitsWarning(UserWarning):
-    """Columns of the design are exactly zero at the result: they have zero gradient and never come back."""
+    """Columns of the design are zero at the result: they have zero gradient and never come back."""
 
 
 ORDINARY = 2**20  # entries of w up to which it is solved for at once where the target was compressed
@@ -84,8 +84,9 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
     dead, units = int(report.zero_columns), int(report.columns)
     if dead:
         warn_caller(
-            f"{dead} of {units} columns of M(theta) are exactly zero at the result. Their gradient is zero, so no "
-            "method moves them again: start from other values, or cap the first steps",
+            f"{dead} of {units} columns of M(theta) are zero to rounding at the result. Their gradient is zero "
+            "whatever they could gain, so no method moves them again, and the status does not speak of them: start "
+            "from other values, inside the set, or cap the first steps",
             DeadUnitsWarning,
         )
     left = {}

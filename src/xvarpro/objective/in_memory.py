@@ -14,7 +14,7 @@ from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.objective.failures import model_failures
-from xvarpro.objective.interface import LowerReport, Objective
+from xvarpro.objective.interface import LowerReport, Objective, dead_columns
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
 from xvarpro.objective.mini_batch import LowerRows, mini_batch, rows_evaluated
 from xvarpro.problem.problem import Problem
@@ -179,9 +179,9 @@ class InMemory(Objective):
         deficient, condition, kinks, _ = solver.diagnose(self.backend, low.system, factor, low.y)
         xp = namespace_of(condition)
         finite = [xp.all(xp.isfinite(x)) for x in partition(low.M)[0] if not xp.isdtype(x.dtype, "integral")]
-        # a product with a vector of no special direction is exactly zero for a column that is
+        # a product with a vector of no special direction is as small as the column
         (probe,) = signs((low.y if low.M.columns is not None else low.y[:, :1],))
-        dead = xp.sum(xp.astype(xp.all(low.M.rmatvec(probe) == 0, axis=1), xp.int32))
+        dead = dead_columns(xp.max(xp.abs(low.M.rmatvec(probe)), axis=1), low.system.ridged)
         columns = xp.full_like(dead, low.M.shape[1])
         w = solver.argmin(self.backend, low.system, factor, low.y)
         return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, columns, kinks, w)

@@ -120,13 +120,29 @@ class Objective(ABC):
         """Raise a ProblemError where the model does not fit a mini-batch that this is the objective of."""
 
 
+DEAD = 8.0  # machine epsilons of the largest column, up to which one is rounding
+
+
+def dead_columns(size: Array, ridged: bool) -> Array:
+    """How many columns of M contribute nothing, int32, 0-d, from a size of each, (n,).
+
+    Those that are zero; with a ridge those that are rounding of the largest as well. Without one a weight makes up for
+    the size of its column.
+    """
+    xp = namespace_of(size)
+    dead = size == 0
+    if ridged:
+        dead = dead | (size <= DEAD * xp.finfo(size.dtype).eps * xp.max(size))
+    return xp.sum(xp.astype(dead, xp.int32))
+
+
 class LowerReport(NamedTuple):
     """Diagnosis of a lower level; 0-d arrays but for w."""
 
     deficient: Array  # bool: no unique solution
     finite: Array  # bool: all entries of M are finite
     condition: Array  # of the matrix that was factored
-    zero_columns: Array  # int: columns of M that are exactly zero
+    zero_columns: Array  # int: columns of M that contribute nothing, see `dead_columns`
     columns: Array  # int
     kinks: Array  # int: entries of w at which it is not differentiable
     w: Array  # (n, k)

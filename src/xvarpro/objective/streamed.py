@@ -26,7 +26,7 @@ from xvarpro.lower import QR
 from xvarpro.lower.interface import Accumulation, Adjoint
 from xvarpro.lower.stack import condition_of
 from xvarpro.objective.in_memory import InMemory, ModelOutputs, ModelStructure
-from xvarpro.objective.interface import LowerReport, Objective
+from xvarpro.objective.interface import LowerReport, Objective, dead_columns
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
 from xvarpro.objective.mini_batch import AllRows, LowerRows, SameBatch, rows_of_batch
 from xvarpro.objective.reduced import Point, Reduced
@@ -275,7 +275,7 @@ class Streamed(Objective):
         condensed = self._accumulation.condensed(self.backend, state)
         deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
         xp = namespace_of(top)
-        dead = xp.sum(xp.astype(top == 0, xp.int32))
+        dead = dead_columns(top, bool(self.problem.lower.lam))
         columns = xp.full_like(dead, top.shape[0])
         kinks = xp.zeros_like(dead)
         condition, w = condition_of(self.backend, condensed.R), condensed.argmin(self.backend)

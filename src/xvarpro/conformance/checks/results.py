@@ -120,25 +120,41 @@ def condition(target: Target, case: tuple[float, float]) -> Iterator[Measured]:
     yield Measured("condition", got.verified.condition, want, 20 * target.eps * want * want)
 
 
-def dead() -> dict[str, tuple[int, ...]]:
-    """Columns that are exactly zero."""
-    return {"none": (), "the first": (0,), "three": (1, 2, 4)}
+class Dead(NamedTuple):
+    """Columns of a small factor, in eps, and whether they contribute nothing under a ridge."""
+
+    columns: tuple[int, ...] = ()
+    factor: float = 0.0
+    lam: float = 0.5
+    counted: bool = True
+
+
+def dead() -> dict[str, Dead]:
+    """Columns that are zero, or rounding: without a ridge the weights of the latter make up for it."""
+    return {
+        "none": Dead(),
+        "the first": Dead((0,)),
+        "three": Dead((1, 2, 4)),
+        "to rounding": Dead((0, 4), 1 / 16),
+        "to rounding, no ridge": Dead((0, 4), 1 / 16, 0.0, False),
+    }
 
 
 @check("results", dead, against="definition")
-def dead_units(target: Target, case: tuple[int, ...]) -> Iterator[Measured]:
-    """Columns that are exactly zero are counted, small ones are not, and there is a warning of them."""
+def dead_units(target: Target, case: Dead) -> Iterator[Measured]:
+    """Columns that are zero, or with a ridge rounding, are counted, small ones are not, and there is a warning."""
     A = held(np.random.default_rng(1).normal(size=(7, 5)))
-    theta = np.array([1.0, 0.5, 2.0, 2.0**-40, 1.0])
-    theta[list(case)] = 0.0
-    problem = xv.separable(graded, held(np.arange(7.0)), data=A, lam=0.5)
+    theta = np.array([1.0, 0.5, 2.0, 2.0**12 * target.eps, 1.0])
+    theta[list(case.columns)] = case.factor * target.eps
+    problem = xv.separable(graded, held(np.arange(7.0)), data=A, lam=case.lam)
+    want = len(case.columns) if case.counted else 0
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         got = evaluation.solve(target, Reference(problem, theta, xv.sets.Box(0.0, 2.0)), None, 0)
     warned = [w for w in seen if issubclass(w.category, xv.DeadUnitsWarning)]
     yield Measured("units", got.verified.units, 5)
-    yield Measured("dead units", got.verified.dead_units, len(case))
-    yield Measured("warnings", len(warned), int(bool(case)))
+    yield Measured("dead units", got.verified.dead_units, want)
+    yield Measured("warnings", len(warned), int(bool(want)))
 
 
 @check("results", against="definition")
