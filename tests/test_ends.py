@@ -13,7 +13,7 @@ from xvarpro import algorithms
 from xvarpro.core.status import Status
 from xvarpro.driver import run
 from xvarpro.driver.saddle import Curvature
-from xvarpro.sets import Box, L2Ball, Simplex
+from xvarpro.sets import Box, CappedSimplex, L2Ball, Simplex
 
 from .support import SIGNAL, Quarter, T, decay_problem, decays, host, rng
 
@@ -155,6 +155,75 @@ def test_an_end_without_tolerance_is_one_of_rounding(name, kind):
     fit = xv.solve(problem, best.theta, over=over, algorithm=METHODS[name], tol=0.0, max_iter=60)
     assert fit.status in (Status.CONVERGED, Status.ROUNDING, Status.MAX_ITER)
     assert fit.value <= best.value * (1 + 1e-12)
+
+
+def gated(seed=11, mu=0.5, lam=1.0):
+    """Gates of features, chosen by rows that the weights do not see."""
+    draw = np.random.default_rng(seed)
+    X, V = draw.normal(size=(40, 6)), draw.normal(size=(30, 6))
+    w = np.array([2.0, -1.0, 0.0, 0.0, 0.5, 0.0])
+    y, z = X @ w + 0.3 * draw.normal(size=40), V @ w + 0.3 * draw.normal(size=30)
+    return xv.bilevel(
+        lower=xv.Level(lambda s, d: d["fit"] * s, y, lam=lam),
+        upper=xv.Level(lambda s, d: d["choice"] * s, z),
+        data={"fit": X, "choice": V},
+        R=lambda s: xv.array_namespace(s).sum(s**2),
+        mu=mu,
+    )
+
+
+BUDGET, OPEN = CappedSimplex(3.0), np.full(6, 1 / 6)
+
+
+@pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
+def test_gates_on_two_levels_are_not_left_to_a_gauss_newton_matrix(backend):
+    fit = xv.solve(gated(), OPEN, over=BUDGET, backend=backend.name)
+    assert fit.status is Status.CONVERGED
+    assert fit.algorithm == repr(algorithms.choose([BUDGET], 6, jacobian=True, two_levels=True))
+    by_matrix = xv.solve(gated(), OPEN, over=BUDGET, algorithm=algorithms.LevenbergMarquardt())
+    assert fit.value < 0.95 * by_matrix.value
+
+
+@pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
+@pytest.mark.parametrize("seed", [15, 18, 31])
+def test_a_model_that_promises_too_much_does_not_make_a_minimum_a_failure(seed):
+    fit = xv.solve(gated(seed), OPEN, over=BUDGET, algorithm=algorithms.LevenbergMarquardt())
+    assert fit.gap_A <= 1e-6 * fit.value
+    assert fit.status is Status.CONVERGED
+
+
+def test_no_method_is_advised_that_has_just_failed():
+    """Levenberg-Marquardt never rises, so that it is never behind its best iterate."""
+    assert algorithms.LevenbergMarquardt.monotone
+    assert "LevenbergMarquardt" not in Status.NO_DESCENT.advice + Status.NO_DESCENT.sentence
+
+
+def test_less_than_a_direction_at_a_time_can_show_is_rounding(backend):
+    """A good fit of a large target: together the directions promise more than rounding, each of them less."""
+    n, draw = 12, rng(3)
+    A, x = draw.normal(size=(40, n)), draw.permutation(n).astype(float)
+    y = A @ (0.7 * x + 0.3 * (n - 1) / 2) + 0.1 * draw.normal(size=40)
+
+    def column(theta, A):
+        return xv.array_namespace(theta).expand_dims(A @ theta, axis=1)
+
+    problem = xv.separable(column, y, data=A, lam=1e-3)
+    start, over = np.arange(float(n)), xv.sets.Permutahedron(np.arange(n - 1.0, -1.0, -1.0))
+    method = algorithms.ActiveSetFrankWolfe()
+    fit = xv.solve(problem, start, over=over, algorithm=method, tol=1e-7, max_iter=4000, backend=backend.name)
+    assert fit.status is Status.ROUNDING
+    best = xv.solve(problem, start, over=over, tol=1e-7).value
+    assert abs(fit.value - best) <= 1e-11 * best
+
+
+@pytest.mark.parametrize("gate", [0.0, 1e-16])
+def test_a_gate_that_is_closed_to_rounding_is_warned_of(gate, backend):
+    """The method sees no slope there, and would say CONVERGED."""
+    theta = np.array([0.5, 0.5, 0.0, 0.0, 0.0, gate])
+    theta[2:5] = 0.25
+    with pytest.warns(xv.DeadUnitsWarning, match="1 of 6 .* the status does not speak of them"):
+        fit = xv.solve(gated(), theta, over=BUDGET, max_iter=0, backend=backend.name)
+    assert fit.verified.dead_units == 1
 
 
 @pytest.mark.parametrize("status", list(Status))

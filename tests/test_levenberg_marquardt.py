@@ -164,8 +164,7 @@ def test_the_gradient_of_the_model_is_that_of_the_objective(name):
     value, want = xv.value_and_gradient(problem, theta)
     assert float(point.value) == pytest.approx(float(value), rel=1e-12)
     assert error(gradient, want) <= 1e-10
-    fit = xv.solve(problem, theta)
-    assert "LevenbergMarquardt" in fit.algorithm
+    fit = xv.solve(problem, theta, algorithm=algorithms.LevenbergMarquardt())
     assert np.abs(xv.value_and_gradient(problem, fit.theta)[1]).max() <= 1e-4 * np.abs(want).max()
 
 

@@ -97,6 +97,21 @@ def test_what_is_left_within_the_tolerance_is_convergence(value):
         assert solved(*bowl(value, bend, factor * away), tol=tol).status is status
 
 
+@pytest.mark.parametrize(("value", "least"), [(4.0, 2e-2), (0.25, 2.5e-3)])
+def test_in_a_face_that_is_no_box_gap_and_parabolas_decide(value, least):
+    """On the middle of an edge, away from its minimum: the gap is `away`, what is left its square."""
+    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
+        away = factor * least
+
+        def R(theta, away=away):
+            xp = xv.array_namespace(theta)
+            return value - 1.0 + away * (theta[1] - theta[0]) + 0.5 * xp.sum((theta - 0.5) ** 2)
+
+        fit = solved(R, [0.5, 0.5], over=xv.sets.Simplex(), tol=1e-2)
+        assert fit.gap_A == pytest.approx(away)
+        assert fit.status is status
+
+
 @pytest.mark.parametrize("value", [1.0, -1.0, 3.0, -0.25])
 def test_descent_has_come_to_its_end_where_the_slope_is_below_the_tolerance(value):
     """It is measured by the size of theta, which is 1 and the distance."""

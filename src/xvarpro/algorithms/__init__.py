@@ -62,17 +62,19 @@ __all__ = [
 FEW, SMALL, LARGE = 16, 1_000, 10_000
 
 
-def choose(sets: Sequence[Set], size: int, free: bool = False, jacobian: bool = False) -> Algorithm:
+def choose(
+    sets: Sequence[Set], size: int, free: bool = False, jacobian: bool = False, two_levels: bool = False
+) -> Algorithm:
     """The default, by what the sets offer and by the number of entries of theta.
 
     Levenberg-Marquardt for at most 16 parameters whose Jacobian can be had, where every set projects and describes its
-    faces. Where every set projects, projected gradient steps, and `ProjectedQuasiNewton` to end with: spectral ones
-    for few parameters under sets, and for singular values; accelerated ones for more, or with free leaves, where they
-    end in better minima; those alone for very many, or for more than a few under sets that do not describe their faces.
-    Spectral ones alone in strictly convex sets, whose faces are points. Quasi-Newton from the start where all is
-    free, and for very many parameters with free ones among them, as in a network. Where some set does not project,
-    what its faces or its vertices allow. ``benchmarks/default.py`` and ``benchmarks/algorithms.py`` print the
-    measurements behind the rule.
+    faces; not on two levels, where its matrix leaves out how the weights bend. Where every set projects, projected
+    gradient steps, and `ProjectedQuasiNewton` to end with: spectral ones for few parameters under sets, and for
+    singular values; accelerated ones for more, on two levels, or with free leaves, where they end in better minima;
+    those alone for very many, or for more than a few under sets that do not describe their faces. Spectral ones alone
+    in strictly convex sets, whose faces are points. Quasi-Newton from the start where all is free, and for very many
+    parameters with free ones among them, as in a network. Where some set does not project, what its faces or its
+    vertices allow. ``benchmarks/default.py`` and ``benchmarks/algorithms.py`` print the measurements behind the rule.
 
     Parameters
     ----------
@@ -84,6 +86,8 @@ def choose(sets: Sequence[Set], size: int, free: bool = False, jacobian: bool = 
         Whether some leaves are free.
     jacobian : bool
         Whether the problem has a Gauss-Newton model: see `objective.gauss_newton.has_jacobian`.
+    two_levels : bool
+        Whether the objective measures another level than the one that w minimises.
 
     Examples
     --------
@@ -94,7 +98,7 @@ def choose(sets: Sequence[Set], size: int, free: bool = False, jacobian: bool = 
     AcceleratedProjectedGradient(shrink=0.8, grow=2.0, limit=60)
     """
     faces = all(C.has_faces for C in sets)
-    if jacobian and size <= FEW and faces and all(C.has_projection for C in sets):
+    if jacobian and not two_levels and size <= FEW and faces and all(C.has_projection for C in sets):
         return LevenbergMarquardt()
     if not all(C.has_projection for C in sets):
         if faces:
@@ -104,7 +108,8 @@ def choose(sets: Sequence[Set], size: int, free: bool = False, jacobian: bool = 
         return ProjectedQuasiNewton(memory=5, settle=0, base=SpectralProjectedGradient())
     if not free and all(C.strictly_convex for C in sets):
         return SpectralProjectedGradient()
-    if not free and (size <= SMALL or all(C.spectral for C in sets)):
+    few = size <= SMALL and not (two_levels and faces)
+    if not free and (few or all(C.spectral for C in sets)):
         return ProjectedQuasiNewton(base=SpectralProjectedGradient())
     accelerated = AcceleratedProjectedGradient()
     return ProjectedQuasiNewton(base=accelerated) if faces and size <= LARGE else accelerated

@@ -38,11 +38,12 @@ class Status(Enum):
         4,
         (
             "No step along the search direction lowers the objective, although a model of it promises more than "
-            "rounding: the gradient does not belong to the objective, or its values are less exact than its precision."
+            "rounding: the gradient does not belong to the objective, its values are less exact than its precision, or "
+            "the model is wrong there."
         ),
         (
-            "Compare xv.value_and_gradient with differences of values, compute in float64, or use "
-            "algorithms.LevenbergMarquardt() for few parameters."
+            "Compare xv.value_and_gradient with differences of values, compute in float64, or solve again by another "
+            "algorithm from the theta of the result."
         ),
     )
     NON_FINITE = (

@@ -137,16 +137,25 @@ class Program:
         return run
 
     def assess(self, operands: Leaves) -> Callable[[Tracked], Tracked]:
-        """ROUNDING in the place of an end without descent, where all that is left to gain is rounding."""
-        f, region, _, _, floor = self._filled(operands)
+        """A success in the place of an end without descent, where all that is left to gain is rounding, or below tol.
+
+        An algorithm whose own model still promises more is judged as one without a model: where no step keeps the
+        promise, it is the model that is wrong.
+        """
+        f, region, _, tol, floor = self._filled(operands)
 
         def run(now: Tracked) -> Tracked:
             it = now.iterate
+            xp = namespace_of(it.value)
             point, grad, direction = certified(f, region, it.theta)
-            left = promised_decrease(f, region, it.theta, grad, direction.d)
-            xp = namespace_of(left)
-            code = xp.where(left <= noise(it.value, floor), Status.ROUNDING.code, it.status)
-            it = at(it, point, direction, 1, 1)._replace(status=code)
+            if isinstance(it.decrease, tuple):
+                left = promised_decrease(f, region, it.theta, grad, direction.d)
+                end, better = left <= noise(it.value, floor), Status.ROUNDING
+            else:
+                left = _by_block(f, region, it.theta, grad, direction.d)
+                small = direction.gap_A + direction.slack <= negligible_gap(it.value, tol, floor)
+                end, better = small & (left <= (tol * tol) * xp.abs(it.value)), Status.CONVERGED
+            it = at(it, point, direction, 1, 1)._replace(status=xp.where(end, better.code, it.status))
             return now._replace(state=now.state._replace(iterate=it))
 
         return run
@@ -223,14 +232,16 @@ def _followed(it: Iterate, algorithm: Algorithm) -> Array:
 
 
 def promised_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves, d: Leaves) -> Array:
-    """What a model of the objective promises over the whole set, 0-d; `d` is the direction of Algorithm 2.
+    """What a model of the objective promises to one step, 0-d; `d` is the direction of Algorithm 2.
 
-    For few parameters that of Levenberg-Marquardt, else what parabolas promise in both blocks.
+    For few parameters that of Levenberg-Marquardt, else what parabolas promise in both blocks. The former is of the
+    whole set, a sum over as many conjugate directions as there are entries: a method that goes by one direction at a
+    time sees the equal part of it at least, and may see no more.
     """
     if affordable(f, theta):
         x = trees.raveled(theta)[None, :]
         found: Array = LevenbergMarquardt().first(Single(f, Regions(region, theta)), x).decrease[0]
-        return found
+        return found / x.shape[1]
     return _by_block(f, region, theta, grad, d)
 
 

@@ -251,7 +251,7 @@ class Run:
             return False
         if status is Status.CONVERGED:
             self.recheck()
-        elif not self.modelled:
+        elif not self.modelled or (status is Status.NO_DESCENT and self.prepared.region.constrained):
             self.state = self._assess(self.operands, self.state)
             self.record.replace(self.row())
         if self.status is Status.RUNNING:

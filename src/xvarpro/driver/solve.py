@@ -241,7 +241,9 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
     region = prepared.region
     without = region.without_projection
     jacobian = has_jacobian(prepared.problem, prepared.structure)
-    method = algorithm or algorithms.choose([C for _, C in region.constrained], size, bool(region.free), jacobian)
+    method = algorithm or algorithms.choose(
+        [C for _, C in region.constrained], size, bool(region.free), jacobian, not prepared.problem.is_separable
+    )
     if isinstance(method, algorithms.LevenbergMarquardt) and not jacobian:
         raise ProblemError(
             "LevenbergMarquardt needs designs that are arrays, a lower level that is solved directly, w free or in a "
