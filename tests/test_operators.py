@@ -14,7 +14,7 @@ from xvarpro import lower, operators
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.driver.prepare import prepare
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Kronecker
 from xvarpro.operators.interface import Operator
@@ -466,6 +466,43 @@ def test_dottest_names_what_does_not_fit(wrong, said):
     assert max(found.adjoint, found.dense) < 1e-14
     with pytest.raises(ProblemError, match=said):
         operators.dottest(Own(A, wrong))
+
+
+def averages(theta, data):
+    """Its functions close over arrays of the data, and over what was made of these."""
+    A, order, small = data["A"], data["order"], data["A"] < 0.0
+
+    def forward(p, w):
+        xp = xv.array_namespace(w)
+        return p[0] * xp.where(small, 0.0 * A, xp.exp(A)) @ xp.take(w, order, axis=0)
+
+    return operators.MatrixFree(forward, None, tuple(A.shape), theta)
+
+
+def closed_over_theta(theta, data):
+    A = theta[0] * data["A"]
+    return operators.MatrixFree(lambda p, w: A @ w, lambda p, r: A.mT @ r, tuple(A.shape), theta)
+
+
+DATA = {"A": numbers((8, 4), "float64"), "order": np.array([2, 0, 3, 1])}
+
+
+def test_functions_of_a_design_may_close_over_data(backend):
+    def dense(theta, data):
+        return theta[0] * np.where(DATA["A"] < 0.0, 0.0, np.exp(DATA["A"]))[:, np.argsort(DATA["order"])]
+
+    y, theta = numbers((8,), "float64", 1), np.array([0.7])
+    value, gradient = xv.value_and_gradient(xv.separable(averages, y, data=DATA, lam=0.2), theta, backend=backend.name)
+    w = np.linalg.solve(dense(theta, None).T @ dense(theta, None) + 0.2 * np.eye(4), dense(theta, None).T @ y)
+    r = dense(theta, None) @ w - y
+    np.testing.assert_allclose(host(value), 0.5 * r @ r + 0.1 * w @ w, rtol=1e-10)
+    np.testing.assert_allclose(host(gradient), [r @ dense(theta, None) @ w / 0.7], rtol=1e-8)
+
+
+def test_functions_of_a_design_may_not_close_over_theta():
+    problem = xv.separable(closed_over_theta, numbers((8,), "float64", 1), data=DATA, lam=0.2)
+    with pytest.raises(ModelError, match=r"MatrixFree .* depends on theta as its arguments and not close over it"):
+        xv.value_and_gradient(problem, np.array([0.7]))
 
 
 def test_dottest_finds_a_small_mistake_in_single_precision():

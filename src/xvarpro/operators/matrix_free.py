@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from xvarpro import backends
 from xvarpro.core import trees
@@ -32,7 +32,8 @@ class MatrixFree(Operator):
     shape : tuple of int
         ``(m, n)``.
     p : pytree of arrays
-        What theta made: floating-point arrays, and any arrays of integers besides.
+        What theta made: floating-point arrays, and any arrays of integers besides. The functions may close over
+        arrays of `data`, never over what theta made: derivatives know it through p alone.
 
     Notes
     -----
@@ -63,11 +64,11 @@ class MatrixFree(Operator):
             raise ProblemError(f"MatrixFree needs a shape (m, n), got {self.shape!r}")
 
     def matvec(self, w: Array) -> Array:
-        return self.forward(self.p, w)  # type: ignore[misc]
+        return self._applied(self.forward, w)
 
     def rmatvec(self, r: Array) -> Array:
         if self.backward is not None:
-            return self.backward(self.p, r)
+            return self._applied(self.backward, r)
         xp = namespace_of(r)
         zeros = xp.zeros((self.shape[1], r.shape[1]), dtype=r.dtype, device=device(r))
         arrays, skeleton = trees.partition(self.p)
@@ -78,6 +79,13 @@ class MatrixFree(Operator):
 
         _, pullback = backends.owner(r).vjp(applied, (zeros,), arrays)
         return pullback((r,))[0]
+
+    def _applied(self, fun: Any, x: Array) -> Array:
+        backend = backends.of(x)
+        if backend is None:  # traced
+            return fun(self.p, x)
+        arrays, skeleton = trees.partition(self.p)
+        return backend.apply(lambda x, *p: (fun(skeleton.fill(p), x),), x, *arrays)[0]
 
     def outer(self, r: Array, w: Array) -> MatrixFree:
         arrays, skeleton = trees.partition(self)

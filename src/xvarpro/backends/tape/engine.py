@@ -22,6 +22,7 @@ from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.rules.table import FORWARD, Like, Namespace, is_inexact
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array
+from xvarpro.errors import ModelError
 
 _SCALARS = (float, int, complex, bool)
 _EXTENSIONS = ("linalg_", "fft_")
@@ -140,10 +141,12 @@ class Tape:
         if type(x) is TracedArray:
             if x.tape is self:
                 return x
+            if x.tape.level >= self.level and x.index is None:
+                return self._lift(x.value)  # no gradient reaches it there, so that none is cut here
             if x.tape.level >= self.level:
-                raise TypeError(
-                    "an array of one trace met the namespace of another: inside vjp use only the function's own "
-                    "arguments and what they were made of, and pass everything else as constants"
+                raise ModelError(
+                    "an array of one trace met the namespace of another: a function that is called later, as those of "
+                    "MatrixFree and of vjp, must be given what depends on theta as its arguments and not close over it"
                 )
         elif not hasattr(x, "dtype"):
             raise TypeError(f"expected an array, got {type(x).__name__}: convert it with xp.asarray")
