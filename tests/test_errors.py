@@ -503,6 +503,14 @@ def test_model_that_casts(backend):
     rejects(M, ModelError, r"M must return float64, theta's dtype; got float32", backend)
 
 
+def test_model_of_integers(backend):
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.astype(xp.round(4 * decays(theta, data)), xp.int32)
+
+    rejects(M, ModelError, r"M must return float64, theta's dtype; got int32", backend)
+
+
 def test_model_that_fails_is_named_with_its_own_message(backend):
     def M(theta, data):
         raise KeyError("no such thing")

@@ -311,7 +311,8 @@ def _check_design(prefix: str, M: Any, theta: Array, dtype: str) -> None:
             "Join its parts with xp.stack or xp.concat"
         )
     for array in arrays:
-        if not trees.is_array(array) or "int" not in str(array.dtype):  # integers index a structure
+        # integers index a structure, which a matrix has not
+        if isinstance(M, Dense) or not trees.is_array(array) or "int" not in str(array.dtype):
             check_array(array, f"the {prefix}model function M", theta, dtype, takes_complex=True)
     if isinstance(M, Dense) and M.array.ndim not in (2, 3):
         raise ModelError(f"the {prefix}model function M must return a matrix (m, n); got shape {tuple(M.array.shape)}")
