@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 
 from .support import rng
 
@@ -204,6 +204,27 @@ def test_the_first_promise_that_is_broken_is_named(kind):
         xv.sets.check(kind(), (6,))
     with pytest.raises(ProblemError, match=f"{kind.__name__}: {MISTAKES[kind]}"):
         xv.solve(problem(), START, over=kind(), debug=True)
+
+
+class ByNumPy(Probabilities):
+    project = xv.sets.Set.project
+
+    def lmo(self, g):
+        return np.eye(len(g))[np.argmin(np.asarray(g))]
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
+def test_what_a_set_returns_is_looked_at_before_the_first_step(name):
+    with pytest.raises(ProblemError, match=r"WrongShape\.lmo must return an array of g's shape \(6,\); got \(2,\)"):
+        xv.solve(problem(), START, over=WrongShape(), backend=name)
+    with pytest.raises(ModelError, match=r"WrongDtype\.project must return float64, theta's dtype; got float32"):
+        xv.solve(problem(), START, over=WrongDtype(), backend=name)
+
+
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_an_oracle_by_numpy_is_given_the_line_to_write(name):
+    with pytest.raises(ModelError, match=r"ByNumPy\.lmo .* with xp = xv\.array_namespace\("):
+        xv.solve(problem(), START, over=ByNumPy(), backend=name)
 
 
 def test_a_set_in_another_and_a_function_are_checked_too():

@@ -26,7 +26,8 @@ from xvarpro.problem.problem import Level, Problem, reading
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.samples import Samples, check_samples, lengths, plain, taken
 from xvarpro.results.recipe import changed
-from xvarpro.sets.region import Region
+from xvarpro.sets.promises import is_own
+from xvarpro.sets.region import Region, event
 
 PROBED = 64  # samples that the check of independence looks at
 INDEPENDENT = 1e3  # machine epsilons by which rows may change with others, of the largest entry
@@ -62,6 +63,29 @@ def check_compiles(region: Region, backend: Backend) -> None:
             f"backend {backend.name} compiles its loops and needs sets that compile; got {hosted[0]!r}, which calls a "
             "solver on the host. Use another backend"
         )
+
+
+def check_own_sets(region: Region, backend: Backend, theta: Leaves) -> None:
+    """Check, by one call each, what `lmo` and `project` return of sets that the package does not define."""
+    for i, C in region.constrained:
+        if not is_own(C):
+            continue
+        arrays, skeleton = trees.partition(C)
+        for method in ["lmo"] * C.bounded + ["project"] * C.has_projection:
+            x, what = event(C, theta[i]), f"{type(C).__name__}.{method}"
+            name = "g" if method == "lmo" else "x"
+
+            def make(operands: Leaves, skeleton: Any = skeleton, method: str = method) -> Any:
+                return getattr(skeleton.fill(operands), method)
+
+            advice = f"Inside it, compute with xp = xv.array_namespace({name}); {name} has shape {tuple(x.shape)}"
+            with model_failures(backend, advice, what=what, argument=name):
+                found = backend.call(make, ("own set", skeleton, method), once=True)(arrays, x)
+            check_array(found, what, x, dtype_name(x))
+            if tuple(found.shape) != tuple(x.shape):
+                raise ProblemError(
+                    f"{what} must return an array of {name}'s shape {tuple(x.shape)}; got {tuple(found.shape)}"
+                )
 
 
 def is_feasible(violation: Array) -> bool:

@@ -21,7 +21,7 @@ from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on
-from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run, check_unchanged
+from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run, check_own_sets, check_unchanged
 from xvarpro.driver.outcome import DeadUnitsWarning, result
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.record import Schedule
@@ -177,6 +177,7 @@ def solve(
         prepared.certify_designs()
         prepared.certify_gradient()
     with prepared.backend.scope(prepared.dtype):
+        check_own_sets(prepared.region, prepared.backend, prepared.theta)
         run = Run(prepared, method, tol)
         run.start(trace_every)
         if not any(run.record.row[1:3]):  # no gap at all: of a model whose gradient is cut, every point looks like this

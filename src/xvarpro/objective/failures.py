@@ -13,8 +13,14 @@ ADVICE = "Inside it, compute with xp = xv.array_namespace(theta) and take arrays
 
 
 @contextmanager
-def model_failures(backend: Backend, advice: str = ADVICE, values: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn what a user's function raises inside into a `ModelError` that ends with `advice`.
+def model_failures(
+    backend: Backend,
+    advice: str = ADVICE,
+    values: tuple[type[Exception], ...] = (),
+    what: str = "a model function",
+    argument: str = "theta",
+) -> Iterator[None]:
+    """Turn what a user's function, `what`, raises inside into a `ModelError` that ends with `advice`.
 
     Exceptions of the types in `values` pass: they are taken for NaN further up.
     """
@@ -27,12 +33,12 @@ def model_failures(backend: Backend, advice: str = ADVICE, values: tuple[type[Ex
     except Exception as error:
         if _called_numpy(error):
             raise ModelError(
-                "a model function must compute with functions of its arrays' namespace; got a call of NumPy's on an "
-                f"array that the {backend.name} backend differentiates. In the place of np.exp, write xp.exp with "
-                "xp = xv.array_namespace(theta)"
+                f"{what} must compute with functions of its arrays' namespace; got a call of NumPy's on an array that "
+                f"the {backend.name} backend differentiates or compiles. In the place of np.exp, write xp.exp with "
+                f"xp = xv.array_namespace({argument})"
             ) from error
         raise ModelError(
-            f"a model function failed on the {backend.name} backend: {type(error).__name__}: {error}. {advice}"
+            f"{what} failed on the {backend.name} backend: {type(error).__name__}: {error}. {advice}"
         ) from error
 
 
