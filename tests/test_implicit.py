@@ -203,6 +203,15 @@ def test_a_multiplier_of_zero_is_reported(unbound, kind, slack):
     assert [("multiplier" in text) for text in found.reasons] == [True] * found.degenerate
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("slack", [1e-3, 0.2], ids=["a small multiplier", "a large one"])
+def test_a_small_multiplier_is_none_of_zero(unbound, dtype, slack):
+    over = xv.sets.Box(0.0, unbound.max() * (1 - slack))
+    problem = replace(separable(), data={k: x if k == "shift" else x.astype(dtype) for k, x in DATA.items()})
+    theta = xv.solve(problem, xv.project(START, over).astype(dtype), over=over, dtype=dtype).theta
+    assert not xv.implicit.gradient(problem, theta, COTANGENT, over=over, dtype=dtype).degenerate
+
+
 def summed(theta, data):
     xp = xv.array_namespace(theta)
     return xp.exp(-xp.expand_dims(data["t"], axis=1) * xp.sum(theta))

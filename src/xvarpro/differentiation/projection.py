@@ -20,6 +20,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import Region, event
 
+UNKNOWN = 2.0**-26  # of theta's largest entry, what a solve in double precision does not know of a multiplier
 LINEAR = 0.02  # relative error of a linear model of P along a short step; at a kink it is of order 1
 
 
@@ -91,8 +92,9 @@ def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], L
         x = _point(C, q[i], theta[i]) if faces else theta[i]
         for sign in (1.0, -1.0):
             if faces:
-                # a multiplier below this size, in units of theta, counts as 0
-                g = x - q[i] + (sign * eps**0.5 * xp.max(xp.abs(q[i]))) * z
+                # a multiplier below this size, in units of theta, counts as 0: in double precision a solve may leave
+                # as much of one, in single precision the root of eps would be more than many multipliers are
+                g = x - q[i] + (sign * max(UNKNOWN, 16 * eps) * xp.max(xp.abs(q[i]))) * z
                 way = _way(C, g, x)
                 face = xp.reshape(C.tangent(event(C, way), event(C, x)), x.shape)
                 found = found | (xp.max(xp.abs(way - face)) > eps**0.5 * xp.max(xp.abs(way)))
