@@ -158,6 +158,14 @@ def test_a_step_to_a_negative_ridge_is_refused(solver):
     assert np.isfinite(fit.value)
 
 
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_an_end_at_a_ridge_of_zero_is_named(name):
+    problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=lambda theta, data: 0.9 - theta[0])
+    fit = xv.solve(problem, START, over=xv.sets.Box(0.0, 10.0), backend=name)
+    assert fit.status is xv.Status.NEGATIVE_RIDGE
+    assert host(fit.theta)[0] == pytest.approx(0.9)
+
+
 def test_an_iterate_with_a_negative_ridge_is_named():
     problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=lambda theta, data: 1e-3 * (0.6 - theta[0]))
     blind = xv.algorithms.FrankWolfe(Quarter())

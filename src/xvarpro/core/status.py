@@ -90,7 +90,10 @@ class Status(Enum):
     )
     NEGATIVE_RIDGE = (
         11,
-        "The ridge lam(theta) is negative at the last iterate, where the lower level has no minimum.",
+        (
+            "The ridge lam(theta) is negative at the last iterate, or where the slope leads from there: the lower "
+            "level has no minimum where it is."
+        ),
         "Return the exponential of a parameter, or bound theta.",
     )
     STALLED = (

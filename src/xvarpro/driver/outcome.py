@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from xvarpro.algorithms.interface import Iterate
+from xvarpro.core import trees
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.model_check import negative_ridge
@@ -78,6 +80,8 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
             status = Status.NEGATIVE_RIDGE
         elif bool(end.deficient) and bool(end.finite):
             status = Status.RANK_DEFICIENT
+    if status in (Status.NO_DESCENT, Status.STALLED) and _ends_at_ridge(prepared, last.theta):
+        status = Status.NEGATIVE_RIDGE
     # a separable objective has a gradient at a kink as well
     if status is Status.NO_DESCENT and int(report.kinks) and not prepared.problem.is_separable:
         status = Status.KINK
@@ -96,6 +100,19 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
     condition = prepared.backend.to_floats([report.condition])[0]
     outside = float(violation(prepared.compiler, prepared.region, iterate.theta))
     return status, Verified(outside, condition, units, dead, int(report.kinks), **left), report.w
+
+
+def _ends_at_ridge(prepared: Prepared, theta: Leaves) -> bool:
+    """Whether a ridge becomes negative within a step, too short to lower anything, down the slope of the objective."""
+    if not any(callable(level.lam) for level in prepared.problem.levels):
+        return False
+    d = prepared.region.blmo(theta, prepared.call(_gradient, theta, once=True)).d
+    ahead = trees.axpy(namespace_of(theta[0]).finfo(theta[0].dtype).eps ** 0.5, d, theta)
+    return negative_ridge(prepared.problem, prepared.tree(ahead)) < 0
+
+
+def _gradient(objective: Objective, theta: Leaves) -> Leaves:
+    return objective.value_and_gradient(theta)[1]
 
 
 def diagnosed(objective: Objective, theta: Leaves) -> LowerReport:
