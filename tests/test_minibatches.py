@@ -285,6 +285,8 @@ def test_optax():
     for backend in ("numpy", "torch"):
         with pytest.raises(ProblemError, match="Pass backend='jax' for those of Optax"):
             trained(update, backend)
+    with pytest.raises(ProblemError, match=r"alone that computes with arrays of the jax backend; got .*'value'"):
+        trained(Optax(optax.contrib.reduce_on_plateau()), "jax")
 
 
 def test_rates_are_in_the_units_of_the_problem():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, final
 
+from xvarpro.backends import owner
 from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct
@@ -202,9 +203,8 @@ class Optax(Update):
 
 
 def _unfit(theta: Leaves, got: str) -> ProblemError:
-    kind = type(theta[0])
     return ProblemError(
-        f"Optax needs a transformation of gradient, state and theta alone, in {kind.__module__}.{kind.__name__}, the "
-        f"framework of theta; got {got}. Pass backend='jax' for those of Optax, and one that needs no value of the "
-        "objective; or use SGD() or Adam()"
+        "Optax needs a transformation of gradient, state and theta alone that computes with arrays of the "
+        f"{owner(theta[0]).name} backend; got {got}. Pass backend='jax' for those of Optax, and one that "
+        "needs no value of the objective; or use SGD() or Adam()"
     )
