@@ -518,6 +518,16 @@ def test_model_that_fails_is_named_with_its_own_message(backend):
     rejects(M, ModelError, rf"failed on the {backend.name} backend: KeyError: 'no such thing'", backend)
 
 
+def test_arrays_of_inference_mode_are_named():
+    import torch
+
+    with torch.inference_mode():
+        t = -torch.as_tensor(T)[:, None]
+    problem = xv.separable(lambda theta, data: torch.exp(t * theta), SIGNAL)
+    with pytest.raises(ModelError, match=r"made inside torch\.inference_mode\(\).*inside torch\.no_grad\(\)$"):
+        xv.solve(problem, START, backend="torch")
+
+
 def test_the_cause_of_a_failing_model_is_kept():
     def M(theta, data):
         raise KeyError("no such thing")

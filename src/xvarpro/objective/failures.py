@@ -37,6 +37,11 @@ def model_failures(
                 f"the {backend.name} backend differentiates or compiles. In the place of np.exp, write xp.exp with "
                 f"xp = xv.array_namespace({argument})"
             ) from error
+        if "Inference tensors" in str(error):
+            advice = (
+                "PyTorch takes no derivatives through arrays that were made inside torch.inference_mode(), such as one "
+                f"that {what} finds outside of its arguments: call solve outside of it, or inside torch.no_grad()"
+            )
         raise ModelError(
             f"{what} failed on the {backend.name} backend: {type(error).__name__}: {error}. {advice}"
         ) from error
