@@ -172,9 +172,9 @@ def gradient(
     -3.0
     """
     prepared = ready(problem, theta, over=over, backend=backend, device=device, dtype=dtype)
-    bars = move(prepared, cotangent)
-    by_data, *scalars = pull(prepared, prepared.theta, bars, limit)
-    flags = numbers(prepared, scalars)
+    with prepared.backend.scope(prepared.dtype):
+        by_data, *scalars = pull(prepared, prepared.theta, move(prepared, cotangent), limit)
+        flags = numbers(prepared, scalars)
     data = unflatten(problem.data, [prepared.layout.array(g, prepared.backend) for g in by_data])
     return Sensitivity(data, bool(flags[0]), bool(flags[1]), flags[2], int(flags[3]))
 
