@@ -88,10 +88,6 @@ class Backend(ABC):
         ``dL/dRe + i dL/dIm`` on every backend.
         """
 
-    def apply(self, fun: Function, *arrays: Array) -> Leaves:
-        """``fun(*arrays)``, a tuple, of a function that a model made and that may hold constants of the model."""
-        return fun(*arrays)
-
     def linearise(self, fun: Function, primals: Leaves, constants: Leaves = ()) -> tuple[Leaves, Linear]:
         """Value of ``fun(*primals, *constants)``, and the map from tangents of `primals` to tangents of the outputs.
 

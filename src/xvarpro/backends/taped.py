@@ -8,8 +8,10 @@ from typing import Any
 from xvarpro.backends import tape
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.interface import Function, Linear
+from xvarpro.backends.tape.errors import StrayArrayError
 from xvarpro.core.namespace import adjoint, device
 from xvarpro.core.struct import Array, Leaves
+from xvarpro.errors import ModelError
 
 # where Cholesky QR is the faster one: columns at least, rows per column, and entries (benchmarks/overhead.py)
 NARROW, ASPECT, ENTRIES = 8, 4, 2**14
@@ -27,10 +29,10 @@ class TapedBackend(EagerBackend):
         """The framework's own QR factorisation, as `qr`."""
 
     def vjp(self, fun: Function, primals: Leaves, constants: Leaves = ()) -> tuple[Leaves, Linear]:
-        return tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
-
-    def apply(self, fun: Function, *arrays: Array) -> Leaves:
-        return self.vjp(fun, (), arrays)[0]  # its trace takes constants of others in
+        try:
+            return tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
+        except StrayArrayError as error:
+            raise ModelError(str(error)) from error
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
         xp = self.xp

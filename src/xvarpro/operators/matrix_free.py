@@ -85,7 +85,8 @@ class MatrixFree(Operator):
         if backend is None:  # traced
             return fun(self.p, x)
         arrays, skeleton = trees.partition(self.p)
-        return backend.apply(lambda x, *p: (fun(skeleton.fill(p), x),), x, *arrays)[0]
+        # a trace, of nothing, takes in the constants of traces that have ended, which a function of a model may hold
+        return backend.vjp(lambda x, *p: (fun(skeleton.fill(p), x),), (), (x, *arrays))[0][0]
 
     def outer(self, r: Array, w: Array) -> MatrixFree:
         arrays, skeleton = trees.partition(self)

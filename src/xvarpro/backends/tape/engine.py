@@ -18,11 +18,10 @@ from functools import lru_cache, partial
 from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.errors import NoRuleError
+from xvarpro.backends.tape.errors import NoRuleError, StrayArrayError
 from xvarpro.backends.tape.rules.table import FORWARD, Like, Namespace, is_inexact
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array
-from xvarpro.errors import ModelError
 
 _SCALARS = (float, int, complex, bool)
 _EXTENSIONS = ("linalg_", "fft_")
@@ -144,7 +143,7 @@ class Tape:
             if x.tape.level >= self.level and x.index is None:
                 return self._lift(x.value)  # no gradient reaches it there, so that none is cut here
             if x.tape.level >= self.level:
-                raise ModelError(
+                raise StrayArrayError(
                     "an array of one trace met the namespace of another: a function that is called later, as those of "
                     "MatrixFree and of vjp, must be given what depends on theta as its arguments and not close over it"
                 )
