@@ -156,7 +156,7 @@ def test_a_band_is_the_spread_of_the_model_at_other_data(name):
     problem = xv.separable(decays, Y, data={"t": T}, weights=weights)
     with backend.scope("float64"):
         fit = xv.solve(problem, send(backend, np.array([0.8, 3.0])), over=BOX, tol=1e-9)
-        bands = [fit.band({"t": far}, 0.9), fit.band({"t": far}, 0.9, prediction=True), fit.band()]
+        bands = [fit.band({"t": far}, 0.9), fit.band({"t": far}, 0.9, prediction=True, weights=1), fit.band()]
         same = fit.band({"t": T}, 0.95, absolute_sigma=True)
     plain = xv.solve(problem, np.array([0.8, 3.0]), over=BOX, tol=1e-9)
     s, J = plain.statistics(), jacobian(plain, far)
@@ -171,6 +171,30 @@ def test_a_band_is_the_spread_of_the_model_at_other_data(name):
     np.testing.assert_allclose(own.upper - own.value, scipy.stats.t.ppf(0.975, s.dof) * s.fitted_stderr(), rtol=1e-5)
     known = plain.statistics(absolute_sigma=True)
     np.testing.assert_allclose(same.upper - same.value, scipy.stats.norm.ppf(0.975) * known.fitted_stderr(), rtol=1e-5)
+
+
+def test_new_observations_have_the_noise_of_their_weights():
+    sigma = np.linspace(0.01, 0.05, T.size)
+    fit = xv.solve(xv.separable(decays, Y, data={"t": T}, weights=sigma**-2), RATES, over=BOX)
+    mean = fit.band(absolute_sigma=True)
+    for band in (
+        fit.band(prediction=True, absolute_sigma=True),
+        fit.band({"t": T}, prediction=True, absolute_sigma=True, weights=sigma**-2),
+    ):
+        noise = np.sqrt((band.upper - band.value) ** 2 - (mean.upper - mean.value) ** 2)
+        np.testing.assert_allclose(noise, scipy.stats.norm.ppf(0.975) * sigma, rtol=1e-6)
+    for given, why in (
+        ({}, "needs their weights"),
+        ({"weights": sigma[1:]}, "weights must be positive numbers of shape"),
+        ({"weights": 0.0}, "weights must be positive"),
+        ({"weights": 1.0, "prediction": False}, "without prediction=True"),
+    ):
+        with pytest.raises(ProblemError, match=why):
+            fit.band({"t": T}, **{"prediction": True, **given})
+    # of matrices by entry; where data are left out the noise is unknown
+    weights = rng(7).integers(0, 3, (T.size, 2)).astype(float)
+    many = xv.solve(xv.separable(decays, np.stack([Y, Y], axis=1), data={"t": T}, weights=weights), RATES, over=BOX)
+    np.testing.assert_array_equal(np.isinf(many.band(prediction=True).upper), weights == 0)
 
 
 @pytest.mark.parametrize("name", HOST_BACKENDS)

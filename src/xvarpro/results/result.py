@@ -484,7 +484,13 @@ class Result:
         return interval(self, level, by, names=names, amplitudes=amplitudes, absolute_sigma=absolute_sigma)
 
     def band(
-        self, data: Tree = None, level: float = 0.95, *, prediction: bool = False, absolute_sigma: bool = False
+        self,
+        data: Tree = None,
+        level: float = 0.95,
+        *,
+        prediction: bool = False,
+        absolute_sigma: bool = False,
+        weights: Array = None,
     ) -> Band:
         """The model for the problem's data or for other data, with a confidence band or one for new observations.
 
@@ -495,9 +501,11 @@ class Result:
         level : float
             In (0, 1): each point is covered by itself with this probability.
         prediction : bool
-            Add the noise of an observation of weight 1.
+            Add the noise of an observation.
         absolute_sigma : bool
             Whether the problem's weights are 1 / sigma^2 of the data.
+        weights : number or array, shape (m,) or (m, k), optional
+            Of new observations, for `prediction`; by default the problem's own for its own data.
 
         Returns
         -------
@@ -522,7 +530,7 @@ class Result:
         """
         from xvarpro.statistics import band
 
-        return band(self, data, level, prediction=prediction, absolute_sigma=absolute_sigma)
+        return band(self, data, level, prediction=prediction, absolute_sigma=absolute_sigma, weights=weights)
 
     def plot_fit(
         self,

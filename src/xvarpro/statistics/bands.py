@@ -7,12 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.checks import confidence, switch
-from xvarpro.core.struct import Tree
+from xvarpro.core.checks import confidence, described, switch
+from xvarpro.core.namespace import is_array
+from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
 from xvarpro.statistics.intervals import student
-from xvarpro.statistics.prediction import sensitivities
+from xvarpro.statistics.prediction import roots, sensitivities
 
 
 class Band(NamedTuple):
@@ -35,6 +37,7 @@ def band(
     *,
     prediction: bool = False,
     absolute_sigma: bool = False,
+    weights: Array = None,
 ) -> Band:
     """``M(theta, data) w`` with a confidence band, or one for new observations, by linear theory.
 
@@ -48,9 +51,12 @@ def band(
     level : float
         In (0, 1).
     prediction : bool
-        Add the noise of an observation of weight 1.
+        Add the noise of an observation.
     absolute_sigma : bool
         As for `linear_theory`.
+    weights : number or array, shape (m,) or (m, k), optional
+        Of new observations, > 0, on the scale of the problem's weights; by default those of the problem for its own
+        data, of which one of weight 0 has an infinite band, and 1 for other data of a problem without weights.
 
     Returns
     -------
@@ -60,7 +66,8 @@ def band(
     ------
     ProblemError
         As `linear_theory`; right-hand sides come in chunks; w is complex; a band for observations is asked of a fit by
-        another loss.
+        another loss, or for other data without their weights where the problem has some; weights are not positive or
+        of another shape.
     ModelError
         M fails with this data.
     """
@@ -77,6 +84,8 @@ def band(
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
     if data is None and problem.in_rows:
         raise ProblemError("a band of a fit to rows in chunks needs data=, such as those of a chunk; got none")
+    if weights is not None and not prediction:
+        raise ProblemError("weights are those of new observations; got some without prediction=True")
     s = fit.statistics(absolute_sigma=absolute_sigma)
     w, supply = backends.to_numpy(fit.w), [problem.data if data is None else data]
     columns = []
@@ -84,5 +93,27 @@ def band(
         by_theta, by_w = sensitivities(problem, fit.theta, fit.w, j, supply)
         columns.append((by_w @ w if w.ndim == 1 else by_w @ w[:, j], s.product_stderr(by_theta, by_w, j)))
     value, stderr = columns[0] if w.ndim == 1 else (np.stack(x, axis=1) for x in zip(*columns, strict=True))
-    width = student(s, level) * np.sqrt(stderr**2 + (s.variance if prediction else 0.0))
+    if prediction:
+        root = _roots(problem, data, weights, value.shape)
+        stderr = np.hypot(stderr, np.divide(s.variance**0.5, root, out=np.full(root.shape, np.inf), where=root > 0))
+    width = student(s, level) * stderr
     return Band(value, value - width, value + width)
+
+
+def _roots(problem: Problem, data: Tree, weights: Array, shape: tuple[int, ...]) -> np.ndarray:
+    """Roots of the weights of new observations, in the shape of the band."""
+    if weights is not None:
+        given = backends.to_numpy(weights) if is_array(weights) else np.asarray(weights, float)
+        given = given[:, None] if given.ndim == 1 < len(shape) else given
+        if given.shape not in ((), shape, (shape[0], 1)) or not ((given > 0) & (given < np.inf)).all():
+            raise ProblemError(f"weights must be positive numbers of shape {shape}; got {described(weights)}")
+        return np.broadcast_to(np.sqrt(given), shape)
+    own = [roots(problem, shape[0], j) for j in range(1 if len(shape) == 1 else shape[1])]
+    if data is None:
+        return np.stack(own, axis=1).reshape(shape)
+    if not np.isin(own, (0, 1)).all():
+        raise ProblemError(
+            "a band for new observations at other data needs their weights, as the problem has some; got none. Pass "
+            "weights=, such as 1 / sigma**2 where those of the problem are"
+        )
+    return np.ones(shape)

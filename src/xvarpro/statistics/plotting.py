@@ -18,7 +18,7 @@ from xvarpro.results.result import Result
 from xvarpro.statistics.curves import Curve, abscissae, finer
 from xvarpro.statistics.intervals import quantile, student
 from xvarpro.statistics.names import given_names
-from xvarpro.statistics.prediction import components
+from xvarpro.statistics.prediction import components, roots
 from xvarpro.statistics.profiles import profile
 from xvarpro.statistics.standard_errors import Statistics
 
@@ -48,7 +48,8 @@ def plot_fit(
         confidence(level)
     if prediction and fit.least_squares is not fit.stated:
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
-    fitted, residual, root = _column(fit.fitted, column), _column(fit.residuals, column), _root(fit, column)
+    fitted, residual = _column(fit.fitted, column), _column(fit.residuals, column)
+    root = roots(fit.standardised, len(fitted), column)
     data = fitted + residual
     along = abscissae(fit, x, len(fitted))
     at, sets = along.at, along.sets
@@ -121,7 +122,8 @@ def plot_residuals(
     figure: FigureBase | None = None,
 ) -> Figure:
     """What `Result.plot_residuals` draws."""
-    r, root = _column(fit.residuals, column), _root(fit, column)
+    r = _column(fit.residuals, column)
+    root = roots(fit.standardised, len(r), column)
     x_axis, used = abscissae(fit, x, len(r)), root > 0
     at, r = x_axis.at[used], r[used] * root[used]
     name = ylabel or ("residual" if (root[used] == 1).all() else "weighted residual")
@@ -227,15 +229,6 @@ def _column(x: Array, column: int) -> np.ndarray:
     if not 0 <= column < host.shape[1]:
         raise ProblemError(f"column must be one of 0 to {host.shape[1] - 1}, a right-hand side; got {column!r}")
     return host[:, column]
-
-
-def _root(fit: Result, column: int) -> np.ndarray:
-    """Roots of the weights of a right-hand side, (m,), which give its residuals noise of one size."""
-    level = fit.standardised.upper or fit.standardised.lower
-    if level.weights is None:
-        return np.ones(fit.fitted.shape[0])
-    weights = backends.to_numpy(level.weights)
-    return np.sqrt(weights if weights.ndim == 1 else weights[:, column], dtype=float)
 
 
 def _names(names: Sequence[str] | None, default: list[str], whose: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro import backends
 from xvarpro.backends import exchange
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
@@ -100,6 +101,15 @@ def sensitivities(
             rows.append((np.stack([model.backend.to_numpy(x) for x in X], axis=1), model.backend.to_numpy(M)))
     by_theta, by_w = map(np.concatenate, zip(*rows, strict=True))
     return by_theta, by_w
+
+
+def roots(problem: Problem, rows: int, column: int) -> np.ndarray:
+    """Roots of the weights of a right-hand side, (rows,), which give its residuals noise of one size."""
+    level: Level = problem.upper or problem.lower
+    if level.weights is None:
+        return np.ones(rows)
+    weights = backends.to_numpy(level.weights)
+    return np.sqrt(weights if weights.ndim == 1 else weights[:, column % weights.shape[1]], dtype=float)
 
 
 class _Model:
