@@ -371,6 +371,31 @@ def test_a_model_that_is_not_positive_is_said():
     assert "must be positive" in fit.message
 
 
+def test_a_mean_far_below_a_count_has_the_digits_of_both():
+    y = np.array([3.0, 3.0, 3.0, 3.0, 0.0])
+    for mu in (np.array([1e-40, 1e-9, 1.5, 3.0 + 1e-9, 1e-30]), np.array([1e-3, 1.4999, 1.5001, 1e9, 2.0])):
+        exact = mu - y - y * (np.log(mu) - np.log(np.maximum(y, 1.0)))
+        found = [float(xv.losses.Poisson().value(mu[[i]], y[[i]], np.ones(1))) for i in range(5)]
+        np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("error")
+def test_few_counts_whose_first_fit_is_nearly_zero_there():
+    t, y = np.linspace(0.0, 4.0, 57), np.zeros(57)
+    y[[0, 3, 36]] = 2.0, 1.0, 1.0
+
+    def model(theta, t):
+        return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 0))
+
+    problem = xv.separable(model, y, data=t, W=xv.lower.Nonnegative())
+    fits = [xv.solve_robust(problem, np.array([x]), (0.05, 20.0), loss="poisson") for x in (1.8, 15.0)]
+    assert all(fit.success for fit in fits)
+    assert fits[0].deviance == pytest.approx(fits[1].deviance, rel=1e-6)
+    none = xv.solve_robust(xv.separable(model, 0 * y, data=t, W=xv.lower.Nonnegative()), np.ones(1), loss="poisson")
+    assert none.status is xv.Status.NON_FINITE
+    assert "all 0" in none.message
+
+
 def test_units_of_a_scaled_likelihood():
     y = counts()
     over, loss = xv.sets.Box(0.0, 20.0), xv.losses.Poisson()

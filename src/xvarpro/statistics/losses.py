@@ -255,13 +255,17 @@ class Poisson(Loss):
     likelihood = True
     advice = (
         "The model M(theta) w must be positive where counts have a weight: use W=xv.lower.Nonnegative() with a design "
-        "that is not negative, or start from another theta."
+        "that is not negative, or start from another theta. To counts that are all 0 no positive model fits best."
     )
 
     def value(self, mu: Array, y: Array, weights: Array) -> Array:
         xp = namespace_of(mu)
-        more = positive_or_one(mu) - y
-        terms = weights * (more - y * xp.log1p(more / positive_or_one(y)))
+        mean, count = positive_or_one(mu), positive_or_one(y)
+        more = mean - y
+        # near the count log1p has the digits of the difference; far below it the difference has none of the mean's
+        near = mean > 0.5 * y
+        log = xp.where(near, xp.log1p(xp.where(near, more, 0 * y) / count), xp.log(mean) - xp.log(count))
+        terms = weights * (more - y * log)
         return xp.sum(xp.where((weights > 0) & ~(mu > 0), inf, terms))
 
     def factor(self, mu: Array, y: Array, weights: Array) -> Array:
