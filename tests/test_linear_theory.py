@@ -519,6 +519,44 @@ def test_errors_near_equal_rates_are_right_or_infinite(others, dtype):
     assert np.isinf(found[-1]).all()
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_equal_rates_of_amplitudes_at_bounds_are_undetermined(dtype):
+    """A solve leaves them a little apart."""
+    t = np.linspace(0.0, 2.0, 60)
+    for seed in range(4):
+        y = np.exp(-np.outer(t, [1.0, 5.0])) @ [2.0, 1.0] + 0.02 * rng(seed).normal(size=60)
+        problem = xv.separable(decays, y.astype(dtype), data={"t": t.astype(dtype)}, W=xv.lower.Bounded(0.0, 1.0))
+        fit = xv.solve(problem, np.array([0.5, 8.0], dtype), over=(0.0, 20.0))
+        s = fit.statistics()
+        np.testing.assert_array_equal(fit.w, 1.0)
+        assert np.isinf(s.theta_stderr).all()
+        assert any("do not determine theta[0], theta[1]" in reason for reason in s.reasons)
+
+
+def test_only_weights_that_move_with_what_is_open_are_undetermined():
+    """A rate and the amplitude of its derivative are confounded; the errors of the others are those without it."""
+
+    def model(columns):
+        def M(theta, t):
+            xp = xv.array_namespace(theta)
+            e = xp.exp(-t * theta[0])
+            return xp.stack([e, xp.ones_like(e), t * e][:columns], axis=1)
+
+        return M
+
+    t = np.linspace(0.0, 2.0, 60)
+    y = 2.0 * np.exp(-t) + np.exp(-5.0 * t) + 0.02 * rng(0).normal(size=60)
+    without, fit = (
+        xv.solve(xv.separable(model(n), y, data=t), np.array([0.5]), over=(0.0, 20.0), tol=1e-12) for n in (2, 3)
+    )
+    s, want = fit.statistics(), without.statistics()
+    np.testing.assert_allclose(fit.w[2], 0.0, atol=1e-13)
+    assert np.isinf([s.theta_stderr[0], s.w_stderr[2]]).all()
+    np.testing.assert_allclose(s.w_stderr[:2], want.w_stderr, rtol=1e-6)
+    # and so are the errors of the fitted values
+    np.testing.assert_allclose(s.fitted_stderr(), want.fitted_stderr(), rtol=1e-6)
+
+
 KINDS = {
     "bilevel": (
         lambda y: xv.bilevel(lower=xv.Level(decays, y), upper=xv.Level(decays, y), data={"t": T}),

@@ -26,6 +26,8 @@ from xvarpro.statistics.linearised import Linearised
 FLAT = 1e-6  # eigenvalues of the derivative of a projection below which a direction is one that the sets forbid
 STRAIGHT = 1e-9  # and of 1 minus it, below which the boundary has no curvature
 ROUNDING = 10  # times the precision of a number: what differences of such numbers may be off by
+# angles of tangents below which they are one: a solve tells theta no nearer, so that equal rates seldom end as the same
+ALIKE, ALIKE_EPS = 1e-7, 1e3  # radians, or this times the precision
 NEGLIGIBLE = 1e-6  # parts of a direction without information below which it leaves an entry alone
 
 
@@ -80,13 +82,14 @@ class Influence:
         # where w explains nearly all of X the stack holds the rounding of X, and of Q: that of M times a condition
         off = np.array([ROUNDING + self.lower(j).condition for j in range(k)])
         lost = eps * np.linalg.norm((off * at.X).reshape(p, -1).T @ V, axis=0)
-        inverse, Q, null = _pseudo_inverse(stack, eps, lost)
+        inverse, Q, null = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), lost)
         data = Q[: m * k]
         self._ways, self._null, self._root = V, null, V @ inverse
         self.theta = (self._root @ data.T).reshape(p, m, k)
         self.parameters += float(np.sum(data**2))
-        self.undetermined_theta = _moved(V, null)
-        self.undetermined_w = np.stack([self._lost(self.tangent(j), self.lower(j)) for j in range(k)], axis=1)
+        self.undetermined_theta = _moved(V, np.abs(V), null)
+        lost_w = [self._lost(self.tangent(j), self.lower(j), at.X[:, :, j].T) for j in range(k)]
+        self.undetermined_w = np.stack(lost_w, axis=1)
 
     def lower(self, j: int) -> Lower:
         """The lower level of right-hand side j."""
@@ -118,17 +121,21 @@ class Influence:
         tangents, rows = -low.answer @ X, X - low.Q @ (low.Q.T @ X)
         K = sigma * self._root @ (rows @ self._root).mT  # their part of `theta`
         found = _variances(tangents, self.covariance_of_theta(noise), sigma * low.answer, K)
-        return found.T, self._lost(tangents, low).T
+        return found.T, self._lost(tangents, low, X).T
 
-    def _lost(self, tangent: np.ndarray, low: Lower) -> np.ndarray:
+    def _lost(self, tangent: np.ndarray, low: Lower, X: np.ndarray) -> np.ndarray:
         """Which entries of w the data leave open, by theta or by w itself."""
-        return _moved(tangent @ self._ways, self._null) | _moved(low.ways, low.null)
+        # of an entry that theta leaves alone, the tangent is the rounding of this
+        size = np.abs(low.answer) @ np.abs(X) @ np.abs(self._ways)
+        return _moved(tangent @ self._ways, size, self._null) | _moved(low.ways, np.abs(low.ways), low.null)
 
     def undetermined(self, by_theta: np.ndarray, by_w: np.ndarray, j: int) -> np.ndarray:
         """Which functions the data leave open, (q,); derivatives by theta (q, p), by w of right-hand side j (q, n)."""
         low = self.lower(j)
-        along = by_theta + by_w @ self.tangent(j)
-        return _moved(along @ self._ways, self._null) | _moved(by_w @ low.ways, low.null)
+        along = (by_theta + by_w @ self.tangent(j)) @ self._ways
+        size = np.abs(by_theta) + np.abs(by_w) @ (np.abs(low.answer) @ np.abs(self.at.X[:, :, j].T))
+        by_ways = by_w @ low.ways
+        return _moved(along, size @ np.abs(self._ways), self._null) | _moved(by_ways, np.abs(by_ways), low.null)
 
     def of(self, by_theta: np.ndarray, by_w: np.ndarray) -> np.ndarray:
         """How a function answers that has derivatives (q, p) by theta and (q, n, k) by w; shape (q, m k)."""
@@ -170,6 +177,6 @@ def _pseudo_inverse(A: np.ndarray, eps: float, lost: Any = 0.0) -> tuple[np.ndar
     return (Vh[: len(s)][known].T / size[:, None]) / s[known], U[:, : len(s)][:, known], null / size[:, None]
 
 
-def _moved(A: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Entries of A times some direction that are more than rounding."""
-    return np.any(np.abs(A @ directions) > NEGLIGIBLE * (np.abs(A) @ np.abs(directions)), axis=-1)
+def _moved(A: np.ndarray, size: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Entries of A times some direction that are more than rounding, `size` being that of the terms of A's entries."""
+    return np.any(np.abs(A @ directions) > NEGLIGIBLE * (size @ np.abs(directions)), axis=-1)
