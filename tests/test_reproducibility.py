@@ -467,6 +467,12 @@ def test_a_changed_result_fails(change, checks):
     assert found.verdict == f"not verified on numpy in float64: {first}: {failed(found)[first]}{more}"
 
 
+def test_a_result_of_a_loss_is_refused():
+    fit = xv.solve_robust(PROBLEM, START, over=BOX, loss=xv.losses.Huber(0.03))
+    with pytest.raises(ProblemError, match=r"verify repeats solve, .* solve_robust with Huber\(scale=0.03\)"):
+        xv.verify(fit, PROBLEM)
+
+
 def total(theta):
     return xv.array_namespace(theta).sum(theta)
 

@@ -162,8 +162,8 @@ def verify(
     Raises
     ------
     ProblemError
-        `problem` is missing, and the file does not name it or is not trusted; the file lacks a set or an algorithm
-        that cannot be stored; and what `Result.load` and `solve` raise.
+        The result is of `solve_robust`; `problem` is missing, and the file does not name it or is not trusted; the file
+        lacks a set or an algorithm that cannot be stored; and what `Result.load` and `solve` raise.
 
     Examples
     --------
@@ -179,6 +179,11 @@ def verify(
     (True, True)
     """
     fit = result if isinstance(result, Result) else Result.load(result)
+    if (loss := getattr(fit, "loss", None)) is not None:
+        raise ProblemError(
+            f"verify repeats solve, which is least squares; got a result of solve_robust with {loss}. Call "
+            "solve_robust again from theta0 and compare value and theta"
+        )
     if not (tolerance is None or (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf)):
         raise ProblemError(f"tolerance must be a finite number >= 0; got {tolerance!r}")
     if rerun and isinstance(fit.recipe.algorithm, Opaque):
