@@ -404,6 +404,31 @@ def test_a_residual_of_zero_is_said():
     assert any("zero to rounding" in said for said in fit.statistics().reasons)
 
 
+def test_a_rate_of_an_amplitude_that_is_rounding_has_a_large_error():
+    """Though the residual is 0."""
+    t, rates = np.linspace(0.0, 2.0, 60), np.array([1.0, 6.0])
+    y = 2.0 * np.exp(-t)
+    found = xv.statistics.linear_theory(xv.separable(decays, y, data={"t": t}), rates)
+    assert found.residual_variance < 1e-30
+    assert 0 < found.theta_stderr[0] < 1e-14
+    assert found.theta_stderr[1] > 1
+    assert (found.w_stderr > 0).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_amplitudes_near_the_largest_numbers_have_no_warnings():
+    x = np.linspace(0.0, 1.0, 50)
+    y = np.exp(-(((x - 0.5) / 0.2) ** 2))
+    problem = xv.separable(lambda theta, x: xv.models.gaussians(x, theta[:1], theta[1:]), y, data=x)
+    for centre in np.linspace(1.2, 1.4, 41):  # of columns from 1e-90 to beyond the smallest number
+        try:
+            s = xv.statistics.linear_theory(problem, np.array([centre, -0.01]))
+        except ProblemError:
+            continue
+        assert not np.isnan([*s.theta_stderr, *s.w_stderr]).any()
+        s.propagate(lambda theta, w: theta)
+
+
 def test_as_many_parameters_as_data_need_known_variances():
     t = T[:4]
     problem = xv.separable(decays, Y[:4], data={"t": t})

@@ -490,7 +490,7 @@ class Result:
         *,
         prediction: bool = False,
         absolute_sigma: bool = False,
-        weights: Array = None,
+        weights: Array | float | None = None,
     ) -> Band:
         """The model for the problem's data or for other data, with a confidence band or one for new observations.
 

@@ -37,7 +37,7 @@ def band(
     *,
     prediction: bool = False,
     absolute_sigma: bool = False,
-    weights: Array = None,
+    weights: Array | float | None = None,
 ) -> Band:
     """``M(theta, data) w`` with a confidence band, or one for new observations, by linear theory.
 
@@ -100,7 +100,7 @@ def band(
     return Band(value, value - width, value + width)
 
 
-def _roots(problem: Problem, data: Tree, weights: Array, shape: tuple[int, ...]) -> np.ndarray:
+def _roots(problem: Problem, data: Tree, weights: Array | float | None, shape: tuple[int, ...]) -> np.ndarray:
     """Roots of the weights of new observations, in the shape of the band."""
     if weights is not None:
         given = backends.to_numpy(weights) if is_array(weights) else np.asarray(weights, float)

@@ -35,6 +35,8 @@ LARGEST = 5000  # entries of theta and w up to which their covariance is one mat
 IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors, fit.statistics().w_stderr_chunks()"
 NO_LIKELIHOOD = "the loss is no log likelihood of the data: AIC and BIC are not given"
 AT_ONCE = 2**20  # entries of the tangents of right-hand sides in chunks
+# a design near the smallest numbers has weights near the largest: what is beyond them comes out as the error inf
+QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
 
 
 class Propagated(NamedTuple):
@@ -85,7 +87,8 @@ class Statistics:
     deviance : float or None
         Of a fit by a loss, `RobustResult.deviance`; None for least squares.
     variance : float
-        Of an observation of weight 1: 1 with `absolute_sigma`, else `residual_variance`.
+        Of an observation of weight 1: 1 with `absolute_sigma`, else `residual_variance`, or that of the target's
+        rounding where it is more.
     absolute_sigma : bool
         Whether the weights are taken for 1 / sigma^2 of the data.
     sandwich : bool
@@ -302,6 +305,7 @@ class Statistics:
         with np.errstate(invalid="ignore", divide="ignore"):
             return error / root[:, column]
 
+    @np.errstate(**QUIET)
     def product_stderr(self, by_theta: np.ndarray, by_w: np.ndarray, column: int) -> np.ndarray:
         """Standard errors (q,) of what has derivatives (q, p) by theta, and (q, n) by w of one right-hand side.
 
@@ -313,8 +317,9 @@ class Statistics:
         moved = self.influence.of(units[:, :p], of_column) * self.noise.ravel()
         root = np.linalg.qr(moved.T).R  # of the covariance: q are many, and q by m k numbers may be too many
         errors = np.linalg.norm(np.concatenate([by_theta, by_w], axis=1) @ root.T, axis=1)
-        return np.where(self.influence.undetermined(by_theta, by_w, column), np.inf, errors)
+        return _or_inf(errors, self.influence.undetermined(by_theta, by_w, column))
 
+    @np.errstate(**QUIET)
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
         """Of functions with these derivatives, (q, p + n k)."""
         found = self.influence
@@ -411,7 +416,8 @@ def theory(
     if sandwich:
         at.row_by_row("standard errors by the sandwich formula")
     prepared, real = at.prepared, at.in_real_numbers
-    influence = Influence(real)
+    with np.errstate(**QUIET):
+        influence = Influence(real)
     r = real.residual
     data, chi2 = at.data, float(np.sum(r * r))
     dof = data - influence.parameters
@@ -428,11 +434,16 @@ def theory(
             f"standard errors need more data than parameters; got {data} numbers in the target and "
             f"{'more' if lost else f'{influence.parameters:.4g}'} parameters. {advice}"
         )
-    variance = 1.0 if absolute_sigma else chi2 / dof
-    noise = np.abs(r) * (data / dof) ** 0.5 if sandwich else np.full(r.shape, variance**0.5)
+    # data are known to rounding at best: a residual of 0 makes no error 0
+    rounding = (float(np.finfo(prepared.dtype).eps) * float(np.linalg.norm(real.y))) ** 2 / data
+    variance = 1.0 if absolute_sigma else max(chi2 / dof, rounding)
+    noise = np.full(r.shape, variance**0.5)
+    if sandwich:
+        noise = np.maximum(np.abs(r) * (data / dof) ** 0.5, rounding**0.5)
     w_stderr = None if at.in_columns else _like_w(at, _errors_of_w(influence, noise))
-    theta_stderr = np.sqrt(np.diagonal(influence.covariance_of_theta(noise)))
-    theta_stderr = np.where(influence.undetermined_theta, np.inf, theta_stderr)
+    with np.errstate(**QUIET):
+        variances = np.diagonal(influence.covariance_of_theta(noise))
+        theta_stderr = _or_inf(np.sqrt(variances), influence.undetermined_theta)
     if not enough:
         unlikely = math.nan
     elif deviance is not None:
@@ -470,8 +481,13 @@ def correlated(C: np.ndarray) -> np.ndarray:
     return C / np.outer(size, size)
 
 
+@np.errstate(**QUIET)
 def _errors_of_w(influence: Influence, noise: np.ndarray) -> np.ndarray:
-    return np.where(influence.undetermined_w, np.inf, np.sqrt(influence.variances_of_w(noise)))
+    return _or_inf(np.sqrt(influence.variances_of_w(noise)), influence.undetermined_w)
+
+
+def _or_inf(errors: np.ndarray, undetermined: np.ndarray) -> np.ndarray:
+    return np.where(undetermined | np.isnan(errors), np.inf, errors)
 
 
 def _errors_by_column(at: Linearised, influence: Influence, noise: np.ndarray) -> Iterator[Array]:
@@ -482,8 +498,10 @@ def _errors_by_column(at: Linearised, influence: Influence, noise: np.ndarray) -
         all_w = at.parts(on_host(block))
         found = [np.empty((len(all_w), 0))]
         for w in columns(all_w, max(1, AT_ONCE // (p * m))):
-            variances, lost = influence.of_columns((dM @ w).transpose(2, 1, 0), noise)
-            found.append(np.where(lost, np.inf, np.sqrt(variances)))
+            X = (dM @ w).transpose(2, 1, 0)
+            with np.errstate(**QUIET):
+                variances, lost = influence.of_columns(X, noise)
+                found.append(_or_inf(np.sqrt(variances), lost))
         yield _like_w(at, np.concatenate(found, axis=1))
 
 
