@@ -119,7 +119,9 @@ silent.defvjp(lambda x: (x, None), lambda _, g: (jnp.zeros_like(g),))
 
 @pytest.mark.parametrize("over", [None, xv.sets.L2Ball(20.0)])
 @pytest.mark.parametrize(
-    ("name", "part"), [("jax", jax.lax.stop_gradient), ("jax", silent), ("torch", Silent.apply)], ids=str
+    ("name", "part"),
+    [("jax", jax.lax.stop_gradient), ("jax", silent), ("torch", Silent.apply)],
+    ids=["stopped", "silent on JAX", "silent on PyTorch"],
 )
 def test_a_start_without_any_gradient_is_no_minimum_where_values_move(name, part, over):
     problem = xv.separable(lambda theta, x: xv.array_namespace(x).tanh(x @ part(theta)), Y.numpy(), data=X.numpy())
