@@ -139,8 +139,8 @@ class Program:
     def assess(self, operands: Leaves) -> Callable[[Tracked], Tracked]:
         """A success in the place of an end without descent, where all that is left to gain is rounding, or below tol.
 
-        An algorithm whose own model still promises more is judged as one without a model: where no step keeps the
-        promise, it is the model that is wrong.
+        An algorithm whose own model still promises more ends by the rule of those without a model: where no step keeps
+        the promise, it is the model that is wrong.
         """
         f, region, _, tol, floor = self._filled(operands)
 
