@@ -738,7 +738,7 @@ def test_single_precision_keeps_its_digits_over_a_million_rows(name, rows):
         theta = np.array(rates, dtype="float32")
         value, gradient = xv.value_and_gradient(single, theta, backend=name)
         want, slope = xv.value_and_gradient(double, theta.astype(float))
-        assert float(value) == pytest.approx(float(want), rel=2e-5)
+        assert float(value) == pytest.approx(float(want), rel=1e-5)
         assert error(gradient, slope) <= tol
 
 
