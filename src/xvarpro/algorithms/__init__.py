@@ -74,7 +74,8 @@ def choose(
     those alone for very many, or for more than a few under sets that do not describe their faces. Spectral ones alone
     in strictly convex sets, whose faces are points. Quasi-Newton from the start where all is free, and for very many
     parameters with free ones among them, as in a network. Where some set does not project, what its faces or its
-    vertices allow. ``default.py``, ``algorithms.py`` and ``two_levels.py`` in ``benchmarks`` print what the rule rests on.
+    vertices allow. ``default.py``, ``algorithms.py`` and ``two_levels.py`` in ``benchmarks`` print the measurements
+    behind the rule.
 
     Parameters
     ----------
