@@ -827,7 +827,7 @@ def test_the_default_follows_the_sets():
     two = choose([L1], 16, jacobian=True, two_levels=True)
     assert two == algorithms.ProjectedQuasiNewton(base=accelerated)
     assert choose([nuclear], 16, two_levels=True) == choose([nuclear], 16)
-    assert choose([], 2, True, True, two_levels=True) == choose([], 100, True)
+    assert choose([], 2, True, True, two_levels=True) == algorithms.LevenbergMarquardt()
     assert choose([L1, NoProjection()], 2) == algorithms.InFaceQuasiNewton()
     assert choose([L1, NoProjection()], 2, True) == algorithms.InFaceQuasiNewton(momentum=True)
     assert choose([L1, LMOAlone()], 2) == algorithms.ActiveSetFrankWolfe()

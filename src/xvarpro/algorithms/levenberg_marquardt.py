@@ -95,7 +95,7 @@ class MarquardtState(NamedTuple):
 @final
 @dataclass(frozen=True)
 class LevenbergMarquardt(Algorithm):
-    """Projected Levenberg-Marquardt on the reduced residual, for few parameters: the default up to 16 of one level.
+    """Projected Levenberg-Marquardt on the reduced residual, for few parameters: the default up to 16 of them.
 
     A step minimises a quadratic model over the sets, with a damping that follows the ratio of the decrease to the one
     predicted (Nielsen 1999). The model has the Gauss-Newton matrix of Kaufman's Jacobian (1975). If that predicted the
