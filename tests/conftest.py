@@ -82,15 +82,17 @@ def pytest_collection_modifyitems(items):
     """Leave to ``-m frameworks`` what NumPy is asked by default, to ``-m thorough`` what a few variants stand for."""
     functions = {}
     for item in items:
-        functions.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+        if not item.get_closest_marker("thorough"):
+            functions.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
     for variants in functions.values():
-        on_numpy = [item for item in variants if _framework(item) in (None, "numpy")]
+        default = [item for item in variants if _framework(item) in (None, "numpy")] or variants
+        others = [item for item in variants if item not in default]
+        beyond = {*_beyond(MOST, default), *_beyond(MOST, others)}
         for item in variants:
-            if on_numpy and item not in on_numpy:
-                item.add_marker(pytest.mark.frameworks)
-        for among in (on_numpy or variants, [x for x in variants if on_numpy and x not in on_numpy]):
-            for item in _beyond(MOST, among):
+            if item in beyond:
                 item.add_marker(pytest.mark.thorough)
+            elif item in others:
+                item.add_marker(pytest.mark.frameworks)
 
 
 def _framework(item):
@@ -101,7 +103,6 @@ def _framework(item):
 
 def _beyond(most, items):
     """All but `most` variants, which have every value of every parameter, then every pair, as far as they go."""
-    items = [item for item in items if not item.get_closest_marker("thorough")]
     if len(items) <= most:
         return []
     having = {item: set(item.callspec.indices.items()) for item in items}
