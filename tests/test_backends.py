@@ -115,6 +115,7 @@ def test_scalars_are_read_together(backend):
     got = backend.to_floats(numbers)
     assert got == [1.5, 3.0, 2.0]
     assert all(type(x) is float for x in got)
+    assert backend.to_floats([]) == []
 
 
 def test_devices(backend):

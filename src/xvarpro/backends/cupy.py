@@ -50,7 +50,15 @@ class CuPyBackend(SuiteHooks, TapedBackend):
     def to_numpy(self, x: ndarray) -> np.ndarray:
         return cp.asnumpy(x)
 
+    def lent(self, x: ndarray) -> ndarray:
+        if x.flags.forc and min(x.strides, default=0) >= 0:  # an axis of one entry may run backwards
+            return x
+        with x.device:
+            return x.copy(order="C")
+
     def to_floats(self, scalars: Sequence[ndarray]) -> list[float]:
+        if not scalars:
+            return []
         # float64 holds every count exactly; one transfer instead of one per scalar
         return cp.stack([cp.asarray(x, dtype="float64") for x in scalars]).tolist()
 

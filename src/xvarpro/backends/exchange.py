@@ -192,7 +192,7 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
         if source is not None and source.name == to.name:  # one framework may be two backends, deterministic and not
             y = to.asarray(x, dtype=want, device=device)
         elif source is not None and not _on_host(device_of(x)) and not _on_host(device):
-            y = to.asarray(to.xp.from_dlpack(x), dtype=want, device=device)
+            y = to.asarray(to.xp.from_dlpack(source.lent(x)), dtype=want, device=device)
         else:
             y = to.asarray(_host(source, x, want), dtype=want, device=device)
     except (AttributeError, TypeError, ValueError, BufferError, UnsupportedError) as error:

@@ -17,8 +17,8 @@ def power_of_two(x: Array) -> Array:
     subnormal numbers. The next power of two is the next number without digits after the point.
     """
     if not hasattr(x, "view"):  # of a framework that follows the standard alone
-        home = owner(x)
-        return home.asarray(power_of_two(home.to_numpy(x)), dtype=dtype_name(x), device=device(x))
+        backend = owner(x)
+        return backend.asarray(power_of_two(backend.to_numpy(x)), dtype=dtype_name(x), device=device(x))
     xp = namespace_of(x)
     whole, digits, bias = (xp.int64, 52, 1023) if x.dtype == xp.float64 else (xp.int32, 23, 127)
     unit = 1 << digits  # the last bit of the exponent

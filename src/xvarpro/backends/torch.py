@@ -70,6 +70,10 @@ class TorchBackend(SuiteHooks, EagerBackend):
     def to_numpy(self, x: Tensor) -> np.ndarray:
         return x.numpy(force=True)  # also of the zeros without memory that a second derivative may be
 
+    def lent(self, x: Tensor) -> Tensor:
+        x = x.detach().resolve_conj().resolve_neg()
+        return x if x.ndim == 2 and x.mT.is_contiguous() else x.contiguous()
+
     def to_floats(self, scalars: Sequence[Tensor]) -> list[float]:
         if any(x.is_cuda for x in scalars):
             return torch.stack([x.to(torch.float64) for x in scalars]).tolist()
