@@ -65,13 +65,6 @@ class Backend(ABC):
     def to_numpy(self, x: Array) -> np.ndarray:
         """The values of an array as a NumPy array of its dtype, which may share memory; an error if NumPy lacks it."""
 
-    def lent(self, x: Array) -> Array:
-        """`x` as DLPack hands it to any other framework: outside of graphs, its entries without gaps or turned axes.
-
-        Not every framework refuses other strides with an error: some end the process. A 0-d array stays one.
-        """
-        return x
-
     @abstractmethod
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
         """Values of 0-d arrays as numbers, with one synchronisation of the device."""

@@ -152,12 +152,12 @@ class Placed:
 
 
 @cache
-def called(function: Callable[..., Any], dtype: str, place: Any) -> Callable[..., tuple[Array, ...]]:
-    """A signature as a function of arrays alone, in a precision and on a device."""
+def called(function: Callable[..., Any], target: Target) -> Callable[..., tuple[Array, ...]]:
+    """A signature as a function of arrays alone, in the precision and on the device of a target."""
 
     def outputs(*xs: Array) -> tuple[Array, ...]:
-        xp = Placed(array_namespace(*xs), place)
-        return flat(function(Single(xp) if dtype == "float32" else xp, *xs))
+        xp = Placed(array_namespace(*xs), target.place)
+        return flat(function(Single(xp) if target.dtype == "float32" else xp, *xs))
 
     return outputs
 
@@ -216,7 +216,7 @@ def _compared(target: Target, draw: Draw) -> Iterator[Measured]:
         raise Inapplicable(reason)
     target.represent(draw.turn)
     given, truth = (draw.args, draw.u, draw.v), draw.truth
-    fun = called(draw.case.fun, target.dtype, target.place)
+    fun = called(draw.case.fun, target)
     got, dtypes = target.typed(derived(target.backend, fun), *given)
     ends = np.cumsum((0, len(draw.u), len(draw.args), len(draw.u)))
     values, pulled, pushed = (slice(a, b) for a, b in pairwise(ends))
