@@ -185,7 +185,10 @@ class TorchBackend(SuiteHooks, EagerBackend):
         return {"meta": torch.empty(3, device="meta"), "sparse": torch.eye(2).to_sparse()}
 
     def undetermined(self) -> dict[str, Any]:
-        return {"put_": lambda x: x.clone().put_(torch.zeros(1, dtype=torch.int64), x.reshape(-1)[:1])}
+        def put(x: Tensor) -> Tensor:
+            return x.clone().put_(torch.zeros(1, dtype=torch.int64, device=x.device), x.reshape(-1)[:1])
+
+        return {"put_": put}
 
     def survives_fork(self) -> bool:
         return torch.get_num_threads() == 1
