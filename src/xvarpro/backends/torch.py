@@ -19,7 +19,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
+from xvarpro.backends.factorisations import cholesky_qr, each_matrix, nan_if_not_finite
 from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, impure
 from xvarpro.backends.modules import Architecture
@@ -244,6 +244,8 @@ class TorchBackend(SuiteHooks, EagerBackend):
         return found
 
     def qr(self, A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+        if A.is_cuda and mode != "r" and (found := cholesky_qr(self, A)):
+            return found
         m, n = A.shape[-2:]
         single = torch.finfo(A.dtype).eps > 1e-10
         if A.ndim > 2 or A.is_cuda or not single or m <= trees.MANY or n > trees.BLOCK // 2:
