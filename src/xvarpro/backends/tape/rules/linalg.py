@@ -11,8 +11,6 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from numpy import broadcast_shapes
-
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.rules.table import (
     Namespace,
@@ -24,7 +22,7 @@ from xvarpro.backends.tape.rules.table import (
     primitive,
     unbroadcast,
 )
-from xvarpro.core.namespace import device
+from xvarpro.core.namespace import device, solve
 from xvarpro.core.struct import Array
 
 # named as in the standard
@@ -57,21 +55,14 @@ def _from_right(xp: Namespace, B: Array, A: Array) -> Array:
     return adjoint(xp, xp.linalg.solve(A, adjoint(xp, B)))
 
 
-def _solved(xp: Namespace, A: Array, b: Array) -> Array:
-    """A^-1 b, where stacks are brought to one shape: not every framework broadcasts them."""
-    if b.ndim > 1 and (lead := broadcast_shapes(A.shape[:-2], b.shape[:-2])):
-        A, b = (x if x.shape[:-2] == lead else xp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (A, b))
-    return xp.linalg.solve(A, b)
-
-
 # ----------------------------------------------------------------------------------------- systems, determinants
 
 
-@primitive("linalg_solve", operands=2, forward=_solved)
+@primitive("linalg_solve", operands=2, forward=solve)
 def _solve(xp: Namespace, need: list[int], g: Array, y: Array, A: Array, b: Array) -> list[Array]:
     # one solve with A^H serves both operands; of several matrices a vector is the one column, not a matrix of them
     G, Y = (xp.expand_dims(g, axis=-1), xp.expand_dims(y, axis=-1)) if b.ndim == 1 else (g, y)
-    G = _solved(xp, adjoint(xp, A), G)
+    G = solve(xp, adjoint(xp, A), G)
     g = G[..., 0] if b.ndim == 1 else G
     return [unbroadcast(xp, g, b) if i == 1 else unbroadcast(xp, -xp.matmul(G, adjoint(xp, Y)), A) for i in need]
 
