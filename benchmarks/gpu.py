@@ -1,14 +1,16 @@
 """The conformance suite and a few timings on a CUDA device, in minutes, with a dated report as JSON and Markdown.
 
-CuPy, PyTorch and JAX run the whole suite in both precisions, side by side; what time is left goes to timings, one after
-another, on the device and on the processor. Every part is a process of its own with a time limit, and writes what it
-finds as it finds it: a hang or a crash loses itself alone. This file needs nothing but Python.
+CuPy, PyTorch and JAX run the whole suite in both precisions, side by side, some areas a process; what time is left goes
+to timings, one after another, on the device and on the processor. Every part has a time limit, writes what it finds as
+it finds it, and the report is written anew after each: a hang or a crash loses itself alone. This file needs nothing
+but Python.
 
-    python benchmarks/gpu.py [--out FOLDER] [--minutes 7.5] [--wheels FOLDER] [--dry-run]
+    python benchmarks/gpu.py [--out FOLDER] [--minutes 7.5] [--only WORDS ..] [--wheels FOLDER] [--dry-run]
 
-On a machine without internet, packages that it lacks travel as wheels: `pip download --no-deps -d FOLDER
-array-api-compat optree tqdm typing-extensions` where there is internet, for the other machine's Python. The exit status
-is 0 if all of the suite ran and passed and no timing crashed, 1 if not, 2 if nothing could run.
+`--only "suite jax solves" "timings torch"` runs the parts whose names have all words of one of these: what failed, or
+what an earlier run did not reach. On a machine without internet, packages that it lacks travel as wheels: `pip download
+--no-deps -d FOLDER array-api-compat optree tqdm typing-extensions` where there is internet, for the other machine's
+Python. The exit status is 0 if all of the suite ran and passed and no timing crashed, 1 if not, 2 if nothing could run.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -37,11 +39,23 @@ else:
 
 HERE = Path(__file__).resolve().parent
 DTYPES = ("float64", "float32")
-CUDA = (("cupy", "cuda:0"), ("torch", "cuda:0"), ("jax", "cuda:0"))
+CUDA = (("jax", "cuda:0"), ("torch", "cuda:0"), ("cupy", "cuda:0"))
 HOST = (("numpy", "cpu"), ("torch", "cpu"), ("jax", "cpu"))
 SUITE_SHARE = 0.7  # of the time: what it leaves goes to timings
 LEAST = 15.0  # seconds that a part of timings is started for
 DRY_ONLY = ("sets/*/Box 0", "sets/*/L1Ball 0")
+# areas of the suite that are a process each; what takes JAX longest is started first
+GROUPS = (
+    ("solves",),
+    ("reduced gradient",),
+    ("lower level",),
+    ("results", "paper", "distributed"),
+    ("sets", "steps"),
+    ("derivatives", "factorisations"),
+    ("operators", "exchange", "arithmetic", "control flow", "numerics scope"),
+)
+# a suite compiles thousands of programs, each for one run: without a search for the fastest kernels
+QUICKLY = "--xla_gpu_autotune_level=0 --xla_gpu_disable_gpuasm_optimizations=true"
 
 
 @dataclass(frozen=True)
@@ -52,22 +66,27 @@ class Part:
     backend: str
     device: str
     dtypes: tuple[str, ...]
+    areas: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return " ".join((self.kind, self.backend, self.device, *self.dtypes))
+        return " ".join((self.kind, self.backend, self.device, *self.dtypes, *self.areas))
 
     def command(self, file: Path, dry: bool) -> list[str]:
         script = [sys.executable, str(HERE / "gpu_part.py")]
-        only = ["--only", *DRY_ONLY] if dry and self.kind == "suite" else []
+        only = ["--only", *(DRY_ONLY if dry else self.areas)] if self.kind == "suite" else []
         tiny = ["--tiny"] if dry else []
         return [*script, self.kind, self.backend, self.device, ",".join(self.dtypes), str(file), *tiny, *only]
 
-    def environment(self, paths: Sequence[Path]) -> dict[str, str]:
+    def environment(self, paths: Sequence[Path], flags: str = "") -> dict[str, str]:
         known = [p for p in (os.environ.get("PYTHONPATH"),) if p]
         settings = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # several processes share the device
         if self.device == "cpu":
             settings["JAX_PLATFORMS"] = "cpu"
+        if self.kind == "suite":
+            settings |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()}
+            settings |= {"JAX_COMPILATION_CACHE_DIR": str(Path(tempfile.gettempdir()) / "programs")}
+            settings |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         return {
             **os.environ,
             **settings,
@@ -75,21 +94,40 @@ class Part:
         }
 
 
-def plan(dry: bool) -> tuple[list[Part], list[Part]]:
+def plan(dry: bool, only: Sequence[str] = ()) -> tuple[list[Part], list[Part]]:
     """Parts of the suite, and of the timings, those on the device first."""
     measured, compared = (HOST, ()) if dry else (CUDA, HOST)
-    suite = [Part("suite", *place, (dtype,)) for dtype in DTYPES for place in measured]
-    return suite, [Part("timings", *place, DTYPES) for place in (*measured, *compared)]
+    groups: Sequence[tuple[str, ...]] = [("sets",)] if dry else GROUPS
+    suite = [Part("suite", *place, (dtype,), group) for group in groups for place in measured for dtype in DTYPES]
+    timed = [Part("timings", *place, DTYPES) for place in (*measured, *compared)]
+
+    def wanted(part: Part) -> bool:
+        return not only or any(all(word in part.name.split() for word in words.split()) for words in only)
+
+    return list(filter(wanted, suite)), list(filter(wanted, timed))
 
 
-def run(part: Part, command: list[str], file: Path, limit: float, paths: Sequence[Path] = ()) -> dict[str, Any]:
+def quickly() -> str:
+    """`QUICKLY` where this version of XLA knows it: it ends the process otherwise."""
+    known = {**os.environ, "XLA_FLAGS": QUICKLY, "JAX_PLATFORMS": "cpu"}
+    probe = [sys.executable, "-c", "import jax; jax.numpy.ones(1)"]
+    return "" if subprocess.run(probe, env=known, capture_output=True).returncode else QUICKLY
+
+
+def run(
+    part: Part, command: list[str], file: Path, limit: float, paths: Sequence[Path] = (), flags: str = ""
+) -> dict[str, Any]:
     """What a part found, and how it ended; after `limit` seconds it is ended."""
     began = time.perf_counter()
     log = file.with_suffix(".log")
     with log.open("w") as output:
         # a session of its own, so that what it started ends with it
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env=part.environment(paths), start_new_session=True
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=part.environment(paths, flags),
+            start_new_session=True,
         )
         try:
             status = process.wait(timeout=max(limit, 0.1))
@@ -103,6 +141,7 @@ def run(part: Part, command: list[str], file: Path, limit: float, paths: Sequenc
         "backend": part.backend,
         "device": part.device,
         "dtypes": list(part.dtypes),
+        "areas": list(part.areas),
         "state": state,
         "seconds": time.perf_counter() - began,
         "said": "" if state == "done" else log.read_text(errors="replace").strip()[-1500:],
@@ -116,34 +155,36 @@ def _rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
-def everything(dry: bool, seconds: float, together: int, folder: Path, paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Every part: those of the suite side by side, then the timings while there is time."""
+def everything(
+    suite: Sequence[Part], timed: Sequence[Part], dry: bool, seconds: float, together: int, folder: Path,
+    paths: Sequence[Path],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Every part as it ends: those of the suite side by side, then the timings while there is time."""
     ends = time.perf_counter() + seconds
-    suite_ends = ends - (1 - SUITE_SHARE) * seconds
-    suite, timed = plan(dry)
+    suite_ends = ends - (1 - SUITE_SHARE) * seconds if timed else ends
+    flags = quickly() if any(part.backend == "jax" for part in suite) else ""
 
     def started(part: Part, until: float, most: float = float("inf")) -> dict[str, Any]:
-        file = folder / f"{part.name.replace(' ', '-').replace(':', '')}.jsonl"
         limit = min(until - time.perf_counter(), most)
-        found = run(part, part.command(file, dry), file, limit, paths)
+        if limit < (LEAST if part.kind == "timings" else 0):
+            print(f"{part.name}: no time left", flush=True)
+            return _not_started(part)
+        file = folder / f"{part.name.replace(' ', '-').replace(':', '')}.jsonl"
+        found = run(part, part.command(file, dry), file, limit, paths, flags)
         print(f"{part.name}: {found['state']}, {found['seconds']:.0f} s, {len(found['rows'])} findings", flush=True)
         return found
 
     with ThreadPoolExecutor(together) as pool:
-        found = list(pool.map(lambda part: started(part, suite_ends), suite))
+        for ended in as_completed([pool.submit(started, part, suite_ends) for part in suite]):
+            yield ended.result()
     for i, part in enumerate(timed):
         left = ends - time.perf_counter()
-        if left < LEAST:
-            print(f"{part.name}: no time left", flush=True)
-            found.append(_not_started(part))
-            continue
-        found.append(started(part, ends, most=max(LEAST, 1.5 * left / (len(timed) - i))))
-    return found
+        yield started(part, ends, most=max(LEAST, 1.5 * left / (len(timed) - i)))
 
 
 def _not_started(part: Part) -> dict[str, Any]:
     place = {"kind": part.kind, "backend": part.backend, "device": part.device, "dtypes": list(part.dtypes)}
-    return {**place, "state": "no time left", "seconds": 0.0, "said": "", "rows": []}
+    return {**place, "areas": list(part.areas), "state": "no time left", "seconds": 0.0, "said": "", "rows": []}
 
 
 def machine() -> dict[str, Any]:
@@ -177,11 +218,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("gpu-report"), help="folder of the report")
     parser.add_argument("--minutes", type=float, default=7.5, help="for everything")
-    parser.add_argument("--together", type=int, default=6, help="parts of the suite that run side by side")
+    parser.add_argument("--together", type=int, default=16, help="parts of the suite that run side by side")
+    parser.add_argument("--only", nargs="+", default=[], help="words of the names of parts")
     parser.add_argument("--wheels", type=Path, help="folder of packages that this machine lacks")
     parser.add_argument("--dry-run", action="store_true", help="the same on the processor, at tiny sizes")
     args = parser.parse_args()
     now = datetime.now(timezone.utc)
+    suite, timed = plan(args.dry_run, args.only)
+    args.out.mkdir(parents=True, exist_ok=True)
+    stem = args.out / f"{'dry-run' if args.dry_run else 'gpu'}-{now:%Y-%m-%d}"
     with tempfile.TemporaryDirectory() as scratch:
         paths = [HERE.parent / "src", HERE]
         if args.wheels:
@@ -192,20 +237,27 @@ def main() -> int:
         if subprocess.run(able, env=probe.environment(paths)).returncode:
             print("error: xvarpro cannot be imported: what it lacks, as above, goes into --wheels", file=sys.stderr)
             return 2
-        parts = everything(args.dry_run, 60 * args.minutes, args.together, Path(scratch), paths)
-        record = {
-            "date": now.isoformat(timespec="seconds"),
-            "dry_run": args.dry_run,
-            "seconds": time.perf_counter() - began,
-            "machine": machine(),
-            "parts": parts,
-        }
-    args.out.mkdir(parents=True, exist_ok=True)
-    stem = args.out / f"{'dry-run' if args.dry_run else 'gpu'}-{now:%Y-%m-%d}"
-    stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    stem.with_suffix(".md").write_text(render(record))
+        record: dict[str, Any] = {"date": now.isoformat(timespec="seconds"), "dry_run": args.dry_run}
+        record |= {"seconds": 0.0, "machine": machine(), "parts": []}
+        given = suite, timed, args.dry_run, 60 * args.minutes, args.together, Path(scratch), paths
+        for part in everything(*given):
+            record["seconds"] = time.perf_counter() - began
+            record["parts"] = sorted([*record["parts"], part], key=_place)
+            stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
+            stem.with_suffix(".md").write_text(render(record))
     print(f"wrote {stem}.md and {stem}.json")
     return 0 if passed(record) else 1
+
+
+def _place(part: dict[str, Any]) -> tuple[Any, ...]:
+    """The order of parts in a report: the device first, then as they were planned."""
+    places = [name for name, _ in (*CUDA, *HOST)]
+    return (
+        part["kind"],
+        part["device"] == "cpu",
+        places.index(part["backend"]),
+        [DTYPES.index(d) for d in part["dtypes"]],
+    )
 
 
 def passed(record: dict[str, Any]) -> bool:

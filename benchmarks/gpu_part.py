@@ -33,12 +33,19 @@ def suite(name: str, device: str, dtypes: list[str], only: list[str]) -> Iterato
                 "address": found.address,
                 "state": found.state,
                 "units": found.units if math.isfinite(found.units) else None,
-                "seconds": found.seconds,
-                "note": found.note.strip().rpartition("\n")[2],
-                "values": [f"{m.what}: error {m.error:.3g}, allowed {m.tolerance:.3g}" for m in found.failures],
-                "command": found.command,
+                "seconds": round(found.seconds, 3),
+                **(_wrong(found) if found.state in ("failed", "raised") else {}),
             }
         target.forget()
+
+
+def _wrong(found: Any) -> Row:
+    return {
+        "note": found.note.strip().rpartition("\n")[2],
+        "traceback": found.note[-1500:],
+        "values": [f"{m.what}: error {m.error:.3g}, allowed {m.tolerance:.3g}" for m in found.failures],
+        "command": found.command,
+    }
 
 
 def timings(name: str, device: str, dtypes: list[str], tiny: bool) -> Iterator[Row]:

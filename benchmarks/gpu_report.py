@@ -12,10 +12,11 @@ def render(record: dict[str, Any]) -> str:
     """The report as Markdown."""
     suite = [part for part in record["parts"] if part["kind"] == "suite"]
     timed = [part for part in record["parts"] if part["kind"] == "timings"]
+    targets = _targets(suite)
     blocks = [f"# {'Dry run' if record['dry_run'] else 'xvarpro on a GPU'}, {record['date'][:10]}"]
     if record["dry_run"]:
         blocks.append("**On a processor, with a few checks at tiny sizes: nothing here was measured on a GPU.**")
-    blocks += [_machine(record), "## Conformance", _matrix(suite), *(_failures(part) for part in suite)]
+    blocks += [_machine(record), "## Conformance", _matrix(targets), *(_failures(part) for part in targets)]
     blocks += [
         _ended([*suite, *timed]),
         "## Timings",
@@ -32,6 +33,17 @@ def _machine(record: dict[str, Any]) -> str:
             facts |= {name: value for name, value in row.get("facts", {}).items() if name not in facts}
     facts["device"] = facts["device"] or "no NVIDIA device found"
     return _table(["", ""], [[name, str(value)] for name, value in facts.items()])
+
+
+def _targets(suite: list[Part]) -> list[Part]:
+    """The parts of each backend and precision as one, which is done where all of them are."""
+    found: dict[str, Part] = {}
+    for part in suite:
+        whole = found.setdefault(f"{_place(part)} {part['dtypes'][0]}", {**part, "rows": [], "state": "done"})
+        whole["rows"] = whole["rows"] + part["rows"]
+        if part["state"] != "done":
+            whole["state"] = f"{', '.join(part['areas'])}: {part['state']}"
+    return list(found.values())
 
 
 def _place(part: Part) -> str:
@@ -74,7 +86,8 @@ def _ended(parts: list[Part]) -> str:
     for part in parts:
         if part["state"] != "done":
             quote = f"\n\n```text\n{part['said']}\n```" if part["said"] else ""
-            said.append(f"### {part['kind']}, {_place(part)}, {', '.join(part['dtypes'])}: {part['state']}{quote}")
+            where = ", ".join((_place(part), *part["dtypes"], *part["areas"]))
+            said.append(f"### {part['kind']}, {where}: {part['state']}{quote}")
     return "\n\n".join(said)
 
 

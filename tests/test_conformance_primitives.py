@@ -35,6 +35,31 @@ def test_a_wrong_sign_in_one_rule(monkeypatch):
     assert "gradient along a direction" in found["derivatives/functions/tanh"]
 
 
+class Place(str):
+    """A device as CuPy's are: without a hash."""
+
+    __hash__ = None
+
+
+class Far(NumPyBackend):
+    """One device, which is not called cpu."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def devices(self):
+        return {"far:0": self.place}
+
+
+@pytest.mark.parametrize(
+    ("place", "only"), [(Place("cpu"), "derivatives/functions/tanh"), (1j, "exchange/devices by name")]
+)
+def test_devices_need_no_hash_and_no_processor_among_them(place, only):
+    report = conformance.run([Target(Far(place), "far:0", "float64")], [only])
+    assert report.outcomes
+    assert not report.failures
+
+
 class Untransposed(NumPyBackend):
     """A push-forward that is not what the pull-back transposes."""
 

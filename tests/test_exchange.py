@@ -98,6 +98,18 @@ def test_read_only_memory_is_never_written_through_an_alias(target):
     assert x[0] == 0.0
 
 
+@pytest.mark.parametrize("what", xv.backends.get("torch").array_fixtures())
+def test_accelerators_exchange_arrays_of_any_layout(what, monkeypatch):
+    """JAX refuses gaps and broadcasts, and no DLPack takes what is in a graph: the owner hands over something else."""
+    monkeypatch.setattr(exchange, "_on_host", lambda device: False)  # as on a device, through DLPack
+    x, values = xv.backends.get("torch").array_fixtures()[what]()
+    jax = xv.backends.get("jax")
+    with jax.scope("float64"):
+        y = exchange.move(x, jax)
+        assert y.shape == values.shape
+        assert np.array_equal(np.asarray(y.astype(values.dtype)), values)
+
+
 def test_jax_copies_what_the_caller_may_write_to():
     for offset in range(8):
         x = np.zeros(64 + offset, "float32")[offset:]

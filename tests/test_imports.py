@@ -46,7 +46,7 @@ BACKEND_LAYERS = [
     ("interface", "group", "tape"),
     ("plugin", "columns", "factorisations", "forks", "selection", "testing"),
     ("registry",),
-    ("modules",),
+    ("modules", "powers"),
     ("",),
     ("exchange", "eager", "special"),
     ("taped",),

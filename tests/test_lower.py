@@ -10,6 +10,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import lower
+from xvarpro.backends.powers import power_of_two
 from xvarpro.core import trees
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._low_rank import LowRankQR
@@ -17,7 +18,7 @@ from xvarpro.lower._refinement import _length
 from xvarpro.lower.accumulation import Gram
 from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.lower.normal import length, norms, products
-from xvarpro.lower.stack import deficient, deficient_gram, pivots, power_of_two
+from xvarpro.lower.stack import deficient, deficient_gram, pivots
 from xvarpro.operators import Dense, Diagonal, LowRankPlusDiagonal
 
 from .support import error, host, inner, interpreted, rng, send
@@ -319,12 +320,23 @@ def test_a_gram_matrix_of_complex_columns_is_deficient_where_they_are_equal(back
         assert bool(Gram().deficient(backend, gram, 2)) == (last < 1)
 
 
-def test_units_are_the_next_powers_of_two(backend):
-    """Exactly, over the whole range."""
-    powers = 2.0 ** np.arange(-300.0, 301.0)
-    for x in (powers, powers * (1 - 1e-15), powers * 0.51):
-        assert np.array_equal(host(power_of_two(send(backend, x))), powers)
-    assert host(power_of_two(send(backend, np.zeros(1)))) == 1
+@pytest.mark.parametrize(("dtype", "least", "most"), [("float64", -1022, 1023), ("float32", -126, 127)])
+def test_units_are_the_next_powers_of_two(backend, dtype, least, most):
+    """To the last bit, over the whole range and at its ends, whatever functions of the framework are off by."""
+    powers = np.ldexp(1.0, np.arange(least, most + 1)).astype(dtype)
+    eps = np.finfo(dtype).eps
+    for x in (powers, powers[2:] * (1 - eps / 2), powers[2:] * np.asarray(0.51, dtype)):
+        want = powers[-len(x) :]
+        assert np.array_equal(host(power_of_two(send(backend, x))), want)
+    ends = np.array([0.0, np.nan, np.inf, np.finfo(dtype).max, np.finfo(dtype).tiny / 4], dtype)
+    assert host(power_of_two(send(backend, ends))).tolist() == [1.0, 1.0, 1.0, powers[-1], powers[0]]
+    assert host(power_of_two(send(backend, ends[3]))) == powers[-1]
+
+
+def test_units_are_compiled_in_single_precision_without_a_flag():
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(False):
+        assert jax.jit(power_of_two)(jax.numpy.float32([0.3, 3.0])).tolist() == [0.5, 4.0]
 
 
 def test_the_reach_of_cholesky_does_not_grow_with_the_number_of_columns():

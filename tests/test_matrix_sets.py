@@ -538,7 +538,7 @@ def test_iterative_oracles_take_batches_of_no_matrices(backend):
         assert (found.vector.shape, found.image.shape) == ((0, 3, shape[1]), (0, 3, shape[0]))
         assert (found.value.shape, found.bound.shape, dtype_name(found.value)) == ((0, 3), (0, 3), "float32")
         assert dtype_name(found.vector) == dtype_name(found.image) == "complex64"
-        assert {device(x) for x in found} == {device(g)}
+        assert all(device(x) == device(g) for x in found)  # not every framework's devices have a hash
 
 
 def test_an_iteration_that_does_not_converge_gives_no_number(monkeypatch):

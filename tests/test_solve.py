@@ -328,7 +328,7 @@ def test_provenance(backend):
     found = solve(backend=backend.name, max_iter=1).provenance
     assert found["backend"] == backend.name
     assert found["dtype"] == "float64"
-    assert "cpu" in found["device"].lower()
+    assert found["device"] in map(str, backend.devices().values())
     assert found["xvarpro"] == xv.__version__
     assert found["compressed"] is False
     assert found["framework"]
@@ -431,7 +431,11 @@ def test_dtype_can_be_asked_for(backend):
 
 
 def test_device_can_be_asked_for(backend):
-    assert "cpu" in solve(backend=backend.name, device="cpu", max_iter=1).provenance["device"].lower()
+    for name, place in backend.devices().items():
+        assert solve(backend=backend.name, device=name, max_iter=1).provenance["device"] == str(place)
+    fit = solve(theta0=send(backend, START), backend="numpy", max_iter=1)
+    assert fit.provenance["device"] == "cpu"
+    assert xv.backends.of(fit.theta) is backend
 
 
 def test_device_can_be_asked_for_while_jax_is_in_single_precision():

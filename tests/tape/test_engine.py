@@ -553,3 +553,30 @@ def test_the_scatter_add_of_the_backend_is_asked_for_one_axis_only():
     y, pullback = vjp(f, (Y,), xp=NUMPY.xp, index_add=add)
     pullback(tuple(np.ones_like(v) for v in y))
     assert keys == [(1, True, True)] * 5
+
+
+class Unbroadcast:
+    """NumPy, whose systems of equations take stacks of one shape alone, as CuPy's do."""
+
+    def __init__(self, xp):
+        self._xp, self.linalg = xp, self
+        self.__name__ = xp.__name__
+
+    def __getattr__(self, name):
+        return getattr(self._xp, name)
+
+    def solve(self, A, b):
+        assert b.ndim == 1 or A.shape[:-2] == b.shape[:-2]
+        return np.linalg.solve(A, b)
+
+
+@pytest.mark.parametrize(("of_A", "of_b"), [((3, 3), (2, 3, 4)), ((2, 3, 3), (3, 4)), ((2, 3, 3), (3,))])
+def test_systems_of_stacks_are_brought_to_one_shape(of_A, of_b):
+    draw = np.random.default_rng(0)
+    A, b, dA, db = np.eye(3) + 0.1 * draw.normal(size=of_A), *(draw.normal(size=s) for s in (of_b, of_A, of_b))
+    how = {**NUMPY.how, "xp": Unbroadcast(NUMPY.how["xp"])}
+    x, pullback = vjp(lambda A, b: ns(A).linalg.solve(A, b), (A, b), **how)
+    u = draw.normal(size=x.shape)
+    gA, gb = pullback(u)
+    ahead, behind = (np.sum(u * np.linalg.solve(A + h * dA, b + h * db)) for h in (1e-6, -1e-6))
+    assert np.sum(gA * dA) + np.sum(gb * db) == pytest.approx((ahead - behind) / 2e-6, rel=1e-7)

@@ -134,7 +134,8 @@ def curvature(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> tuple[Arr
     L = xp.sqrt(dot(change, change)) / (h * length)
     unit = (xp.abs(dot(grad, d)) / length) / length
     unit = positive_or_one(unit)
-    # a direction without curvature, or no direction: any L is right, backtracking does the rest
+    # a direction without curvature, or no direction: any L is right, backtracking does the rest. What log2 and pow of a
+    # framework are off by is rounding like that of `unit`
     L = xp.where(moves & (L > 0), unit * 2.0 ** (0.25 * xp.round(4 * xp.log2(L / unit))), unit)
     return L, xp.astype(moves, unit.dtype)
 

@@ -192,7 +192,7 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
         if source is not None and source.name == to.name:  # one framework may be two backends, deterministic and not
             y = to.asarray(x, dtype=want, device=device)
         elif source is not None and not _on_host(device_of(x)) and not _on_host(device):
-            y = to.asarray(to.xp.from_dlpack(x), dtype=want, device=device)
+            y = to.asarray(to.xp.from_dlpack(_lent(source, x)), dtype=want, device=device)
         else:
             y = to.asarray(_host(source, x, want), dtype=want, device=device)
     except (AttributeError, TypeError, ValueError, BufferError, UnsupportedError) as error:
@@ -229,6 +229,15 @@ def readable(*arrays: Array) -> tuple[Array, ...]:
     if source is None or not (source.compiled and small and _on_host(device_of(arrays[0]))):
         return arrays
     return tuple(map(source.to_numpy, arrays))
+
+
+def _lent(source: Any, x: Array) -> Array:
+    """`x` as DLPack hands it to any other framework: outside of graphs, its entries without gaps or turned axes.
+
+    A backend whose arrays may be otherwise has a method `lent` for it: not every framework refuses such an array with
+    an error, some end the process. A 0-d array stays one.
+    """
+    return source.lent(x) if hasattr(source, "lent") else x
 
 
 def _host(source: Backend | None, x: Array, dtype: str) -> np.ndarray:

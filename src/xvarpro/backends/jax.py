@@ -202,7 +202,7 @@ class JaxBackend(SuiteHooks, EagerBackend):
             return Q @ U, s, Vh
         # LAPACK's SVD may never return from an inf; from NaN it does
         finite = xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
-        U, s, Vh = xp.linalg.svd(xp.where(finite, A, xp.nan), full_matrices=False)
+        U, s, Vh = jax.lax.linalg.svd(xp.where(finite, A, xp.nan), full_matrices=False, algorithm=_svd_method(A.ndim))
         return U, s, Vh
 
     def cholesky(self, A: Array) -> Array:
@@ -405,6 +405,15 @@ def describe_instructions() -> str:
     program = executable.client.serialize_executable(executable)
     sets = {"AVX512": b"+avx512f", "AVX2": b"+avx2", "AVX": b"+avx", "SSE4_2": b"+sse4.2"}
     return next((name for name, feature in sets.items() if feature in program), "unknown")
+
+
+def _svd_method(ndim: int) -> Any:
+    """On a GPU JAX takes Jacobi's rotations, which may end early where singular values repeat: for stacks alone.
+
+    Stacks of small matrices run side by side that way, and one after the other by QR.
+    """
+    methods = jax.lax.linalg.SvdAlgorithm
+    return methods.QR if ndim == 2 and jax.default_backend() == "gpu" else methods.DEFAULT
 
 
 def _device_name(device: Any) -> str:

@@ -7,14 +7,12 @@ from typing import Any
 
 from xvarpro.backends import tape
 from xvarpro.backends.eager import EagerBackend
+from xvarpro.backends.factorisations import cholesky_qr
 from xvarpro.backends.interface import Function, Linear
 from xvarpro.backends.tape.errors import StrayArrayError
-from xvarpro.core.namespace import adjoint, device
+from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ModelError
-
-# where Cholesky QR is the faster one: columns at least, rows per column, and entries (benchmarks/overhead.py)
-NARROW, ASPECT, ENTRIES = 8, 4, 2**14
 
 
 class TapedBackend(EagerBackend):
@@ -41,23 +39,4 @@ class TapedBackend(EagerBackend):
         return self.index_add(zeros, rows, terms)
 
     def qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
-        """Cholesky QR twice where A is tall and not too badly conditioned: products instead of reflections.
-
-        The second pass gives what Householder's gives, Q orthogonal and ``Q R - A`` zero to rounding, if the first left
-        ``|Q^T Q - I| < 1`` (Yamamoto, Nakatsukasa, Yanagisawa, Fukaya 2015), which is checked. It is three to five
-        times as fast, for Householder's panels are products with vectors.
-        """
-        m, n = A.shape[-2:]
-        if mode == "r" or A.ndim > 2 or n < NARROW or m < ASPECT * n or m * n < ENTRIES:
-            return self.householder_qr(A, mode)
-        xp = self.xp
-        R = adjoint(self.cholesky(adjoint(A) @ A))
-        Q = adjoint(self.solve_triangular(R, adjoint(A), transpose=True))
-        gram = adjoint(Q) @ Q
-        eye = xp.eye(n, dtype=A.dtype, device=device(A))
-        # written so that NaN, from a Gram matrix that is indefinite or overflowed, fails the test
-        if not bool(n * xp.max(xp.abs(gram - eye)) < 0.1):
-            return self.householder_qr(A)
-        second = adjoint(self.cholesky(gram))
-        # near the identity an inverse is as accurate as a solve, and the product with it leaves Q in row order
-        return Q @ self.solve_triangular(second, eye), second @ R
+        return (cholesky_qr(self, A) if mode != "r" else None) or self.householder_qr(A, mode)

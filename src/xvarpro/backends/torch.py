@@ -19,7 +19,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
+from xvarpro.backends.factorisations import cholesky_qr, each_matrix, nan_if_not_finite
 from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, impure
 from xvarpro.backends.modules import Architecture
@@ -69,6 +69,10 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
     def to_numpy(self, x: Tensor) -> np.ndarray:
         return x.numpy(force=True)  # also of the zeros without memory that a second derivative may be
+
+    def lent(self, x: Tensor) -> Tensor:
+        x = x.detach().resolve_conj().resolve_neg()
+        return x if x.ndim == 2 and x.mT.is_contiguous() else x.contiguous()
 
     def to_floats(self, scalars: Sequence[Tensor]) -> list[float]:
         if any(x.is_cuda for x in scalars):
@@ -181,7 +185,10 @@ class TorchBackend(SuiteHooks, EagerBackend):
         return {"meta": torch.empty(3, device="meta"), "sparse": torch.eye(2).to_sparse()}
 
     def undetermined(self) -> dict[str, Any]:
-        return {"put_": lambda x: x.clone().put_(torch.zeros(1, dtype=torch.int64), x.reshape(-1)[:1])}
+        def put(x: Tensor) -> Tensor:
+            return x.clone().put_(torch.zeros(1, dtype=torch.int64, device=x.device), x.reshape(-1)[:1])
+
+        return {"put_": put}
 
     def survives_fork(self) -> bool:
         return torch.get_num_threads() == 1
@@ -237,6 +244,8 @@ class TorchBackend(SuiteHooks, EagerBackend):
         return found
 
     def qr(self, A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+        if A.is_cuda and mode != "r" and (found := cholesky_qr(self, A)):
+            return found
         m, n = A.shape[-2:]
         single = torch.finfo(A.dtype).eps > 1e-10
         if A.ndim > 2 or A.is_cuda or not single or m <= trees.MANY or n > trees.BLOCK // 2:

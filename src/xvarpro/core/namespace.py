@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
@@ -147,3 +148,16 @@ def positive_or_one(x: Any) -> Any:
     """`x` where it is > 0, else 1, also for NaN: a divisor whose numerator is 0, NaN or not used there."""
     xp = namespace_of(x)
     return xp.where(x > 0, x, 1)
+
+
+def solve(xp: Any, A: Any, b: Any) -> Any:
+    """``A^-1 b`` by `xp`, of stacks as the standard has them: not every framework broadcasts, or factors one A once."""
+    *lead, n, k = b.shape if b.ndim > 1 else (*A.shape[:-2], *b.shape, 1)
+    if A.shape[:-2] == tuple(lead):
+        return xp.linalg.solve(A, b)
+    if A.ndim == 2:
+        columns = xp.reshape(xp.moveaxis(b, -2, 0), (n, math.prod(lead) * k))
+        return xp.moveaxis(xp.reshape(xp.linalg.solve(A, columns), (n, *lead, k)), 0, -2)
+    shape = np.broadcast_shapes(A.shape[:-2], tuple(lead))
+    A, b = (xp.broadcast_to(x, (*shape, *x.shape[-2:])) for x in (A, b))
+    return xp.linalg.solve(A, b)

@@ -20,11 +20,12 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro.backends import Backend
+from xvarpro.backends.powers import power_of_two
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex, sum_
 from xvarpro.lower.interface import Adjoint, LowerSolver, System
-from xvarpro.lower.stack import pivots, power_of_two
+from xvarpro.lower.stack import pivots
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16
@@ -200,8 +201,7 @@ def _parts(x: Array) -> Array:
 def _leading(x: Array, axis: int) -> Array:
     """Half of the digits of `x`, on a common grid along the axis that a product will sum over."""
     xp = namespace_of(x)
-    bits = round(1 - math.log2(xp.finfo(x.dtype).eps))
-    cut = math.ceil((bits + math.log2(x.shape[axis])) / 2)
-    top = xp.max(xp.abs(x), axis=axis, keepdims=True)
-    grid = (1.5 * 2.0**cut) * 2.0 ** xp.ceil(xp.log2(top))
+    bits = 2 - math.frexp(xp.finfo(x.dtype).eps)[1]  # of a number; those of a length, rounded up, are whole as well
+    cut = -(-(bits + (x.shape[axis] - 1).bit_length()) // 2)
+    grid = math.ldexp(1.5, cut) * power_of_two(xp.max(xp.abs(x), axis=axis, keepdims=True))
     return (x + grid) - grid

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
+from xvarpro.backends.powers import power_of_two
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import affordable, converge
 from xvarpro.lower.accumulation import Gram
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import condition_of, padded, power_of_two, stacked
+from xvarpro.lower.stack import condition_of, padded, stacked
 
 # times eps^-1/2: the condition up to which refinement converges with certainty
 REACH = 0.1

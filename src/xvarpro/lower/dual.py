@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, solve
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.lower._refinement import Improve, Refinable, as_factored
@@ -54,7 +54,7 @@ class DualQR(Refinable):
         self, improve: Improve, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, r: Array
     ) -> Adjoint:
         (Q, R), n, Omega = factor, system.M.shape[1], system.weight
-        c = c if Omega is None else namespace_of(c).linalg.solve(adjoint(Omega), c)
+        c = c if Omega is None else solve(namespace_of(c), adjoint(Omega), c)
         _, a = _multiplier(improve, backend, system, factor, y)
         z = adjoint(Q[..., :n, :]) @ as_column(c, R)
         q, rest = as_columns(backend.solve_triangular(R, z)), c - as_columns(Q[..., :n, :] @ z)
@@ -78,11 +78,11 @@ def _multiplier(improve: Improve, backend: Backend, system: System, factor: QRFa
 def _dual(backend: Backend, system: System) -> Array:
     """``[N^H; sqrt(lam) I]`` with ``N = M Omega^-1``."""
     M_H, Omega = adjoint(system.M.dense()), system.weight
-    N_H = M_H if Omega is None else namespace_of(M_H).linalg.solve(adjoint(Omega), M_H)
+    N_H = M_H if Omega is None else solve(namespace_of(M_H), adjoint(Omega), M_H)
     return stacked(backend, N_H, system.root, None)
 
 
 def _from_dual(system: System, x: Array) -> Array:
     """``Omega^-1 x``."""
     Omega = system.weight
-    return x if Omega is None else namespace_of(x).linalg.solve(Omega, x)
+    return x if Omega is None else solve(namespace_of(x), Omega, x)

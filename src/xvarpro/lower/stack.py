@@ -34,15 +34,6 @@ def padded(backend: Backend, y: Array, rows: int) -> Array:
     return backend.placement.concat_rows(y, zeros)
 
 
-def power_of_two(x: Array) -> Array:
-    """The next power of two of every entry >= 0, to the last bit: a division by it loses nothing. 1 for 0."""
-    xp = namespace_of(x)
-    p = 2.0 ** xp.ceil(xp.log2(positive_or_one(x)))
-    # what a framework's power is off by, some last digits, does not survive the larger summand
-    larger = p / xp.finfo(x.dtype).eps ** 0.5
-    return (p + larger) - larger
-
-
 def units(R: Array) -> Array:
     """R with columns of length 1, so that the units in which each unknown is measured do not count; zeros stay."""
     xp = namespace_of(R)

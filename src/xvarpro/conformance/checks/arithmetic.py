@@ -321,7 +321,7 @@ def scattered_sums(target: Target, is_complex: bool) -> Iterator[Measured]:
         raise Inapplicable("the framework has derivatives of its own, and no sums at places are asked of it")
     for shape, count in (((0,), 0), ((5,), 0), ((1,), 3), ((5,), 12), ((3000,), 9000), ((5, 3), 12)):
         rng = np.random.default_rng(1)
-        x, v = (rng.integers(-9, 9, size=s) * (1.0 + 2j * is_complex) for s in (shape, (count, *shape[1:])))
+        x, v = (rng.integers(-9, 9, size=s) * (1.0 + 2j if is_complex else 1.0) for s in (shape, (count, *shape[1:])))
         places = rng.integers(0, max(1, shape[0]), size=count)
         want = x.tolist()
         for place, term in zip(places.tolist(), v.tolist(), strict=True):

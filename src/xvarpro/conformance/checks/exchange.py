@@ -420,7 +420,8 @@ def devices_by_name(target: Target, case: None) -> Iterator[Measured]:
             said = f"found {exchange.find_device(there, device)}"
         except ValueError as error:
             said = str(error)
-        yield Measured(f"{device} on {there.name}", said.startswith("device must be one of 'cpu'") or said, True)
+        first = next(iter(there.devices()))
+        yield Measured(f"{device} on {there.name}", said.startswith(f"device must be one of '{first}'") or said, True)
     for name, place in backend.devices().items():
         yield Measured(name, str(exchange.find_device(backend, name)), str(place))
         yield Measured(f"{name} itself", str(exchange.find_device(backend, place)), str(place))

@@ -329,6 +329,8 @@ def forked_processes(target: Target, case: str) -> Iterator[Measured]:
     """A process that is forked computes, or refuses to where it would wait for threads that it does not have."""
     if sys.platform != "linux":
         raise Inapplicable("processes are forked on Linux alone")
+    if target.device.startswith("cuda"):
+        raise Inapplicable("no process that is forked after CUDA was used can use it")
     hooks = testing.hooks(target.backend)
     name, mode, _ = modes().get(case, (target.backend.name, "", 0))
     if name != target.backend.name:

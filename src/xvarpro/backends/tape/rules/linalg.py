@@ -22,7 +22,7 @@ from xvarpro.backends.tape.rules.table import (
     primitive,
     unbroadcast,
 )
-from xvarpro.core.namespace import device
+from xvarpro.core.namespace import device, solve
 from xvarpro.core.struct import Array
 
 # named as in the standard
@@ -58,11 +58,12 @@ def _from_right(xp: Namespace, B: Array, A: Array) -> Array:
 # ----------------------------------------------------------------------------------------- systems, determinants
 
 
-@primitive("linalg_solve", operands=2)
+@primitive("linalg_solve", operands=2, forward=solve)
 def _solve(xp: Namespace, need: list[int], g: Array, y: Array, A: Array, b: Array) -> list[Array]:
-    # one solve with A^H serves both operands
-    g = xp.linalg.solve(adjoint(xp, A), g)
+    # one solve with A^H serves both operands; of several matrices a vector is the one column, not a matrix of them
     G, Y = (xp.expand_dims(g, axis=-1), xp.expand_dims(y, axis=-1)) if b.ndim == 1 else (g, y)
+    G = solve(xp, adjoint(xp, A), G)
+    g = G[..., 0] if b.ndim == 1 else G
     return [unbroadcast(xp, g, b) if i == 1 else unbroadcast(xp, -xp.matmul(G, adjoint(xp, Y)), A) for i in need]
 
 
