@@ -152,7 +152,10 @@ def sent(own, store):
         x = np.linspace(0.0, 2.0, m)
         z = np.exp(-np.outer(x, [1.0, 5.0])) @ np.random.default_rng(0).uniform(1, 2, (2, 6))
         z = z + 0.01 * np.sin(1e3 * x)[:, None]
-        rows, columns = slice(m // 2 * own.rank, m // 2 * (own.rank + 1)), xv.ColumnChunks([z[:, own.columns]], own.group)
+        rows, columns = (
+            slice(m // 2 * own.rank, m // 2 * (own.rank + 1)),
+            xv.ColumnChunks([z[:, own.columns]], own.group),
+        )
         chunks = xv.RowChunks.cut(x[rows], z[rows], m // 5, own.group)
         found[f"rows of {m}"] = by_iteration(xv.separable(decays, chunks, lam=1e-3))
         found[f"columns of {m}"] = by_iteration(xv.separable(decays, columns, data=x, lam=1e-3, compress=False))
@@ -526,4 +529,3 @@ def test_a_process_that_is_lost_or_hangs_ends_the_others_with_one_message(tmp_pa
             assert "GroupError" not in own
     finally:
         second.process.kill()
-
