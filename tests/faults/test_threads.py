@@ -118,13 +118,17 @@ def forked(name, alone=False):
 
 def forks():
     """How solves end in processes that are forked after each framework was used, one after the other."""
+    import jax
     import torch
 
     warnings.simplefilter("ignore")  # JAX and Python warn of a fork
     torch.set_num_threads(2)
     found = {}
     for first in ("numpy", "torch", "jax"):
-        solved(first)
+        if first == "jax":  # has its threads from the first operation on
+            jax.numpy.ones(3).block_until_ready()
+        else:
+            solved(first)
         found[first, "numpy"] = forked("numpy")
         if first != "numpy":
             found[first, first] = forked(first)
