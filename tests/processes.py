@@ -75,9 +75,9 @@ def _call(there, environment, fun, args):
     there.send(found)
 
 
-def both(fun, *args):
+def both(fun, *args, **environment):
     """What ``fun(rank, *args)`` returns in each of two processes."""
-    children = [start(fun, rank, *args) for rank in range(2)]
+    children = [start(fun, rank, *args, **environment) for rank in range(2)]
     try:
         return [child.returned() for child in children]
     finally:

@@ -118,7 +118,6 @@ def forked(name, alone=False):
 
 def forks():
     """How solves end in processes that are forked after each framework was used, one after the other."""
-    import jax
     import torch
 
     warnings.simplefilter("ignore")  # JAX and Python warn of a fork
@@ -126,7 +125,8 @@ def forks():
     found = {}
     for first in ("numpy", "torch", "jax"):
         if first == "jax":  # has its threads from the first operation on
-            jax.numpy.ones(3).block_until_ready()
+            x = backends.get("jax").asarray(np.ones(3))
+            (x + x).block_until_ready()
         else:
             solved(first)
         found[first, "numpy"] = forked("numpy")
