@@ -34,13 +34,13 @@ class Child(NamedTuple):
     process: BaseProcess
     answer: Connection
 
-    def returned(self, seconds=120.0):
+    def returned(self, seconds=300.0):
         """What the function returned."""
         how, found = self._end(seconds)
         assert how == "returned", found
         return found
 
-    def raised(self, seconds=120.0):
+    def raised(self, seconds=300.0):
         """The traceback of what it raised."""
         how, found = self._end(seconds)
         assert how == "raised", found

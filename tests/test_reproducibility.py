@@ -426,6 +426,7 @@ def test_a_result_is_verified_on_another_backend(name, tmp_path):
     assert str(found).endswith(f"verified on {name} in float64: all {len(found.checks)} checks passed")
 
 
+@pytest.mark.frameworks
 def test_a_compiled_loop_gives_the_same_bits_and_is_verified():
     fit = solve(backend="jax", deterministic=True)  # one program for all that follows
     found = xv.verify(fit, PROBLEM)
@@ -453,7 +454,7 @@ CHANGED = {  # a change of a result, and the checks that see it without a second
 
 
 def test_a_changed_result_fails(subtests):
-    fit = solve(max_iter=200)
+    fit = solve(max_iter=100)
     for name, (change, checks) in CHANGED.items():
         with subtests.test(name):
             found = xv.verify(replace(fit, **change(fit)), PROBLEM, rerun=False)
