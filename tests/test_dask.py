@@ -71,6 +71,16 @@ def whole():
     return xv.separable(decays, xv.RowChunks.cut(t, signal_of(t), CHUNK), lam=1e-3)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(client, lazy):
+    return xv.solve(xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3), START, over=BOX, max_iter=4)
+
+
+def same_bits(fit, other):
+    np.testing.assert_array_equal(fit.theta, other.theta)
+    np.testing.assert_array_equal(fit.trace.value, other.trace.value)
+
+
 def received(client):
     """Bytes that each worker has got from others."""
     return client.run(lambda dask_worker: sum(x["total"] for x in dask_worker.transfer_incoming_log))
@@ -97,9 +107,8 @@ def test_data_stay_on_the_workers(client, lazy, whole):
 
 
 @posix
-def test_a_worker_that_dies_costs_no_digit(client, lazy):
+def test_a_worker_that_dies_costs_no_digit(client, lazy, undisturbed):
     problem = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
-    undisturbed = xv.solve(problem, START, over=BOX, max_iter=4)
     killed = []
 
     def kill(info):
@@ -109,8 +118,7 @@ def test_a_worker_that_dies_costs_no_digit(client, lazy):
 
     fit = xv.solve(problem, START, over=BOX, max_iter=4, callback=kill)
     assert killed
-    np.testing.assert_array_equal(fit.theta, undisturbed.theta)
-    np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
+    same_bits(fit, undisturbed)
 
 
 def on_one_worker(client, wait):
@@ -125,13 +133,11 @@ def on_one_worker(client, wait):
     return M, address
 
 
-def test_a_slow_worker_costs_no_digit(client, lazy):
+def test_a_slow_worker_costs_no_digit(client, lazy, undisturbed):
     rows = xv.distributed.dask_rows(*lazy)
-    undisturbed = xv.solve(xv.separable(decays, rows, lam=1e-3), START, over=BOX, max_iter=4)
     M, _ = on_one_worker(client, lambda: time.sleep(0.01))
     fit = xv.solve(xv.separable(M, rows, lam=1e-3), START, over=BOX, max_iter=4)
-    np.testing.assert_array_equal(fit.theta, undisturbed.theta)
-    np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
+    same_bits(fit, undisturbed)
 
 
 def test_a_worker_that_hangs_ends_in_one_message(client, lazy, tmp_path):
@@ -155,15 +161,11 @@ def test_a_worker_that_hangs_ends_in_one_message(client, lazy, tmp_path):
     assert xv.value_and_gradient(patient, START)[0] == value
 
 
-def test_a_lost_connection_ends_in_one_message_and_another_client_goes_on(client, lazy, tmp_path):
-    def M(theta, t):
-        return xv.array_namespace(theta).exp(-t[:, None] * theta)
-
+def test_a_lost_connection_ends_in_one_message_and_another_client_goes_on(client, lazy, undisturbed, tmp_path):
     def problem(through):
-        return xv.separable(M, xv.distributed.dask_rows(*lazy, through), lam=1e-3)
+        return xv.separable(decays, xv.distributed.dask_rows(*lazy, through), lam=1e-3)
 
     given = {"over": BOX, "max_iter": 4, "checkpoint": tmp_path / "run.npz", "checkpoint_every": 1}
-    undisturbed = xv.solve(problem(client), START, **given)
     with distributed.Client(client.scheduler.address, set_as_default=False) as other:
 
         def cut(info):
@@ -173,8 +175,7 @@ def test_a_lost_connection_ends_in_one_message_and_another_client_goes_on(client
         with pytest.raises(xv.errors.GroupError, match=r"connection to the cluster was lost \(.*resume="):
             xv.solve(problem(other), START, **given, callback=cut)
     fit = xv.solve(problem(client), START, **given, resume=tmp_path / "run.npz")
-    np.testing.assert_array_equal(fit.theta, undisturbed.theta)
-    np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
+    same_bits(fit, undisturbed)
 
 
 def test_full_disks_cost_no_digit_as_long_as_memory_lasts(lazy, whole):

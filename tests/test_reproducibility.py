@@ -454,7 +454,7 @@ CHANGED = {  # a change of a result, and the checks that see it without a second
 
 
 def test_a_changed_result_fails(subtests):
-    fit = solve(max_iter=100)
+    fit = solve(max_iter=200)
     for name, (change, checks) in CHANGED.items():
         with subtests.test(name):
             found = xv.verify(replace(fit, **change(fit)), PROBLEM, rerun=False)
