@@ -63,11 +63,13 @@ def solved_by(kind):
 
 
 def test_a_solver_that_is_off_by_a_millionth(monkeypatch):
-    assert run("numpy", "float64", "lower level/weights").ok
+    only = [f"lower level/weights/{name}*" for name in ("Cholesky, ", "QR, ", "Refined, complex", "BlockDiagonal 0, ")]
+    assert run("numpy", "float64", *only).ok
     own = lower.Cholesky.argmin
     monkeypatch.setattr(lower.Cholesky, "argmin", lambda *args: own(*args) * (1 + 1e-6))
-    report = run("numpy", "float64", "lower level/weights")
-    assert {f.case for f in report.failures} == solved_by(lower.Cholesky)
+    report = run("numpy", "float64", *only)
+    assert {f.case for f in report.failures} == solved_by(lower.Cholesky) & {o.case for o in report.outcomes}
+    assert len(report.outcomes) > len(report.failures) >= 6
     assert all(f.check == "weights" and f.units > 1e3 for f in report.failures)
 
 
@@ -102,12 +104,17 @@ def test_a_fault_that_every_framework_shares(monkeypatch, name, fault, checks):
     assert {f.check for f in report.failures} >= checks
 
 
-@pytest.mark.parametrize("name", [name for name, case in contracts.cases().items() if case.C.has_faces])
-def test_inequalities_and_closed_forms_are_of_one_set(name):
+def test_inequalities_and_closed_forms_are_of_one_set(subtests):
     """Vertices by enumeration, the support by a linear program, and the closed form."""
+    for name, case in contracts.cases().items():
+        if case.C.has_faces:
+            with subtests.test(name):
+                one_set(case)
+
+
+def one_set(case):
     from scipy.optimize import linprog
 
-    case = contracts.cases()[name]
     of = references.polytope(case.C, *case.shape)
     for g in contracts.gradients(case.shape):
         found = linprog(-g, A_ub=of.A, b_ub=of.b, bounds=(None, None), method="highs")
@@ -128,14 +135,14 @@ def test_a_set_without_a_reference_fails(monkeypatch):
 # -- what is asked is decided by no rounding ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name, case in contracts.cases().items() if case.C.polytope])
-def test_gradients_are_clear(name):
+def test_gradients_are_clear(subtests):
     """A change of a millionth moves no vertex: what rounding does to a gradient is less in either precision."""
-    case = contracts.cases()[name]
-    g = contracts.gradients(case.shape)[contracts.TIED :]
-    for seed in range(3):
-        moved = g * (1 + 1e-6 * rng(seed).normal(size=g.shape))
-        assert np.abs(case.C.lmo(moved) - case.C.lmo(g)).max() <= 1e-12 * case.diameter
+    for name, case in contracts.cases().items():
+        if case.C.polytope:
+            g = contracts.gradients(case.shape)[contracts.TIED :]
+            moved = (g * (1 + 1e-6 * rng(seed).normal(size=g.shape)) for seed in range(3))
+            with subtests.test(name):
+                assert max(np.abs(case.C.lmo(x) - case.C.lmo(g)).max() for x in moved) <= 1e-12 * case.diameter
 
 
 @pytest.mark.parametrize("name", ["QR, no ridge", "QR, weighted ridge", "QR, complex"])

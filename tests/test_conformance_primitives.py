@@ -27,7 +27,7 @@ def failed(backend, *only):
 
 def test_a_wrong_sign_in_one_rule(monkeypatch):
     monkeypatch.setattr(Tape, "tanh", unary_method("tanh", lambda xp, g, y, _x: -g * (1 - y * y)))
-    found = failed(NumPyBackend(), "derivatives")
+    found = failed(NumPyBackend(), "derivatives/functions/t*", "derivatives/complex functions/t*")
     assert {address.rstrip(" 234") for address in found} == {
         "derivatives/functions/tanh",
         "derivatives/complex functions/tanh",
@@ -134,7 +134,7 @@ class Rounds(NumPyBackend):
 
 def test_a_function_that_loses_digits(monkeypatch):
     monkeypatch.setattr(numpy_api, "expm1", lambda x: np.exp(x) - 1)
-    assert set(failed(NumPyBackend(), "arithmetic")) == {"arithmetic/elementwise functions/expm1"}
+    assert set(failed(NumPyBackend(), "arithmetic/elementwise functions")) == {"arithmetic/elementwise functions/expm1"}
 
 
 class OneTooMany(NumPyBackend):

@@ -104,10 +104,10 @@ def test_rational_arithmetic_has_the_digits_of_double_precision(levels):
 # -- the twins ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list(solves.pairs()))
-def test_no_decision_of_a_twin_is_made_by_rounding(name):
-    pair = solves.pairs()[name]
-    assert solves.course(pair.twin, pair.make, pair.iterations).margin > 1e-11
+def test_no_decision_of_a_twin_is_made_by_rounding(subtests):
+    for name, pair in solves.pairs().items():
+        with subtests.test(name):
+            assert solves.course(pair.twin, pair.make, pair.iterations).margin > 1e-11
 
 
 def test_the_twins_meet_every_rule_that_their_methods_have():

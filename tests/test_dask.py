@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 import xvarpro as xv
 
+from . import processes
 from .support import error, posix
 
 dask = pytest.importorskip("dask")
@@ -38,10 +40,22 @@ def signal_of(t):
     return 2.0 * np.exp(-t) + np.exp(-5.0 * t) + 0.01 * np.sin(1e4 * t)
 
 
+@contextlib.contextmanager
+def cluster(workers, **given):
+    """A client of workers that are forked with all imports done."""
+    method = processes.context().get_start_method()
+    settings = {"distributed.worker.multiprocessing-method": method, "distributed.worker.profile.enabled": False}
+    with (
+        dask.config.set(settings),
+        distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0", **given) as made,
+        distributed.Client(made, set_as_default=workers > 1) as client,
+    ):
+        yield client
+
+
 @pytest.fixture(scope="module")
 def client():
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
-    with cluster, distributed.Client(cluster) as found:
+    with cluster(2) as found:
         yield found
 
 
@@ -55,6 +69,16 @@ def lazy(client):
 def whole():
     t = np.linspace(0.0, 2.0, ROWS)
     return xv.separable(decays, xv.RowChunks.cut(t, signal_of(t), CHUNK), lam=1e-3)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(client, lazy):
+    return xv.solve(xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3), START, over=BOX, max_iter=4)
+
+
+def same_bits(fit, other):
+    np.testing.assert_array_equal(fit.theta, other.theta)
+    np.testing.assert_array_equal(fit.trace.value, other.trace.value)
 
 
 def received(client):
@@ -75,28 +99,26 @@ def test_data_stay_on_the_workers(client, lazy, whole):
     problem = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
     xv.value_and_gradient(problem, START)
     before = received(client)
-    fit = xv.solve(problem, START, over=BOX, max_iter=5)
+    fit = xv.solve(problem, START, over=BOX, max_iter=3)
     after = received(client)
-    assert fit.counts.values >= 5
-    # triangles, sums and theta of some ten passes; a chunk has 80,000 bytes
+    assert fit.counts.values >= 3
+    # triangles, sums and theta of some six passes; a chunk has 80,000 bytes
     assert max(after[worker] - before[worker] for worker in after) < 40_000
 
 
 @posix
-def test_a_worker_that_dies_costs_no_digit(client, lazy):
+def test_a_worker_that_dies_costs_no_digit(client, lazy, undisturbed):
     problem = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
-    undisturbed = xv.solve(problem, START, over=BOX, max_iter=6)
     killed = []
 
     def kill(info):
-        if info.iteration == 3:
+        if info.iteration == 2:
             killed.append(next(iter(client.run(os.getpid).values())))
             os.kill(killed[0], signal.SIGKILL)
 
-    fit = xv.solve(problem, START, over=BOX, max_iter=6, callback=kill)
+    fit = xv.solve(problem, START, over=BOX, max_iter=4, callback=kill)
     assert killed
-    np.testing.assert_array_equal(fit.theta, undisturbed.theta)
-    np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
+    same_bits(fit, undisturbed)
 
 
 def on_one_worker(client, wait):
@@ -111,13 +133,11 @@ def on_one_worker(client, wait):
     return M, address
 
 
-def test_a_slow_worker_costs_no_digit(client, lazy):
+def test_a_slow_worker_costs_no_digit(client, lazy, undisturbed):
     rows = xv.distributed.dask_rows(*lazy)
-    undisturbed = xv.solve(xv.separable(decays, rows, lam=1e-3), START, over=BOX, max_iter=6)
     M, _ = on_one_worker(client, lambda: time.sleep(0.01))
-    fit = xv.solve(xv.separable(M, rows, lam=1e-3), START, over=BOX, max_iter=6)
-    np.testing.assert_array_equal(fit.theta, undisturbed.theta)
-    np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
+    fit = xv.solve(xv.separable(M, rows, lam=1e-3), START, over=BOX, max_iter=4)
+    same_bits(fit, undisturbed)
 
 
 def test_a_worker_that_hangs_ends_in_one_message(client, lazy, tmp_path):
@@ -141,26 +161,21 @@ def test_a_worker_that_hangs_ends_in_one_message(client, lazy, tmp_path):
     assert xv.value_and_gradient(patient, START)[0] == value
 
 
-def test_a_lost_connection_ends_in_one_message_and_another_client_goes_on(client, lazy, tmp_path):
-    def M(theta, t):
-        return xv.array_namespace(theta).exp(-t[:, None] * theta)
-
+def test_a_lost_connection_ends_in_one_message_and_another_client_goes_on(client, lazy, undisturbed, tmp_path):
     def problem(through):
-        return xv.separable(M, xv.distributed.dask_rows(*lazy, through), lam=1e-3)
+        return xv.separable(decays, xv.distributed.dask_rows(*lazy, through), lam=1e-3)
 
-    given = {"over": BOX, "max_iter": 6, "checkpoint": tmp_path / "run.npz", "checkpoint_every": 1}
-    undisturbed = xv.solve(problem(client), START, **given)
+    given = {"over": BOX, "max_iter": 4, "checkpoint": tmp_path / "run.npz", "checkpoint_every": 1}
     with distributed.Client(client.scheduler.address, set_as_default=False) as other:
 
         def cut(info):
-            if info.iteration == 3:
+            if info.iteration == 2:
                 other.loop.add_callback(other.scheduler_comm.comm.abort)
 
         with pytest.raises(xv.errors.GroupError, match=r"connection to the cluster was lost \(.*resume="):
             xv.solve(problem(other), START, **given, callback=cut)
     fit = xv.solve(problem(client), START, **given, resume=tmp_path / "run.npz")
-    np.testing.assert_array_equal(fit.theta, undisturbed.theta)
-    np.testing.assert_array_equal(fit.trace.value, undisturbed.trace.value)
+    same_bits(fit, undisturbed)
 
 
 def test_full_disks_cost_no_digit_as_long_as_memory_lasts(lazy, whole):
@@ -176,8 +191,7 @@ def test_full_disks_cost_no_digit_as_long_as_memory_lasts(lazy, whole):
     memory = {"target": 1e-4, "spill": False, "pause": False, "terminate": False}  # spills from 100 kB on
     with (
         dask.config.set({f"distributed.worker.memory.{name}": x for name, x in memory.items()}),
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as one,
-        distributed.Client(one, set_as_default=False) as client,
+        cluster(1, memory_limit="1GiB") as client,
     ):
         client.run(fill)
         rows = xv.distributed.dask_rows(*lazy, client)
@@ -236,16 +250,16 @@ def test_a_chunk_is_a_mini_batch_where_it_is(client, lazy, whole, lower):
     problem = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
     xv.value_and_gradient(problem, START)
     before = received(client)
-    fit = xv.solve(problem, START, over=BOX, algorithm=method, max_iter=12)
+    fit = xv.solve(problem, START, over=BOX, algorithm=method, max_iter=5)
     after = received(client)
     assert max(after[worker] - before[worker] for worker in after) < 40_000
-    expected = xv.solve(whole, START, over=BOX, algorithm=method, max_iter=12)
+    expected = xv.solve(whole, START, over=BOX, algorithm=method, max_iter=5)
     assert error(fit.trace.value, expected.trace.value) <= 1e-9
     assert error(fit.theta, expected.theta) <= 1e-7
     assert fit.value < fit.trace.value[0]
 
 
 def test_statistics_of_rows_on_a_cluster(lazy, whole):
-    fit = xv.solve(xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3), START, over=BOX)
-    expected = xv.solve(whole, START, over=BOX)
+    rows = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
+    fit, expected = (xv.solve(problem, START, over=BOX, max_iter=3) for problem in (rows, whole))
     assert error(fit.statistics().covariance, expected.statistics().covariance) <= 1e-6

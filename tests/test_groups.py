@@ -5,9 +5,13 @@ Slow, hanging and dying processes; what they send to each other; who writes chec
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import io
+import os
 import signal
-import subprocess
-import sys
+import time
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +20,10 @@ import xvarpro as xv
 from xvarpro.conformance.members import together
 from xvarpro.errors import ProblemError
 
-pytest.importorskip("torch")
+from .processes import both, start
+
+torch = pytest.importorskip("torch")
+dist = pytest.importorskip("torch.distributed")
 
 T = np.linspace(0.0, 2.0, 200)
 Y = np.exp(-np.outer(T, [1.0, 5.0])) @ np.random.default_rng(0).uniform(1, 2, (2, 6))
@@ -28,182 +35,199 @@ def decays(theta, t):
     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
-PROGRAM = """
-import contextlib, io, os, sys, time
-import numpy as np, torch, torch.distributed as dist, xvarpro as xv
-
-rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-torch.set_num_threads(1)
-dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
-group = xv.distributed.TorchGroup()
-t = np.linspace(0.0, 2.0, 200)
-y = np.exp(-np.outer(t, [1.0, 5.0])) @ np.random.default_rng(0).uniform(1, 2, (2, 6))
-y = y + 0.01 * np.random.default_rng(1).normal(size=y.shape)
-
-def M(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
-def broken(theta, t):
-    if rank == 1:
-        raise KeyError("no such sample")
-    return M(theta, t)
-
 def penalty(theta):
     return theta @ theta
 
-rows, columns = slice(100 * rank, 100 * rank + 100), slice(3 * rank, 3 * rank + 3)
-chunks = xv.RowChunks.cut(t[rows], y[rows], 40, group)
-own = xv.ColumnChunks([y[:, columns]], group)
-problems = {
-    "rows": xv.separable(M, chunks, lam=1e-3, R=penalty, mu=1e-2),
-    "columns": xv.separable(M, own, data=t, lam=1e-3, R=penalty, mu=1e-2, compress=False),
-    "compressed": xv.separable(M, own, data=t, lam=1e-3, R=penalty, mu=1e-2),
-}
-found = {}
-for name, problem in problems.items():
-    value, gradient = xv.value_and_gradient(problem, np.array([0.5, 8.0]))
-    fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-8)
-    found |= {name + " value": value, name + " gradient": gradient, name + " theta": fit.theta, name + " w": fit.w}
-    found |= {name + " trace": fit.trace.value, name + " status": str(fit.status)}
-    found[name + " counted"] = fit.counts.rows / fit.counts.values
-for name, compress in (("compressed", True), ("columns", False)):
-    s = xv.statistics.linear_theory(
-        xv.separable(M, own, data=t, lam=1e-3, compress=compress), np.array([1.0, 5.0]), xv.sets.Box(0.0, 20.0)
+
+START, NEAR, BOX = np.array([0.5, 8.0]), np.array([0.9, 5.5]), xv.sets.Box(0.0, 20.0)
+
+
+def program(rank, store):
+    """Everything that is asked of a process, in a group of two, by name."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    group = xv.distributed.TorchGroup()
+    own = Own(rank, group, slice(100 * rank, 100 * rank + 100), slice(3 * rank, 3 * rank + 3))
+    parts = solves, mini_batches, slow, sent, checkpoints, failures
+    found = {name: x for part in parts for name, x in part(own, store).items()}
+    dist.destroy_process_group()
+    return found
+
+
+class Own(NamedTuple):
+    """What a process holds: its rows or its columns."""
+
+    rank: int
+    group: xv.distributed.TorchGroup
+    rows: slice
+    columns: slice
+
+    def chunks(self, rows=40):
+        return xv.RowChunks.cut(T[self.rows], Y[self.rows], rows, self.group)
+
+    def parts(self):
+        return xv.ColumnChunks([Y[:, self.columns]], self.group)
+
+
+def of_all(own):
+    """The same problem by rows, by columns, and by columns that are compressed."""
+    given = {"lam": 1e-3, "R": penalty, "mu": 1e-2}
+    return {
+        "rows": xv.separable(decays, own.chunks(), **given),
+        "columns": xv.separable(decays, own.parts(), data=T, compress=False, **given),
+        "compressed": xv.separable(decays, own.parts(), data=T, **given),
+    }
+
+
+def solves(own, store):
+    found = {}
+    for name, problem in of_all(own).items():
+        value, gradient = xv.value_and_gradient(problem, START)
+        fit = xv.solve(problem, NEAR, over=BOX, tol=1e-8)
+        found |= {f"{name} value": value, f"{name} gradient": gradient, f"{name} theta": fit.theta, f"{name} w": fit.w}
+        found |= {f"{name} trace": fit.trace.value, f"{name} status": fit.status}
+        found[f"{name} counted"] = fit.counts.rows / fit.counts.values
+    for name, compress in (("compressed", True), ("columns", False)):
+        problem = xv.separable(decays, own.parts(), data=T, lam=1e-3, compress=compress)
+        s = xv.statistics.linear_theory(problem, np.array([1.0, 5.0]), BOX)
+        found |= {f"{name} covariance": s.theta_covariance, f"{name} w errors": s.w_stderr}
+        found[f"{name} goodness"] = [s.data, s.dof, s.chi2, s.r_squared]
+    if own.rank == 0:
+        found["shown"] = str(fit) + fit._repr_html_()  # which asks nothing of the other process
+    s = xv.solve(xv.separable(decays, own.chunks()), fit.theta, over=BOX).statistics()
+    return found | {"covariance": s.covariance, "goodness": [s.data, s.dof, s.chi2, s.r_squared]}
+
+
+def batched(lower=None):
+    return xv.algorithms.StochasticProjectedGradient(lower=lower, certify=3, update=xv.algorithms.Adam(rate=0.05))
+
+
+def by_columns():
+    return xv.algorithms.StochasticFrankWolfe(batch=2, certify=3, seed=1)
+
+
+def mini_batches(own, store):
+    found, second = {}, xv.algorithms.SecondBatch()
+    for name, lower, rows in (("second", second, 40), ("uneven", None, 40 - 20 * own.rank)):
+        problem = xv.separable(decays, own.chunks(rows), lam=1e-3, R=penalty, mu=1e-2)
+        fit = xv.solve(problem, START, over=BOX, algorithm=batched(lower), max_iter=7)
+        found |= {f"{name} batches": fit.trace.value, f"{name} batch theta": fit.theta}
+    method = xv.algorithms.StochasticProjectedGradient(certify=100, update=xv.algorithms.SGD(rate=0.05))
+    # the uneven ones, by mini-batches alone
+    found["uncertified theta"] = xv.solve(problem, START, over=BOX, algorithm=method, max_iter=4).theta
+    fit = xv.solve(of_all(own)["columns"], START, over=BOX, algorithm=by_columns(), max_iter=7)
+    found |= {"columns batches": fit.trace.value, "columns batch theta": fit.theta}
+    return found | {"columns batch rows": fit.counts.rows}
+
+
+def slow(own, store):
+    def late(theta, t):
+        time.sleep(0.002 * own.rank)
+        return decays(theta, t)
+
+    problems = (xv.separable(model, own.chunks(), lam=1e-3) for model in (decays, late))
+    return {"slow": [xv.solve(problem, START, over=BOX, max_iter=3).trace.value for problem in problems]}
+
+
+def sent(own, store):
+    """Bytes that are sent in each iteration, for few rows and for many."""
+    bytes_sent, honest = [0], {name: getattr(dist, name) for name in ("all_reduce", "all_gather", "broadcast")}
+
+    def counting(collective):
+        def call(x, *args, **kwargs):
+            bytes_sent[0] += sum(part.nbytes for part in x) if isinstance(x, list) else x.nbytes
+            return collective(x, *args, **kwargs)
+
+        return call
+
+    def by_iteration(problem):
+        at = []
+        xv.solve(problem, START, over=BOX, max_iter=3, tol=0.0, callback=lambda info: at.append(bytes_sent[0]))
+        return np.diff(at)
+
+    for name, collective in honest.items():
+        setattr(dist, name, counting(collective))
+    found = {}
+    for m in (200, 4000):
+        x = np.linspace(0.0, 2.0, m)
+        z = np.exp(-np.outer(x, [1.0, 5.0])) @ np.random.default_rng(0).uniform(1, 2, (2, 6))
+        z = z + 0.01 * np.sin(1e3 * x)[:, None]
+        rows, columns = (
+            slice(m // 2 * own.rank, m // 2 * (own.rank + 1)),
+            xv.ColumnChunks([z[:, own.columns]], own.group),
+        )
+        chunks = xv.RowChunks.cut(x[rows], z[rows], m // 5, own.group)
+        found[f"rows of {m}"] = by_iteration(xv.separable(decays, chunks, lam=1e-3))
+        found[f"columns of {m}"] = by_iteration(xv.separable(decays, columns, data=x, lam=1e-3, compress=False))
+    for name, collective in honest.items():
+        setattr(dist, name, collective)
+    return found
+
+
+def checkpoints(own, store):
+    path, common = f"{store}{own.rank}.npz", f"{store}.npz"
+    t, y = T[own.rows], Y[own.rows]
+    problem = xv.separable(decays, xv.RowChunks([(t, y)], group=own.group), lam=1e-3)
+    whole = xv.solve(problem, START, over=BOX, max_iter=3)
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        half = xv.solve(problem, START, over=BOX, max_iter=1, checkpoint=path, progress=True)
+    found = {"printed": printed.getvalue(), "written": os.path.exists(path)}
+    xv.solve(problem, START, over=BOX, max_iter=1, checkpoint=common)
+    again = (
+        xv.solve(problem, START, over=BOX, max_iter=3, resume=common),
+        xv.solve(problem, half, max_iter=3),
     )
-    found |= {name + " covariance": s.theta_covariance, name + " w errors": s.w_stderr}
-    found[name + " goodness"] = [s.data, s.dof, s.chi2, s.r_squared]
-if rank == 0:
-    found["shown"] = str(fit) + fit._repr_html_()  # which asks nothing of the other process
-s = xv.solve(xv.separable(M, chunks), fit.theta, over=xv.sets.Box(0.0, 20.0)).statistics()
-found |= {"covariance": s.covariance, "goodness": [s.data, s.dof, s.chi2, s.r_squared]}
+    found["gone on"] = [fit.trace.value for fit in (whole, *again)]
+    other = xv.separable(decays, xv.RowChunks([(t, y + own.rank)], group=own.group), lam=1e-3)  # in process 1
+    found["other rows"] = said(lambda: xv.solve(other, START, over=BOX, max_iter=3, resume=common))
+    nowhere = os.path.join(common, "no", "folder")
+    return found | {"no folder": said(lambda: xv.solve(problem, START, over=BOX, checkpoint=nowhere))}
 
-second = xv.algorithms.SecondBatch()
-for name, lower, rows_each in (("same", None, 40), ("second", second, 40), ("uneven", None, 40 - 20 * rank)):
-    method = xv.algorithms.StochasticProjectedGradient(lower=lower, certify=5, update=xv.algorithms.Adam(rate=0.05))
-    problem = xv.separable(M, xv.RowChunks.cut(t[rows], y[rows], rows_each, group), lam=1e-3, R=penalty, mu=1e-2)
-    fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), algorithm=method, max_iter=20)
-    found |= {name + " batches": fit.trace.value, name + " batch theta": fit.theta}
-found["uncertified theta"] = xv.solve(  # the uneven ones, by mini-batches alone
-    problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), max_iter=4,
-    algorithm=xv.algorithms.StochasticProjectedGradient(certify=100, update=xv.algorithms.SGD(rate=0.05)),
-).theta
-start, box = np.array([0.5, 8.0]), xv.sets.Box(0.0, 20.0)
-fit = xv.solve(
-    problems["columns"], start, over=box, max_iter=12,
-    algorithm=xv.algorithms.StochasticFrankWolfe(batch=2, certify=4, seed=1),
-)
-found |= {"columns batches": fit.trace.value, "columns batch theta": fit.theta, "columns batch rows": fit.counts.rows}
 
-def slow(theta, t):
-    time.sleep(0.01 * rank)
-    return M(theta, t)
-
-fits = [xv.solve(xv.separable(model, chunks, lam=1e-3), start, over=box) for model in (M, slow)]
-found["slow"] = [fit.trace.value for fit in fits]
-
-# what is sent in each iteration: rows of levels, and columns, whatever their number
-sent = [0]
-
-def counting(collective):
-    def call(x, *args, **kwargs):
-        sent[0] += sum(part.nbytes for part in x) if isinstance(x, list) else x.nbytes
-        return collective(x, *args, **kwargs)
-    return call
-
-for name in ("all_reduce", "all_gather", "broadcast"):
-    setattr(dist, name, counting(getattr(dist, name)))
-
-def bytes_by_iteration(problem):
-    at = []
-    xv.solve(problem, start, over=box, max_iter=4, tol=0.0, callback=lambda info: at.append(sent[0]))
-    return np.diff(at)
-
-for m in (200, 20_000):
-    x = np.linspace(0.0, 2.0, m)
-    z = np.exp(-np.outer(x, [1.0, 5.0])) @ np.random.default_rng(0).uniform(1, 2, (2, 6))
-    z = z + 0.01 * np.sin(1e3 * x)[:, None]
-    own_rows, parts = slice(m // 2 * rank, m // 2 * (rank + 1)), xv.ColumnChunks([z[:, columns]], group)
-    found[f"rows of {m}"] = bytes_by_iteration(
-        xv.separable(M, xv.RowChunks.cut(x[own_rows], z[own_rows], m // 5, group), lam=1e-3)
-    )
-    found[f"columns of {m}"] = bytes_by_iteration(xv.separable(M, parts, data=x, lam=1e-3, compress=False))
-
-# checkpoints
-path, held = store + f"{rank}.npz", xv.RowChunks([(t[rows], y[rows])], group=group)
-problem = xv.separable(M, held, lam=1e-3)
-common = store + ".npz"
-whole = xv.solve(problem, start, over=box, max_iter=4)
-with contextlib.redirect_stderr(io.StringIO()) as printed:
-    half = xv.solve(problem, start, over=box, max_iter=2, checkpoint=path, progress=True)
-found["printed"] = printed.getvalue()
-found["written"] = os.path.exists(path)
-xv.solve(problem, start, over=box, max_iter=2, checkpoint=common)
-found["gone on"] = [
-    fit.trace.value
-    for fit in (
-        whole,
-        xv.solve(problem, start, over=box, max_iter=4, resume=common),
-        xv.solve(problem, half, max_iter=4),
-    )
-]
-other = xv.separable(M, xv.RowChunks([(t[rows], y[rows] + rank)], group=group), lam=1e-3)  # other rows in process 1
-for name, call in {
-    "other rows": lambda: xv.solve(other, start, over=box, max_iter=4, resume=common),
-    "no folder": lambda: xv.solve(problem, start, over=box, checkpoint=os.path.join(common, "no", "folder")),
-}.items():
+def said(call):
     try:
         call()
     except Exception as error:
-        found[name] = f"{type(error).__name__}: {error}"
-def fails(info):
-    if rank == 1 and info.iteration == 2:
-        raise ValueError("no such folder")
-    return info.w is None  # which of rows takes a pass of both
+        return f"{type(error).__name__}: {error}"
 
-for name, problem in (("rows", xv.separable(M, chunks, lam=1e-3)), ("columns", problems["columns"])):
-    try:
-        xv.solve(problem, start, over=box, callback=fails)
-    except Exception as error:
-        found["callback, " + name] = f"{type(error).__name__}: {error}"
-for name, compress in (("compressed", True), ("columns", False)):
-    for what, passes in {
-        "short": [[y[:, columns]], [y[:, 3:4]]], "empty": [[y[:, :0]]], "complex": [[1j * y]], "rows": [[y[1:]]]
-    }.items():
-        def source(passes=passes):
-            return iter(passes.pop(0) if len(passes) > 1 else passes[0])
-        parts = xv.ColumnChunks(source if rank else [y[:, columns]], group)
-        try:
-            xv.solve(xv.separable(M, parts, data=t, compress=compress), start, over=box).statistics()
-        except Exception as error:
-            found[what + " " + name] = f"{type(error).__name__}: {error}"
-try:
-    xv.value_and_gradient(xv.separable(broken, chunks), np.array([0.5, 8.0]))
-except Exception as error:
-    found["error"] = f"{type(error).__name__}: {error}"
-np.savez(out, **found)
-dist.destroy_process_group()
-"""
+
+def failures(own, store):
+    def fails(info):
+        if own.rank == 1 and info.iteration == 2:
+            raise ValueError("no such folder")
+        return info.w is None  # which of rows takes a pass of both
+
+    def broken(theta, t):
+        if own.rank == 1:
+            raise KeyError("no such sample")
+        return decays(theta, t)
+
+    found = {}
+    for name, problem in (("rows", xv.separable(decays, own.chunks(), lam=1e-3)), ("columns", of_all(own)["columns"])):
+        found[f"callback, {name}"] = said(lambda problem=problem: xv.solve(problem, START, over=BOX, callback=fails))
+    mine = Y[:, own.columns]
+    for name, compress in (("compressed", True), ("columns", False)):
+        for what, passes in {"short": [[mine], [Y[:, 3:4]]], "empty": [[Y[:, :0]]], "complex": [[1j * Y]],
+                             "rows": [[Y[1:]]]}.items():  # fmt: skip
+
+            def source(passes=passes):
+                return iter(passes.pop(0) if len(passes) > 1 else passes[0])
+
+            parts = xv.ColumnChunks(source if own.rank else [mine], own.group)
+            problem = xv.separable(decays, parts, data=T, compress=compress)
+            found[f"{what} {name}"] = said(lambda problem=problem: xv.solve(problem, START, over=BOX).statistics())
+    return found | {"error": said(lambda: xv.value_and_gradient(xv.separable(broken, own.chunks()), START))}
 
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("group")
-    (folder / "program.py").write_text(PROGRAM)
-    outs = [folder / f"{rank}.npz" for rank in range(2)]
-    started = [
-        subprocess.Popen([sys.executable, folder / "program.py", str(rank), str(folder / "store"), str(outs[rank])])
-        for rank in range(2)
-    ]
-    assert [process.wait(timeout=120) for process in started] == [0, 0]
-    return [dict(np.load(out)) for out in outs]
+    return both(program, tmp_path_factory.mktemp("group") / "store")
 
 
 @pytest.fixture(scope="module")
 def whole():
-    problem = xv.separable(decays, Y, data=T, lam=1e-3, R=lambda theta: theta @ theta, mu=1e-2)
-    start = np.array([0.5, 8.0])
-    return *xv.value_and_gradient(problem, start), xv.solve(problem, start, over=xv.sets.Box(0.0, 20.0), tol=1e-8)
+    problem = xv.separable(decays, Y, data=T, lam=1e-3, R=penalty, mu=1e-2)
+    return *xv.value_and_gradient(problem, START), xv.solve(problem, NEAR, over=BOX, tol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["rows", "columns", "compressed"])
@@ -212,7 +236,7 @@ def test_two_processes_find_what_one_does(processes, whole, kind):
     for rank, found in enumerate(processes):
         np.testing.assert_allclose(found[f"{kind} value"], value, rtol=1e-13)
         np.testing.assert_allclose(found[f"{kind} gradient"], gradient, rtol=1e-11)
-        assert str(found[f"{kind} status"]) == "Status.CONVERGED"
+        assert found[f"{kind} status"] is xv.Status.CONVERGED
         order = np.argsort(found[f"{kind} theta"])  # which rate is which is up to the algorithm
         np.testing.assert_allclose(found[f"{kind} theta"][order], fit.theta, rtol=1e-6)
         w = fit.w if kind == "rows" else fit.w[:, 3 * rank : 3 * rank + 3]
@@ -223,7 +247,7 @@ def test_two_processes_find_what_one_does(processes, whole, kind):
 
 
 def test_statistics_are_those_of_the_rows_of_all(processes):
-    fit = xv.solve(xv.separable(decays, Y, data=T), processes[0]["rows theta"], over=xv.sets.Box(0.0, 20.0))
+    fit = xv.solve(xv.separable(decays, Y, data=T), processes[0]["rows theta"], over=BOX)
     s = fit.statistics()
     for found in processes:
         np.testing.assert_allclose(found["covariance"], s.covariance, rtol=1e-6, atol=1e-12)
@@ -233,7 +257,7 @@ def test_statistics_are_those_of_the_rows_of_all(processes):
 @pytest.mark.parametrize("kind", ["columns", "compressed"])
 def test_statistics_are_those_of_the_columns_of_all(processes, kind):
     problem = xv.separable(decays, Y, data=T, lam=1e-3)
-    s = xv.statistics.linear_theory(problem, np.array([1.0, 5.0]), xv.sets.Box(0.0, 20.0))
+    s = xv.statistics.linear_theory(problem, np.array([1.0, 5.0]), BOX)
     for rank, found in enumerate(processes):
         np.testing.assert_allclose(found[f"{kind} covariance"], s.theta_covariance, rtol=1e-8)
         np.testing.assert_allclose(found[f"{kind} goodness"], [s.data, s.dof, s.chi2, s.r_squared], rtol=1e-8)
@@ -244,7 +268,7 @@ def test_one_process_may_print_a_fit(processes):
     assert str(processes[0]["shown"]).count("standard errors: fit.report()") == 2
 
 
-@pytest.mark.parametrize("kind", ["same", "second", "uneven"])
+@pytest.mark.parametrize("kind", ["second", "uneven"])
 def test_a_mini_batch_is_a_chunk_of_each_process(processes, kind):
     """Where one process has more chunks than the other, that one begins again meanwhile."""
     first, second = processes
@@ -259,20 +283,16 @@ def test_a_mini_batch_is_a_chunk_of_each_process(processes, kind):
             both = [*range(a, min(a + 40, 100)), *range(100 + a, min(140 + a, 200))]
             yield T[both], Y[both]
 
-    problem = xv.separable(decays, xv.RowChunks(source), lam=1e-3, R=lambda theta: theta @ theta, mu=1e-2)
-    method = xv.algorithms.StochasticProjectedGradient(
-        lower=xv.algorithms.SecondBatch() if kind == "second" else None,
-        certify=5,
-        update=xv.algorithms.Adam(rate=0.05),
-    )
-    fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), algorithm=method, max_iter=20)
+    problem = xv.separable(decays, xv.RowChunks(source), lam=1e-3, R=penalty, mu=1e-2)
+    method = batched(xv.algorithms.SecondBatch())
+    fit = xv.solve(problem, START, over=BOX, algorithm=method, max_iter=7)
     np.testing.assert_allclose(first[f"{kind} batches"], fit.trace.value, rtol=1e-9)
     np.testing.assert_allclose(first[f"{kind} batch theta"], fit.theta, rtol=1e-8)
 
 
 def test_a_chunk_stands_for_all_rows_of_its_process(processes):
     """Five chunks in one process and three in the other: rows count as those of the own process, not of all."""
-    theta, moved = np.array([0.5, 8.0]), np.zeros(2)
+    theta, moved = START, np.zeros(2)
     for i in range(4):
         first, second = range(100)[40 * (i % 3) :][:40], range(100, 200)[20 * i :][:20]
         rows = [*first, *second]
@@ -282,7 +302,7 @@ def test_a_chunk_stands_for_all_rows_of_its_process(processes):
             scale * Y[rows],
             data={"scale": scale, "t": T[rows]},
             lam=1e-3,
-            R=lambda theta: theta @ theta,
+            R=penalty,
             mu=1e-2,
         )
         moved = 0.9 * moved + xv.value_and_gradient(batch, theta)[1] / 200
@@ -294,9 +314,8 @@ def test_a_chunk_stands_for_all_rows_of_its_process(processes):
 
 def test_a_mini_batch_of_columns_is_drawn_from_those_of_all(processes):
     """The same that one process draws from all of them."""
-    problem = xv.separable(decays, Y, data=T, lam=1e-3, R=lambda theta: theta @ theta, mu=1e-2, compress=False)
-    method = xv.algorithms.StochasticFrankWolfe(batch=2, certify=4, seed=1)
-    fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), algorithm=method, max_iter=12)
+    problem = xv.separable(decays, Y, data=T, lam=1e-3, R=penalty, mu=1e-2, compress=False)
+    fit = xv.solve(problem, START, over=BOX, algorithm=by_columns(), max_iter=7)
     assert fit.trace.value[-1] < 0.9 * fit.trace.value[0]
     for found in processes:
         np.testing.assert_allclose(found["columns batches"], fit.trace.value, rtol=1e-10)
@@ -346,13 +365,13 @@ def of_columns(kind, y, compress):
 def test_mini_batches_of_columns_in_uneven_parts_are_those_of_one_process(backend, kind, batch, lower):
     """Batches of which some members have no column, and those of all columns, too."""
     method = xv.algorithms.StochasticProjectedGradient(
-        batch=batch, lower=lower, certify=4, update=xv.algorithms.Adam(rate=0.05)
+        batch=batch, lower=lower, certify=3, update=xv.algorithms.Adam(rate=0.05)
     )
 
     def solve(y):
         problem = of_columns(kind, y, compress=False)
-        options = {"over": xv.sets.Box(0.0, 20.0), "algorithm": method, "max_iter": 8, "backend": backend}
-        return xv.solve(problem, np.array([0.5, 8.0]), **options)
+        options = {"over": BOX, "algorithm": method, "max_iter": 5, "backend": backend}
+        return xv.solve(problem, START, **options)
 
     want, edges = solve(Y), (0, 1, 2, 6)
     for fit in together(3, lambda group: solve(xv.ColumnChunks([Y[:, slice(*edges[group.rank :][:2])]], group))):
@@ -372,8 +391,8 @@ def test_mini_batches_of_columns_in_uneven_parts_are_those_of_one_process(backen
 def test_every_algorithm_steps_by_the_columns_of_all(kind, method):
     def solve(y):
         problem = of_columns(kind, y, compress=False)
-        options = {"over": xv.sets.Box(0.0, 20.0), "algorithm": method, "max_iter": 8}
-        fit = xv.solve(problem, np.array([0.5, 8.0]), **options)
+        options = {"over": BOX, "algorithm": method, "max_iter": 4}
+        fit = xv.solve(problem, START, **options)
         return fit, fit._prepared.call(lambda f, theta: f.scale(theta), fit._prepared.theta)
 
     want, scale = solve(Y)
@@ -388,7 +407,7 @@ def test_names_are_text_in_the_notebook_of_one_process():
         problem = xv.separable(
             lambda theta, t: decays(theta["<b>"], t), xv.ColumnChunks([Y], group), data=T, compress=False
         )
-        return xv.solve(problem, {"<b>": np.array([0.5, 8.0])}, over={"<b>": xv.sets.Box(0.0, 20.0)})._repr_html_()
+        return xv.solve(problem, {"<b>": START}, over={"<b>": BOX})._repr_html_()
 
     for text in together(2, shown):
         assert "&lt;b&gt;[0]" in text
@@ -451,9 +470,9 @@ def test_a_slow_process_costs_no_digit(processes):
 @pytest.mark.parametrize("kind", ["rows", "columns"])
 def test_what_is_sent_does_not_depend_on_the_number_of_rows(processes, kind):
     for found in processes:
-        few, many = (found[f"{kind} of {m}"] for m in (200, 20_000))
+        few, many = (found[f"{kind} of {m}"] for m in (200, 4000))
         np.testing.assert_array_equal(few, many)
-        assert few.size == 3
+        assert few.size == 2
         assert 0 < few.max() < 10_000
 
 
@@ -465,7 +484,7 @@ def test_rows_and_right_hand_sides_of_all_processes_are_counted(processes, kind)
 
 def test_the_first_process_shows_progress(processes):
     shown, silent = (str(found["printed"]) for found in processes)
-    assert "/2 [" in shown
+    assert "/1 [" in shown
     assert not silent
 
 
@@ -481,45 +500,32 @@ def test_the_first_process_writes_checkpoints_and_all_read_them(processes):
     assert first in second
 
 
-LOST = """
-import datetime, os, signal, sys
-import numpy as np, torch.distributed as dist, xvarpro as xv
+def lost(rank, store, how):
+    """A solve in which process 1 is lost, or interrupted."""
+    torch.set_num_threads(1)
+    given = {"init_method": f"file://{store}", "rank": rank, "world_size": 2}
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=1), **given)
+    t = np.linspace(rank, rank + 1.0, 100)
+    rows = xv.RowChunks([(t, np.exp(-t))], group=xv.distributed.TorchGroup())
 
-rank, store, how = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-dist.init_process_group(
-    "gloo", init_method="file://" + store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=2)
-)
-t = np.linspace(rank, rank + 1.0, 100)
-rows = xv.RowChunks([(t, np.exp(-t))], group=xv.distributed.TorchGroup())
-problem = xv.separable(lambda theta, t: xv.array_namespace(theta).exp(-t[:, None] * theta), rows)
+    def lose(info):
+        if rank == 1 and how == "Ctrl-C":
+            raise KeyboardInterrupt
+        if rank == 1:
+            os.kill(os.getpid(), getattr(signal, how))
 
-def lose(info):
-    if rank == 1 and how == "Ctrl-C":
-        raise KeyboardInterrupt
-    if rank == 1:
-        os.kill(os.getpid(), getattr(signal, how))
-
-xv.solve(problem, np.array([5.0]), over=xv.sets.Box(0.0, 20.0), callback=lose)
-"""
+    xv.solve(xv.separable(decays, rows), np.array([5.0]), over=BOX, callback=lose)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal stops a process here")
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP", "Ctrl-C"])
 def test_a_process_that_is_lost_or_hangs_ends_the_others_with_one_message(tmp_path, how):
-    (tmp_path / "program.py").write_text(LOST)
-    command = [sys.executable, str(tmp_path / "program.py")]
-    first, second = (
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store"), how], stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    )
+    first, second = (start(lost, rank, tmp_path / "store", how) for rank in range(2))
     try:
-        _, message = first.communicate(timeout=60)
+        assert "GroupError: another process of the group ended or could not be reached" in first.raised()
+        if how == "Ctrl-C":  # it says nothing more to the others, who would take it for what they wait for
+            own = second.raised()
+            assert "KeyboardInterrupt" in own
+            assert "GroupError" not in own
     finally:
-        if how == "SIGSTOP" or first.poll() is None:
-            second.kill()
-        _, own = second.communicate(timeout=60)
-    assert first.returncode == 1
-    assert "GroupError: another process of the group ended or could not be reached" in message
-    if how == "Ctrl-C":  # it says nothing more to the others, who would take it for what they wait for
-        assert "KeyboardInterrupt" in own
-        assert "GroupError" not in own
+        second.process.kill()

@@ -75,6 +75,7 @@ def test_equals_a_loop_of_solves(backend):
     np.testing.assert_allclose(host(fit.w), w, rtol=1e-4)
 
 
+@pytest.mark.frameworks
 def test_equals_a_loop_where_a_loop_is_compiled():
     _, (theta, _, value) = looped(1e-11)
     with float64(xv.backends.get("jax")):
@@ -311,7 +312,7 @@ def test_gauss_newton_matrices_are_those_of_the_problems_by_themselves(kind):
 def test_vertices_where_nothing_projects(backend):
     theta0, over = np.full((4, 3), 1 / 3), xv.sets.Oracle(xv.sets.Simplex().lmo, width=2.0)
     problem = xv.separable(mixtures, rng(4).normal(size=(4, 12)), data=rng(3).normal(size=(3, 12, 2)))
-    fit = xv.solve_many(problem, theta0, over=over, tol=3e-3, max_iter=2000, backend=backend)
+    fit = xv.solve_many(problem, theta0, over=over, tol=5e-3, max_iter=2000, backend=backend)
     assert fit.success.all()
     best = xv.solve_many(problem, theta0, over=xv.sets.Simplex(), tol=1e-9, backend=backend)
     np.testing.assert_allclose(host(fit.value), host(best.value), rtol=5e-3)
@@ -404,14 +405,15 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("match", BAD)
-def test_what_does_not_fit_is_refused(match):
-    given = {"M": decays, "y": noisy(), "data": {"t": T}, "theta0": start(), "over": BOX} | BAD[match]()
-    options = {k: given.pop(k) for k in ("theta0", "over", "tol", "max_iter", "method") if k in given}
-    if isinstance(options["theta0"], dict):
-        options["over"] = None
-    with pytest.raises((xv.errors.ProblemError, xv.errors.ModelError), match=match):
-        xv.solve_many(xv.separable(given.pop("M"), given.pop("y"), **given), **options)
+def test_what_does_not_fit_is_refused(subtests):
+    for match, wrong in BAD.items():
+        given = {"M": decays, "y": noisy(), "data": {"t": T}, "theta0": start(), "over": BOX} | wrong()
+        options = {k: given.pop(k) for k in ("theta0", "over", "tol", "max_iter", "method") if k in given}
+        if isinstance(options["theta0"], dict):
+            options["over"] = None
+        expected = pytest.raises((xv.errors.ProblemError, xv.errors.ModelError), match=match)
+        with subtests.test(match), expected:
+            xv.solve_many(xv.separable(given.pop("M"), given.pop("y"), **given), **options)
 
 
 def test_starts_projected_one_by_one_are_accepted():
@@ -431,11 +433,9 @@ def test_a_batch_is_refused_by_solve():
             xv.solve(problem, start())
 
 
-@pytest.mark.parametrize("name", many.__all__)
-def test_what_is_exported_stands_without_arguments(name):
-    cls = getattr(many, name)
-    if isinstance(cls, type) and issubclass(cls, Struct):
-        assert cls() == cls()
+def test_what_is_exported_stands_without_arguments():
+    for cls in (getattr(many, name) for name in many.__all__):
+        assert not (isinstance(cls, type) and issubclass(cls, Struct)) or cls() == cls()
 
 
 # -- units and accuracy ------------------------------------------------------------------------------------------------

@@ -2,10 +2,7 @@
 
 import inspect
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
@@ -27,6 +24,7 @@ from xvarpro.results import serialization as stored
 from xvarpro.results.recipe import fingerprints
 from xvarpro.sets import Box, CappedSimplex, L1Ball, L2Ball
 
+from .processes import start
 from .support import T, decay_problem, decays, rng, send
 
 EAGER = ("numpy", "array-api-strict", "torch")
@@ -63,20 +61,12 @@ def test_two_solves_give_the_same_bits(name):
     assert first.provenance["determinism"] == {"held": True, "unpromised": []}
 
 
-PROGRAM = """
-import sys
-sys.path.insert(0, {root!r})
-from tests.test_reproducibility import bits, solve
-print([x.hex() for x in bits(solve(deterministic=True))])
-"""
+def fresh():
+    return bits(solve(deterministic=True))
 
 
 def test_a_fresh_process_gives_the_same_bits():
-    root = os.path.dirname(os.path.dirname(__file__))
-    code = PROGRAM.format(root=root)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str([x.hex() for x in bits(solve(deterministic=True))])
+    assert start(fresh).returned() == fresh()
 
 
 def test_the_address_of_data_does_not_count_on_torch():
@@ -250,7 +240,7 @@ def exported():
             cls = getattr(module, name)
             if isinstance(cls, type) and issubclass(cls, Struct) and cls is not Struct and not inspect.isabstract(cls):
                 made = cls.examples((3, 3)) if issubclass(cls, xv.sets.Set) else (cls(),)
-                yield from (pytest.param(obj, id=f"{name}{i or ''}") for i, obj in enumerate(made))
+                yield from made
 
 
 def private(x):
@@ -262,8 +252,13 @@ def private(x):
     return [x] if isinstance(x, str) and re.search(r"xvarpro\.|^[\w.]+:\w+$", x) else []
 
 
-@pytest.mark.parametrize("obj", list(exported()))
-def test_everything_that_is_exported_goes_through_json_by_its_public_name(obj):
+def test_everything_that_is_exported_goes_through_json_by_its_public_name(subtests):
+    for obj in exported():
+        with subtests.test(repr(obj)):
+            goes_through_json(obj)
+
+
+def goes_through_json(obj):
     arrays = {}
     text = json.dumps(stored.encode(obj, "x", arrays))
     back = stored.decode(json.loads(text), "x", arrays)
@@ -431,6 +426,7 @@ def test_a_result_is_verified_on_another_backend(name, tmp_path):
     assert str(found).endswith(f"verified on {name} in float64: all {len(found.checks)} checks passed")
 
 
+@pytest.mark.frameworks
 def test_a_compiled_loop_gives_the_same_bits_and_is_verified():
     fit = solve(backend="jax", deterministic=True)  # one program for all that follows
     found = xv.verify(fit, PROBLEM)
@@ -457,14 +453,15 @@ CHANGED = {  # a change of a result, and the checks that see it without a second
 }
 
 
-@pytest.mark.parametrize(("change", "checks"), CHANGED.values(), ids=CHANGED)
-def test_a_changed_result_fails(change, checks):
+def test_a_changed_result_fails(subtests):
     fit = solve(max_iter=200)
-    found = xv.verify(replace(fit, **change(fit)), PROBLEM, rerun=False)
-    assert set(failed(found)) == checks
-    first, *rest = failed(found)
-    more = f"; and {', '.join(rest)}" if rest else ""
-    assert found.verdict == f"not verified on numpy in float64: {first}: {failed(found)[first]}{more}"
+    for name, (change, checks) in CHANGED.items():
+        with subtests.test(name):
+            found = xv.verify(replace(fit, **change(fit)), PROBLEM, rerun=False)
+            assert set(failed(found)) == checks
+            first, *rest = failed(found)
+            more = f"; and {', '.join(rest)}" if rest else ""
+            assert found.verdict == f"not verified on numpy in float64: {first}: {failed(found)[first]}{more}"
 
 
 def test_a_result_of_a_loss_is_refused():
@@ -626,7 +623,7 @@ def state(folder, ridge="1e-6", start="0.5"):
 
 def test_the_command_verifies(tmp_path):
     name = state(tmp_path)
-    done = invoke("compare", name, "--backends", "numpy,torch", "--iterations", 8, "--out", tmp_path)
+    done = invoke("compare", name, "--backends", "numpy,torch", "--iterations", 3, "--out", tmp_path)
     assert done.exit_code == 0, done.output
     done = invoke("verify", tmp_path / "torch.npz", "--trust", "--backend", "numpy", "--out", tmp_path / "found.json")
     assert done.exit_code == 0, done.output

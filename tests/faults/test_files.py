@@ -5,24 +5,20 @@ import copy
 import dataclasses
 import io
 import json
-import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import tracemalloc
 import zipfile
 from collections import Counter, OrderedDict
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import xvarpro as xv
-from tests.support import decay_problem, decays, posix, rng, send
+from tests.processes import start
+from tests.support import decay_problem, decays, posix, product, rng, send
 from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError, XvarproError
@@ -117,25 +113,26 @@ def archive(path, members, compression=zipfile.ZIP_STORED):
     return path
 
 
-@pytest.mark.parametrize(
-    ("member", "message"),
-    [
-        (npy((2**27,), b"\0" * 64), r"shape \(134217728,\) of float64, and the file holds 64 bytes"),
-        (npy((10**30,)), "holds 0 bytes"),
-        (npy((-3,), b"\0" * 24), r"shape \(-3,\)"),
-        (npy((-3, -2, 2), b"\0" * 96), r"shape \(-3, -2, 2\)"),
-        (npy((2,), b"\0" * 24), "holds 24 bytes"),
-        (npy((1,), b"\0" * 8, "|O"), "dtype object"),
-        (npy((1,), b"\0" * 8, "<M8[s]"), "dtype datetime64"),
-        (npy((1,), b"\0" * 8, [("a", "<f8")]), "dtype"),
-        (b"\x93NUMPY\x02\x00" + npy((0,))[8:], "another version"),
-        (b"text", "magic"),
-    ],
-)
-def test_an_array_that_is_not_what_its_header_claims_is_not_read(member, message, tmp_path):
-    path = archive(tmp_path / "x.npz", {"x.npy": member})
-    with pytest.raises(ProblemError, match=message), files.reading(path, "a test") as file:
-        file.array("x")
+HEADERS = [
+    (npy((2**27,), b"\0" * 64), r"shape \(134217728,\) of float64, and the file holds 64 bytes"),
+    (npy((10**30,)), "holds 0 bytes"),
+    (npy((-3,), b"\0" * 24), r"shape \(-3,\)"),
+    (npy((-3, -2, 2), b"\0" * 96), r"shape \(-3, -2, 2\)"),
+    (npy((2,), b"\0" * 24), "holds 24 bytes"),
+    (npy((1,), b"\0" * 8, "|O"), "dtype object"),
+    (npy((1,), b"\0" * 8, "<M8[s]"), "dtype datetime64"),
+    (npy((1,), b"\0" * 8, [("a", "<f8")]), "dtype"),
+    (b"\x93NUMPY\x02\x00" + npy((0,))[8:], "another version"),
+    (b"text", "magic"),
+]
+
+
+def test_an_array_that_is_not_what_its_header_claims_is_not_read(tmp_path, subtests):
+    for member, message in HEADERS:
+        path = archive(tmp_path / "x.npz", {"x.npy": member})
+        expected = pytest.raises(ProblemError, match=message)
+        with subtests.test(message), expected, files.reading(path, "a test") as file:
+            file.array("x")
 
 
 def test_compressed_and_overlapping_arrays_are_refused(tmp_path):
@@ -167,39 +164,28 @@ def test_arrays_come_back_as_they_were(tmp_path):
 
 # -- results -----------------------------------------------------------------------------------------------------------
 
-FOREVER = """
-import os, signal, sys, time
-import numpy as np
-from tests.faults.test_files import BOX, PROBLEM, START, xv
 
-path, kills = sys.argv[1], int(sys.argv[2])
-small = xv.solve(PROBLEM, START, over=BOX, max_iter=3)
-y = np.random.default_rng(0).normal(size=(20, 20000))
-large = xv.solve(xv.separable(lambda D, data: D, y, lam=1e-3), np.eye(20, 8) / 8, over=xv.sets.L1Ball(1.0), max_iter=3)
-large.w, small.recipe, large.recipe
-small.save(path)
-seen = []
-for i in range(kills):
-    child = os.fork()
-    if not child:
-        while True:
-            large.save(path)
-            small.save(path)
-    time.sleep(0.02 + 0.3 * np.random.default_rng(i).random())
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    seen.append(xv.Result.load(path).n_iter)
-print(len(seen))
-"""
+def forever(path, small, large):
+    while True:
+        large.save(path)
+        small.save(path)
 
 
 @posix
-@pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.thorough)])
 def test_a_result_survives_kills(kills, tmp_path):
-    path = tmp_path / "fit.npz"
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", FOREVER, path, str(kills)], capture_output=True, text=True, cwd=root)
-    assert done.stdout.split() == [str(kills)], done.stderr
+    path, y = tmp_path / "fit.npz", rng(0).normal(size=(20, 10_000))
+    small = xv.solve(PROBLEM, START, over=BOX, max_iter=3)
+    wide = xv.separable(product, y, lam=1e-3)
+    large = xv.solve(wide, np.eye(20, 8) / 8, over=xv.sets.L1Ball(1.0), max_iter=1)
+    small.save(path)
+    for i in range(kills):
+        child = start(forever, path, small, large)
+        child.process.join(0.05 + 0.2 * rng(i).random())
+        assert child.process.is_alive()
+        child.process.kill()
+        child.process.join()
+        assert xv.Result.load(path).n_iter in (small.n_iter, large.n_iter)
     assert {name.rpartition(".")[2] for name in os.listdir(tmp_path)} <= {"npz", "part"}
 
 
@@ -248,7 +234,7 @@ def outcome(path, content, fit):
     return "same" if same(back, fit) else "another"
 
 
-COUNTS = pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.thorough)])
+COUNTS = pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.thorough)])
 
 
 @COUNTS
@@ -326,7 +312,7 @@ MADE_UP = (
 )
 
 
-@pytest.mark.parametrize("share", [10, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("share", [25, pytest.param(1, marks=pytest.mark.thorough)])
 def test_made_up_metadata_is_refused_or_verified(share, fit, tmp_path):
     """Every value of the metadata replaced by others: a result that loads can be printed, saved and verified."""
     path, problem = tmp_path / "fit.npz", xv.separable(model, PROBLEM.lower.y, data=PROBLEM.data, lam=1e-6)
@@ -350,55 +336,58 @@ def test_made_up_metadata_is_refused_or_verified(share, fit, tmp_path):
     assert 0 < loaded < len(cases) // share / 2
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda meta, a: a.pop("w"), "no array w"),
-        (lambda meta, a: a.update(w=np.ones((2, 2, 2))), r"w has shape \(2, 2, 2\)"),
-        (lambda meta, a: a.update(w=np.array([{"a": 1}], dtype=object)), "w has dtype object"),
-        (lambda meta, a: a.update(theta_0=np.ones(3)), r"theta has the shapes .*\(3,\).*and its start .*\(2,\)"),
-        (lambda meta, a: a.update(theta_0=np.array(["a", "b"])), "theta_0 has dtype <U1"),
-        (
-            lambda meta, a: a.update(theta_0=np.array([1, 2])),
-            "finite arrays of float64; got an array of shape .* of int64",
-        ),
-        (lambda meta, a: a.update(w=np.ones(2, np.float32)), "dtype float32 after a solve in float64"),
-        (lambda meta, a: a.update(theta_0=np.array([np.nan, 1.0])), "theta must hold finite arrays"),
-        (lambda meta, a: a.update(theta0_0=np.array([np.inf, 1.0])), "theta0 must hold finite arrays"),
-        (lambda meta, a: a.update(trace_value=np.ones(3)), r"trace_value has shape \(3,\), and \(13,\) is"),
-        (lambda meta, a: a.update(trace_iteration=np.ones(0)), "trace has 0 entries"),
-        (lambda meta, a: meta.update(status="HAPPY"), "no status HAPPY"),
-        (lambda meta, a: meta.update(status="CONVERGED", value=float("nan")), "CONVERGED must be finite"),
-        (lambda meta, a: meta.update(status="CONVERGED", gap_A=float("nan")), "CONVERGED must be finite"),
-        (lambda meta, a: meta.update(status="ROUNDING", gap_B=float("inf")), "ROUNDING must be finite"),
-        (lambda meta, a: meta.update(n_iter=11), "trace has 13 entries after 11 iterations"),
-        (lambda meta, a: meta.update(n_iter=10**19), "1000000000000000000..., a whole number of more than 64 bits"),
-        (lambda meta, a: a.update(w=np.array(1.0)), r"w has shape \(\)"),
-        (lambda meta, a: meta["counts"].update(x=1), "counts must have the fields values"),
-        (lambda meta, a: meta.update(n_iter="x"), "n_iter of result must be of type int; got x"),
-        (lambda meta, a: meta.update(n_iter=10**400), "whole number of more than 64 bits"),
-        (lambda meta, a: meta["recipe"].update(scale=-1.0), "scale of its recipe must be >= 0; got -1"),
-        (lambda meta, a: meta["recipe"].update(problem="mine.py"), "a problem must be named .*; got 'mine.py'"),
-        (lambda meta, a: meta.update(provenance={}), "provenance must have a backend"),
-        (lambda meta, a: meta["recipe"].update(algorithm={"struct": "sets.Box", "fields": {}}), "algorithm of its rec"),
-        (lambda meta, a: meta["recipe"]["over"]["dict"]["rate"]["fields"].update(x={"value": 1}), "argument 'x'"),
-        (
-            lambda meta, a: json.loads(f'{{"format": {FORMAT}, "theta": ' + '{"list": [' * 99 + "0" + "]}" * 99 + "}"),
-            "the fields",
-        ),
-    ],
-)
-def test_made_up_content_is_refused_with_the_reason(change, message, fit, tmp_path):
+CONTENT = [
+    (lambda meta, a: a.pop("w"), "no array w"),
+    (lambda meta, a: a.update(w=np.ones((2, 2, 2))), r"w has shape \(2, 2, 2\)"),
+    (lambda meta, a: a.update(w=np.array([{"a": 1}], dtype=object)), "w has dtype object"),
+    (lambda meta, a: a.update(theta_0=np.ones(3)), r"theta has the shapes .*\(3,\).*and its start .*\(2,\)"),
+    (lambda meta, a: a.update(theta_0=np.array(["a", "b"])), "theta_0 has dtype <U1"),
+    (
+        lambda meta, a: a.update(theta_0=np.array([1, 2])),
+        "finite arrays of float64; got an array of shape .* of int64",
+    ),
+    (lambda meta, a: a.update(w=np.ones(2, np.float32)), "dtype float32 after a solve in float64"),
+    (lambda meta, a: a.update(theta_0=np.array([np.nan, 1.0])), "theta must hold finite arrays"),
+    (lambda meta, a: a.update(theta0_0=np.array([np.inf, 1.0])), "theta0 must hold finite arrays"),
+    (lambda meta, a: a.update(trace_value=np.ones(3)), r"trace_value has shape \(3,\), and \(13,\) is"),
+    (lambda meta, a: a.update(trace_iteration=np.ones(0)), "trace has 0 entries"),
+    (lambda meta, a: meta.update(status="HAPPY"), "no status HAPPY"),
+    (lambda meta, a: meta.update(status="CONVERGED", value=float("nan")), "CONVERGED must be finite"),
+    (lambda meta, a: meta.update(status="CONVERGED", gap_A=float("nan")), "CONVERGED must be finite"),
+    (lambda meta, a: meta.update(status="ROUNDING", gap_B=float("inf")), "ROUNDING must be finite"),
+    (lambda meta, a: meta.update(n_iter=11), "trace has 13 entries after 11 iterations"),
+    (lambda meta, a: meta.update(n_iter=10**19), "1000000000000000000..., a whole number of more than 64 bits"),
+    (lambda meta, a: a.update(w=np.array(1.0)), r"w has shape \(\)"),
+    (lambda meta, a: meta["counts"].update(x=1), "counts must have the fields values"),
+    (lambda meta, a: meta.update(n_iter="x"), "n_iter of result must be of type int; got x"),
+    (lambda meta, a: meta.update(n_iter=10**400), "whole number of more than 64 bits"),
+    (lambda meta, a: meta["recipe"].update(scale=-1.0), "scale of its recipe must be >= 0; got -1"),
+    (lambda meta, a: meta["recipe"].update(problem="mine.py"), "a problem must be named .*; got 'mine.py'"),
+    (lambda meta, a: meta.update(provenance={}), "provenance must have a backend"),
+    (lambda meta, a: meta["recipe"].update(algorithm={"struct": "sets.Box", "fields": {}}), "algorithm of its rec"),
+    (lambda meta, a: meta["recipe"]["over"]["dict"]["rate"]["fields"].update(x={"value": 1}), "argument 'x'"),
+    (
+        lambda meta, a: json.loads(f'{{"format": {FORMAT}, "theta": ' + '{"list": [' * 99 + "0" + "]}" * 99 + "}"),
+        "the fields",
+    ),
+]
+
+
+def test_made_up_content_is_refused_with_the_reason(fit, tmp_path, subtests):
     path = tmp_path / "fit.npz"
     fit.save(path)
-    with np.load(path) as file:
-        arrays = dict(file)
-    meta = json.loads(str(arrays.pop("meta")))
-    found = change(meta, arrays)
-    meta = found if isinstance(found, dict) and "format" in found else meta
-    np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
-    with pytest.raises(ProblemError, match=f"fit.npz is not a file that Result.save wrote.*{message}"):
-        xv.Result.load(path)
+    content = path.read_bytes()
+    for change, message in CONTENT:
+        path.write_bytes(content)
+        with np.load(path) as file:
+            arrays = dict(file)
+        meta = json.loads(str(arrays.pop("meta")))
+        found = change(meta, arrays)
+        meta = found if isinstance(found, dict) and "format" in found else meta
+        np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
+        expected = f"fit.npz is not a file that Result.save wrote.*{message}"
+        with subtests.test(message), pytest.raises(ProblemError, match=expected):
+            xv.Result.load(path)
 
 
 def test_whole_numbers_of_64_bits_are_loaded(fit, tmp_path):
@@ -605,17 +594,14 @@ def test_a_batch_is_pickled_and_copied():
 
 
 def solved(problem, theta0):
-    return xv.solve(problem, theta0, over=BOX, max_iter=3)
+    return xv.solve(problem, theta0, over=BOX, max_iter=3), batch()
 
 
 def test_results_and_problems_cross_processes():
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        there, many = pool.submit(solved, PROBLEM, START), pool.submit(batch)
-        here = solved(PROBLEM, START)
-        assert there.result().value == pytest.approx(here.value)
-        assert there.result().recipe.fingerprints == here.recipe.fingerprints
-        np.testing.assert_allclose(many.result().w, batch().w)
+    (there, many), (here, want) = start(solved, PROBLEM, START).returned(), solved(PROBLEM, START)
+    assert there.value == pytest.approx(here.value)
+    assert there.recipe.fingerprints == here.recipe.fingerprints
+    np.testing.assert_allclose(many.w, want.w)
 
 
 def test_a_result_is_loaded_for_another_framework(tmp_path):
