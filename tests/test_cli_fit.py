@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import xvarpro as xv
@@ -121,6 +122,18 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def undrawn(request, monkeypatch):
+    """Figures are made but not drawn, which takes most of the time of a fit: they are where a test takes `drawn`."""
+    if "drawn" not in request.fixturenames:
+        monkeypatch.setattr(Figure, "savefig", lambda figure, file, **given: file.write(b"not drawn"))
+
+
+@pytest.fixture
+def drawn():
+    """Figures are drawn."""
+
+
 def invoke(*args):
     return CliRunner().invoke(app, ["fit", *map(str, args)], env={"COLUMNS": "120"})
 
@@ -137,7 +150,7 @@ def values(folder):
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def test_commands_of_the_page_run_and_print_its_report(tmp_path, monkeypatch):
+def test_commands_of_the_page_run_and_print_its_report(tmp_path, monkeypatch, drawn):
     monkeypatch.chdir(tmp_path)
     for name in ("decay.csv", "model.py"):
         shutil.copy(ROOT / "examples" / "fit" / name, tmp_path)
@@ -169,7 +182,7 @@ def test_the_page_shows_the_files_of_the_example():
 # -- what it fits ------------------------------------------------------------------------------------------------------
 
 
-def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here):
+def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here, drawn):
     path = table(here, t=SAMPLES, y=signal())
     result = invoke("model.py:decay", path, "--x", "t", "--y", "y", *S, "--bounds", "slow=0:3", "--bounds", "fast=2:")
     assert result.exit_code == 0, result.output
@@ -195,7 +208,7 @@ def test_models_by_name_and_vectors_of_parameters(here, model):
     assert found == pytest.approx({"rates[0]": 0.5, "rates[1]": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
 
 
-def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here):
+def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here, drawn):
     (here / "folder").mkdir()
     (here / "folder" / "other.py").write_text(OTHER, encoding="utf-8")
     (here / "folder" / "beside.py").write_text("FACTOR = 2.0\n", encoding="utf-8")
@@ -207,7 +220,7 @@ def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here):
     assert values(here / "out") == pytest.approx(want, rel=1e-4)
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.frameworks)])
 def test_other_backends(here, backend):
     path = table(here, t=SAMPLES, y=np.exp(-0.5 * SAMPLES))
     result = invoke("model.py:vector", path, "--x", "t", "--y", "y", "--backend", backend, "--out", here / "out")
@@ -280,7 +293,7 @@ def test_other_losses(loss, here):
     np.testing.assert_allclose([float(row["stderr"]) for row in found], [*want.theta_stderr, *want.w_stderr], rtol=1e-4)
 
 
-def test_several_targets_share_the_parameters_and_are_drawn_each(here):
+def test_several_targets_share_the_parameters_and_are_drawn_each(here, drawn):
     holes = signal(0.5, 3.0)
     holes[[3, 9]] = np.nan
     path = table(here, t=SAMPLES, a=signal(), b=holes)
@@ -297,7 +310,7 @@ def test_several_targets_share_the_parameters_and_are_drawn_each(here):
     assert float(rows[3]["b fitted"]) == pytest.approx(signal(0.5, 3.0)[3], rel=1e-5)
 
 
-def test_figures_have_the_names_as_they_stand_in_the_file(here, monkeypatch):
+def test_figures_have_the_names_as_they_stand_in_the_file(here, monkeypatch, drawn):
     asked = []
 
     def plot_fit(fit, plot=xv.Result.plot_fit, **given):
@@ -542,7 +555,7 @@ def test_a_file_in_another_encoding_is_named(tmp_path, name, encoding):
         columns.read(path, ["t"])
 
 
-def test_names_that_a_stream_cannot_encode_are_printed_with_question_marks(here, monkeypatch):
+def test_names_that_a_stream_cannot_encode_are_printed_with_question_marks(here, monkeypatch, drawn):
     def status(*args):
         with pytest.raises(SystemExit) as caught:
             app(["fit", *map(str, args)])
