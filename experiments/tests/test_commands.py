@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 from xvarpro_experiments import datasets, dictionary, report
 from xvarpro_experiments.methods import OURS
@@ -21,11 +22,17 @@ def invoke(*args):
     return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "120", datasets.VARIABLE: None})
 
 
+def png_alone(figure, path, save=Figure.savefig, **given):
+    """SVG and PDF of the same figures take a second."""
+    save(figure, path, **given) if path.suffix == ".png" else path.write_bytes(b"not drawn")
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory, less_tuned):
     out = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dictionary, "RIVALS", less_tuned(RIVALS))
+        patch.setattr(Figure, "savefig", png_alone)
         result = invoke(*SMALL, "--compare", "numpy,torch", "--out", out)
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
@@ -97,7 +104,8 @@ def test_the_fallback_says_so_and_how_to_get_mnist(done):
 
 @pytest.fixture
 def few(monkeypatch):
-    """Two methods, of the package and a rival: none is tuned."""
+    """Two methods, of the package and a rival, neither tuned, and figures that are not drawn."""
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **given: path.write_bytes(b"not drawn"))
     monkeypatch.setattr(dictionary, "OURS", OURS[:1])
     monkeypatch.setattr(dictionary, "RIVALS", RIVALS[:1])
 
