@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from importlib.util import module_from_spec, spec_from_file_location
 
 import numpy as np
 import pytest
@@ -22,11 +23,13 @@ def invoke(*args):
 
 
 @pytest.mark.parametrize("module", ["typer", "rich"])
-def test_without_its_packages_the_command_says_what_to_install(module):
-    code = f"import sys; sys.modules[{module!r}] = None; from xvarpro.cli import app"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == f"the xvarpro command needs {module}: pip install 'xvarpro[cli]'\n"
+def test_without_its_packages_the_command_says_what_to_install(module, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, module, None)
+    spec = spec_from_file_location("xvarpro_cli_again", cli.__file__)
+    with pytest.raises(SystemExit) as caught:
+        spec.loader.exec_module(module_from_spec(spec))
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == f"the xvarpro command needs {module}: pip install 'xvarpro[cli]'\n"
 
 
 MINE = """
@@ -38,6 +41,17 @@ def command(n: int = 3) -> None:
         raise ProblemError(f"n must be >= 0, got {n}")
     print("n is", n)
 """
+# the module of the experiment is imported before the command line, which it imports in turn, and then after it
+RUNS = """
+import json, sys
+import mine
+from xvarpro.cli import app
+from typer.testing import CliRunner
+
+del sys.modules["mine"]
+done = [CliRunner().invoke(app, ["run", *args]) for args in json.loads(sys.argv[1])]
+print(json.dumps([(x.exit_code, x.stdout, x.stderr) for x in done]))
+"""
 
 
 def test_an_experiment_of_the_users_is_a_subcommand_of_run(tmp_path):
@@ -47,21 +61,15 @@ def test_an_experiment_of_the_users_is_a_subcommand_of_run(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[xvarpro.experiments]\nmine = mine:command\nlost = nowhere:command\n")
-
-    def run(*args, first="sys"):
-        code = f"import sys, {first}; from xvarpro.cli import app; app(sys.argv[1:])"
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        return subprocess.run(
-            [sys.executable, "-c", code, "run", *args], capture_output=True, text=True, check=False, env=environment
-        )
-
-    assert run("mine", "--n", "5").stdout == "n is 5\n"
-    assert run("mine", "--n", "5", first="mine").stdout == "n is 5\n"  # imports the command line in turn
-    refused = run("mine", "--n", "-1")
-    assert (refused.returncode, refused.stderr) == (2, "error: n must be >= 0, got -1\n")
-    lost = run("lost", "--anything", "1")
-    assert lost.returncode == 2
-    assert lost.stderr.startswith("error: experiment 'lost' cannot be loaded from 'nowhere:command': Module")
+    lines = [["mine", "--n", "5"], ["mine", "--n", "-1"], ["lost", "--anything", "1"]]
+    command = [sys.executable, "-c", RUNS, json.dumps(lines)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))}
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    said, refused, lost = json.loads(found.stdout)
+    assert said == [0, "n is 5\n", ""]
+    assert refused == [2, "", "error: n must be >= 0, got -1\n"]
+    assert lost[0] == 2
+    assert lost[2].startswith("error: experiment 'lost' cannot be loaded from 'nowhere:command': Module")
 
 
 def test_experiments_are_listed_with_their_help_and_imported_then(monkeypatch):

@@ -1,16 +1,16 @@
 """``xvarpro fit``: what it reads, fits, prints and writes, and how it refuses."""
 
 import csv
-import os
+import io
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import xvarpro as xv
@@ -122,6 +122,18 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def undrawn(request, monkeypatch):
+    """Figures are made but not drawn, which takes most of the time of a fit: they are where a test takes `drawn`."""
+    if "drawn" not in request.fixturenames:
+        monkeypatch.setattr(Figure, "savefig", lambda figure, file, **given: file.write(b"not drawn"))
+
+
+@pytest.fixture
+def drawn():
+    """Figures are drawn."""
+
+
 def invoke(*args):
     return CliRunner().invoke(app, ["fit", *map(str, args)], env={"COLUMNS": "120"})
 
@@ -138,7 +150,7 @@ def values(folder):
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def test_commands_of_the_page_run_and_print_its_report(tmp_path, monkeypatch):
+def test_commands_of_the_page_run_and_print_its_report(tmp_path, monkeypatch, drawn):
     monkeypatch.chdir(tmp_path)
     for name in ("decay.csv", "model.py"):
         shutil.copy(ROOT / "examples" / "fit" / name, tmp_path)
@@ -170,7 +182,7 @@ def test_the_page_shows_the_files_of_the_example():
 # -- what it fits ------------------------------------------------------------------------------------------------------
 
 
-def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here):
+def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here, drawn):
     path = table(here, t=SAMPLES, y=signal())
     result = invoke("model.py:decay", path, "--x", "t", "--y", "y", *S, "--bounds", "slow=0:3", "--bounds", "fast=2:")
     assert result.exit_code == 0, result.output
@@ -196,7 +208,7 @@ def test_models_by_name_and_vectors_of_parameters(here, model):
     assert found == pytest.approx({"rates[0]": 0.5, "rates[1]": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
 
 
-def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here):
+def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here, drawn):
     (here / "folder").mkdir()
     (here / "folder" / "other.py").write_text(OTHER, encoding="utf-8")
     (here / "folder" / "beside.py").write_text("FACTOR = 2.0\n", encoding="utf-8")
@@ -208,7 +220,7 @@ def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here):
     assert values(here / "out") == pytest.approx(want, rel=1e-4)
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.frameworks)])
 def test_other_backends(here, backend):
     path = table(here, t=SAMPLES, y=np.exp(-0.5 * SAMPLES))
     result = invoke("model.py:vector", path, "--x", "t", "--y", "y", "--backend", backend, "--out", here / "out")
@@ -281,7 +293,7 @@ def test_other_losses(loss, here):
     np.testing.assert_allclose([float(row["stderr"]) for row in found], [*want.theta_stderr, *want.w_stderr], rtol=1e-4)
 
 
-def test_several_targets_share_the_parameters_and_are_drawn_each(here):
+def test_several_targets_share_the_parameters_and_are_drawn_each(here, drawn):
     holes = signal(0.5, 3.0)
     holes[[3, 9]] = np.nan
     path = table(here, t=SAMPLES, a=signal(), b=holes)
@@ -298,7 +310,7 @@ def test_several_targets_share_the_parameters_and_are_drawn_each(here):
     assert float(rows[3]["b fitted"]) == pytest.approx(signal(0.5, 3.0)[3], rel=1e-5)
 
 
-def test_figures_have_the_names_as_they_stand_in_the_file(here, monkeypatch):
+def test_figures_have_the_names_as_they_stand_in_the_file(here, monkeypatch, drawn):
     asked = []
 
     def plot_fit(fit, plot=xv.Result.plot_fit, **given):
@@ -391,139 +403,141 @@ def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
 # -- how it refuses ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (("model.py:lost", *Y), "model.py has no function lost; it has decay, matrix, vector, nothing, numpys, "),
-        (("model.py:number", *Y), "model.py has no function number"),
-        (("lost.py:decay", *Y), "there is no file lost.py"),
-        (("lost", *Y), "a model must be file.py:function, package.module:function or one of decays"),
-        (("model.py:nothing", *Y), "model.py:nothing must take x and one parameter or more"),
-        (("model.py:numpys", *Y), "In the place of np.exp, write xp.exp"),
-        (("model.py:broken", *Y), "broken failed with NameError: name 'nowhere' is not defined ("),
-        (
-            ("model.py:waves", *Y),
-            "waves must return columns of 41 real numbers: an array, a list of them or a dict; got c",
-        ),
-        (("model.py:short", *Y), "a list of them or a dict; got float64 of shape (40, 1)"),
-        (
-            ("model.py:text", *Y),
-            "a list of them or a dict. design 0 of columns must be an array of shape (m, n) or (m,)",
-        ),
-        (("model.py:stops", *Y), "stops ended Python by sys.exit(), before there was a result"),
-        (("syntax.py:f", *Y), "syntax.py failed with SyntaxError: expected ':' (syntax.py, line 1)\n"),
-        (("builtins:max", *Y), "builtins:max must take x and one parameter or more"),
-        (("tied.py:other", *Y), "parameters in tied.py must be those that tied.py:other takes, slow; fast is not"),
-        (("tied.py:decay", *Y, "--start", "fast=3"), "fast is tied"),
-        (("model.py:decay", *Y), "slow needs a start: add --start slow=NUMBER"),
-        (("model.py:decay", *Y, "--start", "k=1"), "decay has no parameter 'k': its parameters are slow, fast"),
-        (("model.py:decay", *Y, "--fix", "shift"), "decay has no parameter 'shift'"),
-        (
-            ("model.py:matrix", *Y, "--fix", "rates[2]"),
-            "--fix must name rates or an entry of it, such as rates[1]; got",
-        ),
-        (("model.py:vector", *Y, "--fix", "rate[0]"), "--fix must name rate or an entry of it, such as rate; got"),
-        (("model.py:vector", *Y, "--loss", "hubber"), "loss must be 'huber', 'soft_l1', 'cauchy' or 'poisson', or one"),
-        (("model.py:decay", *Y, "--start", "slow"), "--start must be NAME=..., such as rates=0.5,8; got 'slow'"),
-        (("model.py:decay", *Y, "--start", "slow=a"), "--start slow must be a number, or several"),
-        (("model.py:decay", *Y, *S, *S), "--start is given twice for slow"),
-        (("model.py:decay", *Y, *S, "--bounds", "slow=1"), "--bounds slow must be LOW:HIGH"),
-        (("model.py:decay", *Y, *S, "--bounds", "slow=0:b"), "--bounds slow must be a number"),
-        (("model.py:decay", *Y, *S, "--bounds", "slow=2:3"), "slow: value must lie between min and max, got 1"),
-        (("model.py:decay", *Y, *S, "--format", "gif"), "--format must be one of png, pdf, svg; got 'gif'"),
-        (("model.py:decay", *Y, *S, "--backend", "lost"), "unknown backend 'lost'"),
-        (("model.py:decay", *Y, *S, "--interval", "exact"), "by must be 'linear', 'profile' or 'bootstrap'"),
-        (("model.py:decay", *Y, *S, "--background", "-1"), "degree must be a whole number >= 0"),
-        (("model.py:decay", *Y, *S, "--y", "t"), "--x and --y must name different columns; got 't' twice"),
-        (
-            ("model.py:decay", "--x", "s", "--y", "y", *S),
-            "has no column 's'; its columns are 't', 'y', 'zero', 'none',",
-        ),
-        (("model.py:decay", *Y, *S, "--sigma", "zero"), "--sigma must name columns of numbers > 0; got 0"),
-        (("model.py:decay", *Y, "--y", "one", "--y", "zero", "--sigma", "y", "--sigma", "y"), "each of 3 --y; got 2"),
-        (("model.py:decay", *Y, *S, "--sigma", "y", "--sigma", "y"), "--sigma must be given once, or once for each of"),
-        (("model.py:decay", *Y, *S, "--y", "none"), "has no row with numbers in t, none"),
-        (("model.py:decay", *Y, *S, "--y", "one"), "as many rows with numbers as amplitudes are required, 2; got 1"),
-        (
-            ("model.py:vector", *Y, "--background", "40"),
-            "as many rows with numbers as amplitudes are required, 42; got",
-        ),
-        (("model.py:decay", *Y, *S, "--background", "1000000000"), "amplitudes are required, 1000000003; got 41"),
-        (
-            ("model.py:decay", "--x", "zero", "--y", "y", *S),
-            "--x must name a column of different numbers; got 0 in each",
-        ),
-        (("model.py:decay", "--x", "y residual", "--y", "y", *S), "that fitted.csv gives: rename 'y residual'"),
-        (("model.py:decay", "--x", "y fitted", "--y", "y", *S), "that fitted.csv gives: rename 'y fitted'"),
-    ],
-)
-def test_a_mistake_ends_in_one_line_that_names_it(here, args, message):
+MISTAKES = [
+    (("model.py:lost", *Y), "model.py has no function lost; it has decay, matrix, vector, nothing, numpys, "),
+    (("model.py:number", *Y), "model.py has no function number"),
+    (("lost.py:decay", *Y), "there is no file lost.py"),
+    (("lost", *Y), "a model must be file.py:function, package.module:function or one of decays"),
+    (("model.py:nothing", *Y), "model.py:nothing must take x and one parameter or more"),
+    (("model.py:numpys", *Y), "In the place of np.exp, write xp.exp"),
+    (("model.py:broken", *Y), "broken failed with NameError: name 'nowhere' is not defined ("),
+    (
+        ("model.py:waves", *Y),
+        "waves must return columns of 41 real numbers: an array, a list of them or a dict; got c",
+    ),
+    (("model.py:short", *Y), "a list of them or a dict; got float64 of shape (40, 1)"),
+    (
+        ("model.py:text", *Y),
+        "a list of them or a dict. design 0 of columns must be an array of shape (m, n) or (m,)",
+    ),
+    (("model.py:stops", *Y), "stops ended Python by sys.exit(), before there was a result"),
+    (("syntax.py:f", *Y), "syntax.py failed with SyntaxError: expected ':' (syntax.py, line 1)\n"),
+    (("builtins:max", *Y), "builtins:max must take x and one parameter or more"),
+    (("tied.py:other", *Y), "parameters in tied.py must be those that tied.py:other takes, slow; fast is not"),
+    (("tied.py:decay", *Y, "--start", "fast=3"), "fast is tied"),
+    (("model.py:decay", *Y), "slow needs a start: add --start slow=NUMBER"),
+    (("model.py:decay", *Y, "--start", "k=1"), "decay has no parameter 'k': its parameters are slow, fast"),
+    (("model.py:decay", *Y, "--fix", "shift"), "decay has no parameter 'shift'"),
+    (
+        ("model.py:matrix", *Y, "--fix", "rates[2]"),
+        "--fix must name rates or an entry of it, such as rates[1]; got",
+    ),
+    (("model.py:vector", *Y, "--fix", "rate[0]"), "--fix must name rate or an entry of it, such as rate; got"),
+    (("model.py:vector", *Y, "--loss", "hubber"), "loss must be 'huber', 'soft_l1', 'cauchy' or 'poisson', or one"),
+    (("model.py:decay", *Y, "--start", "slow"), "--start must be NAME=..., such as rates=0.5,8; got 'slow'"),
+    (("model.py:decay", *Y, "--start", "slow=a"), "--start slow must be a number, or several"),
+    (("model.py:decay", *Y, *S, *S), "--start is given twice for slow"),
+    (("model.py:decay", *Y, *S, "--bounds", "slow=1"), "--bounds slow must be LOW:HIGH"),
+    (("model.py:decay", *Y, *S, "--bounds", "slow=0:b"), "--bounds slow must be a number"),
+    (("model.py:decay", *Y, *S, "--bounds", "slow=2:3"), "slow: value must lie between min and max, got 1"),
+    (("model.py:decay", *Y, *S, "--format", "gif"), "--format must be one of png, pdf, svg; got 'gif'"),
+    (("model.py:decay", *Y, *S, "--backend", "lost"), "unknown backend 'lost'"),
+    (("model.py:decay", *Y, *S, "--interval", "exact"), "by must be 'linear', 'profile' or 'bootstrap'"),
+    (("model.py:decay", *Y, *S, "--background", "-1"), "degree must be a whole number >= 0"),
+    (("model.py:decay", *Y, *S, "--y", "t"), "--x and --y must name different columns; got 't' twice"),
+    (
+        ("model.py:decay", "--x", "s", "--y", "y", *S),
+        "has no column 's'; its columns are 't', 'y', 'zero', 'none',",
+    ),
+    (("model.py:decay", *Y, *S, "--sigma", "zero"), "--sigma must name columns of numbers > 0; got 0"),
+    (("model.py:decay", *Y, "--y", "one", "--y", "zero", "--sigma", "y", "--sigma", "y"), "each of 3 --y; got 2"),
+    (("model.py:decay", *Y, *S, "--sigma", "y", "--sigma", "y"), "--sigma must be given once, or once for each of"),
+    (("model.py:decay", *Y, *S, "--y", "none"), "has no row with numbers in t, none"),
+    (("model.py:decay", *Y, *S, "--y", "one"), "as many rows with numbers as amplitudes are required, 2; got 1"),
+    (
+        ("model.py:vector", *Y, "--background", "40"),
+        "as many rows with numbers as amplitudes are required, 42; got",
+    ),
+    (("model.py:decay", *Y, *S, "--background", "1000000000"), "amplitudes are required, 1000000003; got 41"),
+    (
+        ("model.py:decay", "--x", "zero", "--y", "y", *S),
+        "--x must name a column of different numbers; got 0 in each",
+    ),
+    (("model.py:decay", "--x", "y residual", "--y", "y", *S), "that fitted.csv gives: rename 'y residual'"),
+    (("model.py:decay", "--x", "y fitted", "--y", "y", *S), "that fitted.csv gives: rename 'y fitted'"),
+]
+
+
+def test_a_mistake_ends_in_one_line_that_names_it(here, subtests):
     zero = np.zeros(41)
     one = np.where(SAMPLES == 1, 2.0, np.nan)
     path = table(here, t=SAMPLES, y=signal(), zero=zero, none=np.full(41, np.nan), one=one, **{"y fitted": zero})
     (here / "syntax.py").write_text("def f(t, rate=1.0)\n", encoding="utf-8")
-    model, *rest = args
-    result = invoke(model, path, *rest)
-    assert result.exit_code == 2, result.output
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not (here / "xvarpro-out").exists()
+    for (model, *rest), message in MISTAKES:
+        with subtests.test(" ".join((model, *rest))):
+            result = invoke(model, path, *rest)
+            assert result.exit_code == 2, result.output
+            assert message in result.stderr
+            assert result.stderr.count("\n") == 1
+            assert not (here / "xvarpro-out").exists()
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "t,y\n0.5,1\n1,\n",
-        "\ufefft,y\r\n0.5,1\r\n1,NA\r\n",
-        "# made by hand\n\n t ; y \n0,5;1,0\n1;-\n",
-        "t\ty\n0,5\t1\n# in the middle\n1\tNaN\n",
-        'y,"t"\n1e0," 0.5"\n,1\n',
-        "t;y;\n0.5;1;\n1;;\n",
-        '"t";"no, other";y\n0,5;x, y;1\n1;;\n',
-        't,"made\nby",y\n0.5,"two\n\n lines",1\n,,\n1,"",\n',
-        't, "sample #, by", y\n0.5 , "1, me", 1 \n1 , #2, NA \n , , \n',
-        '"made;by",t,y\nx\x0cy\u2028,0.5,1\n#,\n,1,\n',
-    ],
-)
-def test_forms_of_one_table(tmp_path, text):
-    path = tmp_path / "data.csv"
-    path.write_bytes(text.encode())
-    found = columns.read(path, ["t", "y"])
-    np.testing.assert_array_equal(found["t"], [0.5, 1.0])
-    np.testing.assert_array_equal(found["y"], [1.0, np.nan])
+FORMS = [
+    "t,y\n0.5,1\n1,\n",
+    "\ufefft,y\r\n0.5,1\r\n1,NA\r\n",
+    "# made by hand\n\n t ; y \n0,5;1,0\n1;-\n",
+    "t\ty\n0,5\t1\n# in the middle\n1\tNaN\n",
+    'y,"t"\n1e0," 0.5"\n,1\n',
+    "t;y;\n0.5;1;\n1;;\n",
+    '"t";"no, other";y\n0,5;x, y;1\n1;;\n',
+    't,"made\nby",y\n0.5,"two\n\n lines",1\n,,\n1,"",\n',
+    't, "sample #, by", y\n0.5 , "1, me", 1 \n1 , #2, NA \n , , \n',
+    '"made;by",t,y\nx\x0cy\u2028,0.5,1\n#,\n,1,\n',
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "has no lines but empty ones and comments"),
-        ("# t,y\n\n", "has no lines but empty ones and comments"),
-        ("t,y\n", "has the names t, y and no rows"),
-        ("0,1\n1,2\n", "the first line that does not begin with # must hold the names of the columns; got 0, 1"),
-        ("t,z\n0,1\n", "has no column 'y'; its columns are 't', 'z'"),
-        ("t y\n0 1\n", "has no column 't'; its columns are 't y'. The first line has no comma, semicolon, tab"),
-        ("t,y,y\n0,1,2\n", "has 2 columns 'y': rename all but one"),
-        ("t,y\n0,1\n\n1\n", "line 4: as many cells as names are required, 2; got 1"),
-        ("t,y\n0,1,5\n", "line 2: as many cells as names are required, 2; got 3"),
-        ("t,y\n0,a\n", "line 2, column 'y': a number or an empty cell is required; got 'a'. A line of units or"),
-        ("t,y\n0,1_0\n", "a number or an empty cell is required; got '1_0'"),
-        ("t,y\n0,inf\n", "line 2, column 'y': a finite number is required; got 'inf'"),
-        ("t;y\n0,5;1.5\n", "must have one decimal sign; got '0,5' in line 2 and '1.5' in line 2"),
-        ("t;y\n0,5;1,234,5\n", "got '1,234,5'"),
-        ('t,y\n0,"1,000"\n', "got '1,000'"),
-        ('t,y,by\n0,1,"me\n1,2,me\n', "line 3: cells must be those of a CSV file; got unexpected end of data"),
-        ("t,y\n0,1\n1," + "1" * 200000, "line 3: cells must be those of a CSV file; got field larger than"),
-        ("t,y\n0,a" + "b" * 10000, f"a number or an empty cell is required; got 'a{'b' * 49}'"),
-    ],
-)
-def test_what_is_no_table_is_named(tmp_path, text, message):
+def test_forms_of_one_table(tmp_path, subtests):
     path = tmp_path / "data.csv"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ProblemError, match=re.escape(message)):
-        columns.read(path, ["t", "y"])
+    for text in FORMS:
+        with subtests.test(repr(text)):
+            path.write_bytes(text.encode())
+            found = columns.read(path, ["t", "y"])
+            np.testing.assert_array_equal(found["t"], [0.5, 1.0])
+            np.testing.assert_array_equal(found["y"], [1.0, np.nan])
+
+
+NO_TABLES = [
+    ("", "has no lines but empty ones and comments"),
+    ("# t,y\n\n", "has no lines but empty ones and comments"),
+    ("t,y\n", "has the names t, y and no rows"),
+    ("0,1\n1,2\n", "the first line that does not begin with # must hold the names of the columns; got 0, 1"),
+    ("t,z\n0,1\n", "has no column 'y'; its columns are 't', 'z'"),
+    ("t y\n0 1\n", "has no column 't'; its columns are 't y'. The first line has no comma, semicolon, tab"),
+    ("t,y,y\n0,1,2\n", "has 2 columns 'y': rename all but one"),
+    ("t,y\n0,1\n\n1\n", "line 4: as many cells as names are required, 2; got 1"),
+    ("t,y\n0,1,5\n", "line 2: as many cells as names are required, 2; got 3"),
+    ("t,y\n0,a\n", "line 2, column 'y': a number or an empty cell is required; got 'a'. A line of units or"),
+    ("t,y\n0,1_0\n", "a number or an empty cell is required; got '1_0'"),
+    ("t,y\n0,inf\n", "line 2, column 'y': a finite number is required; got 'inf'"),
+    ("t;y\n0,5;1.5\n", "must have one decimal sign; got '0,5' in line 2 and '1.5' in line 2"),
+    ("t;y\n0,5;1,234,5\n", "got '1,234,5'"),
+    ('t,y\n0,"1,000"\n', "got '1,000'"),
+    ('t,y,by\n0,1,"me\n1,2,me\n', "line 3: cells must be those of a CSV file; got unexpected end of data"),
+    ("t,y\n0,1\n1," + "1" * 200000, "line 3: cells must be those of a CSV file; got field larger than"),
+    ("t,y\n0,a" + "b" * 10000, f"a number or an empty cell is required; got 'a{'b' * 49}'"),
+]
+
+
+def test_what_is_no_table_is_named(tmp_path, subtests):
+    path = tmp_path / "data.csv"
+    for text, message in NO_TABLES:
+        with subtests.test(message):
+            path.write_text(text, encoding="utf-8")
+            with pytest.raises(ProblemError, match=re.escape(message)):
+                columns.read(path, ["t", "y"])
 
 
 def test_a_line_break_in_a_name_is_a_space(tmp_path):
@@ -541,17 +555,22 @@ def test_a_file_in_another_encoding_is_named(tmp_path, name, encoding):
         columns.read(path, ["t"])
 
 
-def test_names_that_a_stream_cannot_encode_are_printed_with_question_marks(here):
-    path = table(here, **{"τ": SAMPLES, "∇": signal()})
-    code = "from xvarpro.cli import app; app()"
-    command = [sys.executable, "-c", code, "fit", "exponentials", path, "--x", "τ", "--y", "∇", "--start", "rates=1,5"]
-    done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": "cp1252"})
-    assert (done.returncode, done.stderr) == (0, b"")
-    refused = subprocess.run(
-        [*command, "--y", "∂"], capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": "cp1252"}
-    )
-    assert refused.stderr.startswith(b"error: ")
-    assert refused.stderr.rstrip().endswith(b"has no column '?'; its columns are '?', '?'.")
+def test_names_that_a_stream_cannot_encode_are_printed_with_question_marks(here, monkeypatch, drawn):
+    def status(*args):
+        with pytest.raises(SystemExit) as caught:
+            app(["fit", *map(str, args)])
+        return caught.value.code
+
+    streams = [io.TextIOWrapper(io.BytesIO(), "cp1252") for _ in range(2)]
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    args = ("exponentials", table(here, **{"τ": SAMPLES, "∇": signal()}), "--x", "τ", "--start", "rates=1,5")
+    assert status(*args, "--y", "∇") == 0
+    assert streams[1].buffer.getvalue() == b""
+    assert status(*args, "--y", "∂") == 2
+    refused = streams[1].buffer.getvalue()
+    assert refused.startswith(b"error: ")
+    assert refused.rstrip().endswith(b"has no column '?'; its columns are '?', '?'.")
     assert written(here / "xvarpro-out" / "exponentials" / "fitted.csv")[0].keys() == {
         "τ",
         "∇",

@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,6 @@ EXPORTED = [(file, heading, obj) for file, page in tables.PAGES.items() for head
 RECORDS = (xv.steps.Line, xv.steps.Search)  # what a rule is given and returns: in docs/extending.md
 CLASSES = [(file, obj) for file, _, obj in EXPORTED if isinstance(obj, type) and obj not in RECORDS]
 LONGEST = 120  # characters of a cell
-every_class = pytest.mark.parametrize(("file", "cls"), CLASSES, ids=[cls.__name__ for _, cls in CLASSES])
 
 
 def field(cls, name):
@@ -38,10 +38,11 @@ def of(base):
     return [cls for _, cls in CLASSES if issubclass(cls, base)]
 
 
-@pytest.mark.parametrize("file", sorted(tables.PAGES))
-def test_a_page_is_what_the_docstrings_make_it(file):
-    fresh = (ROOT / "docs" / file).read_text(encoding="utf-8") == tables.render(file)
-    assert fresh, f"docs/{file} is stale: run `python docs/tables.py`"
+def test_a_page_is_what_the_docstrings_make_it(subtests):
+    for file in tables.PAGES:
+        with subtests.test(file):
+            fresh = (ROOT / "docs" / file).read_text(encoding="utf-8") == tables.render(file)
+            assert fresh, f"docs/{file} is stale: run `python docs/tables.py`"
 
 
 def test_check_writes_nothing_and_fails_if_a_page_is_stale(tmp_path, monkeypatch, capsys):
@@ -58,95 +59,107 @@ def test_check_writes_nothing_and_fails_if_a_page_is_stale(tmp_path, monkeypatch
     assert (tmp_path / "steps.md").read_text(encoding="utf-8") == "Mine.\n" + pages["steps.md"]
 
 
-@every_class
-def test_every_exported_class_has_a_row_with_all_of_its_fields(file, cls):
-    kind = tables.kind_of(tables.PAGES[file], cls)
-    assert kind is not None, f"docs/tables.py has no table for {cls.__name__}"
-    found, _ = tables.notes(cls)
-    assert tuple(found) == kind.fields, f"the Notes of {cls.__name__} must begin with {kind.fields}, one per line"
-    assert all(len(tables.markdown(text, file).replace("`", "")) <= 2 * LONGEST for text in found.values())
-    assert max(map(len, found.values())) <= LONGEST
+def test_every_exported_class_has_a_row_with_all_of_its_fields(subtests):
+    for file, cls in CLASSES:
+        with subtests.test(cls.__name__):
+            kind = tables.kind_of(tables.PAGES[file], cls)
+            assert kind is not None, f"docs/tables.py has no table for {cls.__name__}"
+            found, _ = tables.notes(cls)
+            assert tuple(found) == kind.fields, (
+                f"the Notes of {cls.__name__} must begin with {kind.fields}, one per line"
+            )
+            assert all(len(tables.markdown(text, file).replace("`", "")) <= 2 * LONGEST for text in found.values())
+            assert max(map(len, found.values())) <= LONGEST
 
 
-@every_class
-def test_every_exported_class_has_an_example_that_shows_something(file, cls):
-    lines = tables.sections(cls)["Examples"].split("\n")
-    assert lines[0].startswith(">>> import")
-    assert not lines[-1].startswith((">>>", "..."))
+def test_every_exported_class_has_an_example_that_shows_something(subtests):
+    for _, cls in CLASSES:
+        with subtests.test(cls.__name__):
+            lines = tables.sections(cls)["Examples"].split("\n")
+            assert lines[0].startswith(">>> import")
+            assert not lines[-1].startswith((">>>", "..."))
 
 
-@pytest.mark.parametrize("cls", of(xv.sets.Set), ids=lambda cls: cls.__name__)
-def test_a_set_says_that_it_has_no_projection_where_it_has_none(cls):
-    has = tables.depends(cls, "has_projection")
-    assert field(cls, "Projection").startswith("none, because ") == (has is False)
+def test_a_set_says_that_it_has_no_projection_where_it_has_none(subtests):
+    for cls in of(xv.sets.Set):
+        with subtests.test(cls.__name__):
+            has = tables.depends(cls, "has_projection")
+            assert field(cls, "Projection").startswith("none, because ") == (has is False)
 
 
-@pytest.mark.parametrize("cls", of(xv.sets.Set), ids=lambda cls: cls.__name__)
-def test_the_letters_are_those_of_the_instances(cls):
-    on, *letters = tables.nature(cls).replace("(", "").replace(")", "").split()
-    fixed = tables.nature(cls).partition("(")[0].split()[1:]
-    for shape in ((4,), (3, 3), (3, 2, 1, 1)):
-        for C in cls.examples(shape):
-            has = {"P": C.polytope, "F": C.has_faces, "C": C.takes_complex, "H": not C.compiles}
-            assert {key for key in fixed if not has[key]} == set()
-            assert {key for key in has if has[key]} <= set(letters)
-            assert on in ("varies", ("entries", "vectors", "matrices", "", "")[C.event_ndim])
+def test_the_letters_are_those_of_the_instances(subtests):
+    for cls in of(xv.sets.Set):
+        with subtests.test(cls.__name__):
+            on, *letters = tables.nature(cls).replace("(", "").replace(")", "").split()
+            fixed = tables.nature(cls).partition("(")[0].split()[1:]
+            for shape in ((4,), (3, 3), (3, 2, 1, 1)):
+                for C in cls.examples(shape):
+                    has = {"P": C.polytope, "F": C.has_faces, "C": C.takes_complex, "H": not C.compiles}
+                    assert {key for key in fixed if not has[key]} == set()
+                    assert {key for key in has if has[key]} <= set(letters)
+                    assert on in ("varies", ("entries", "vectors", "matrices", "", "")[C.event_ndim])
 
 
-@pytest.mark.parametrize("cls", of(xv.steps.StepRule), ids=lambda cls: cls.__name__)
-def test_a_rule_says_whether_it_is_monotone(cls):
-    assert field(cls, "Monotone").split(",")[0] == ("yes" if cls.monotone else "no")
+def test_a_rule_says_whether_it_is_monotone(subtests):
+    for cls in of(xv.steps.StepRule):
+        with subtests.test(cls.__name__):
+            assert field(cls, "Monotone").split(",")[0] == ("yes" if cls.monotone else "no")
 
 
-@pytest.mark.parametrize("cls", of(xv.algorithms.Algorithm), ids=lambda cls: cls.__name__)
-def test_an_algorithm_says_whether_it_projects(cls):
-    needs = tables.depends(cls, "needs_projection")
-    assert field(cls, "Oracle").startswith("projection") == (needs is True)
-    assert field(cls, "Polytope only").split(";")[0] in ("yes", "no")
+def test_an_algorithm_says_whether_it_projects(subtests):
+    for cls in of(xv.algorithms.Algorithm):
+        with subtests.test(cls.__name__):
+            needs = tables.depends(cls, "needs_projection")
+            assert field(cls, "Oracle").startswith("projection") == (needs is True)
+            assert field(cls, "Polytope only").split(";")[0] in ("yes", "no")
 
 
-@pytest.mark.parametrize("cls", of(xv.algorithms.Algorithm), ids=lambda cls: cls.__name__)
-def test_an_iteration_takes_what_the_row_says(cls):
-    said = {what: int(n) for n, what in re.findall(r"(\d+) (gradient|LMO|projection)", field(cls, "Per iteration"))}
-    y = np.random.default_rng(0).uniform(size=(5, 40))
-    problem = xv.separable(lambda theta, data: theta, y, lam=1.0, compress=False)
-    over = xv.sets.Columns(xv.sets.Simplex())
-    fit = xv.solve(problem, np.full((5, 3), 0.18) + 0.1 * np.eye(5, 3), over=over, algorithm=cls(), max_iter=6)
-    assert fit.n_iter > 1
-    assert said or cls is xv.algorithms.Reseeded
-    done = {"gradient": fit.trace.gradients, "LMO": fit.trace.lmos, "projection": fit.trace.projections}
-    for what, n in said.items():
-        # what is not in every iteration, as a gradient near rounding, comes on top
-        assert min(np.diff(done[what])) == n, what
+def test_an_iteration_takes_what_the_row_says(subtests):
+    for cls in of(xv.algorithms.Algorithm):
+        with subtests.test(cls.__name__):
+            said = {
+                what: int(n) for n, what in re.findall(r"(\d+) (gradient|LMO|projection)", field(cls, "Per iteration"))
+            }
+            y = np.random.default_rng(0).uniform(size=(5, 40))
+            problem = xv.separable(lambda theta, data: theta, y, lam=1.0, compress=False)
+            over = xv.sets.Columns(xv.sets.Simplex())
+            fit = xv.solve(problem, np.full((5, 3), 0.18) + 0.1 * np.eye(5, 3), over=over, algorithm=cls(), max_iter=6)
+            assert fit.n_iter > 1
+            assert said or cls is xv.algorithms.Reseeded
+            done = {"gradient": fit.trace.gradients, "LMO": fit.trace.lmos, "projection": fit.trace.projections}
+            for what, n in said.items():
+                # what is not in every iteration, as a gradient near rounding, comes on top
+                assert min(np.diff(done[what])) == n, what
 
 
-@pytest.mark.parametrize("file", sorted(tables.PAGES))
-def test_a_page_has_one_section_for_everything_exported(file):
-    headings = re.findall(r"^### (.*)$", (ROOT / "docs" / file).read_text(encoding="utf-8"), re.MULTILINE)
-    wanted = [h for page, h, obj in EXPORTED if page == file and obj not in RECORDS]
-    assert headings == wanted
-    names = {name for name in wanted if "." not in name}
-    module = getattr(xv, file.removesuffix(".md"))
-    public = {n for n in module.__all__ if callable(getattr(module, n)) and not inspect.isabstract(getattr(module, n))}
-    assert names == public - {record.__name__ for record in RECORDS}
+def test_a_page_has_one_section_for_everything_exported(subtests):
+    for file in tables.PAGES:
+        with subtests.test(file):
+            headings = re.findall(r"^### (.*)$", (ROOT / "docs" / file).read_text(encoding="utf-8"), re.MULTILINE)
+            wanted = [h for page, h, obj in EXPORTED if page == file and obj not in RECORDS]
+            assert headings == wanted
+            names = {name for name in wanted if "." not in name}
+            module = getattr(xv, file.removesuffix(".md"))
+            public = {
+                n for n in module.__all__ if callable(getattr(module, n)) and not inspect.isabstract(getattr(module, n))
+            }
+            assert names == public - {record.__name__ for record in RECORDS}
 
 
-@pytest.mark.parametrize(
-    "file",
-    ["README.md", "CHANGELOG.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))],
-)
-def test_links_resolve(file):
-    text = re.sub(r"^```.*?^```$", "", (ROOT / file).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith(("http://", "https://")):
-            continue
-        name, _, at = target.partition("#")
-        path = (ROOT / file).parent / name if name else ROOT / file
-        assert path.exists(), target
-        if at:
-            assert at in anchors(path), target
+def test_links_resolve(subtests):
+    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        with subtests.test(path.name):
+            text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+            for target in re.findall(r"\]\(([^)\s]+)\)", text):
+                if target.startswith(("http://", "https://")):
+                    continue
+                name, _, at = target.partition("#")
+                to = path.parent / name if name else path
+                assert to.exists(), target
+                assert not at or at in anchors(to), target
 
 
+@cache
 def anchors(path):
     headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     found = [tables.anchor(heading) for heading in headings]

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +21,7 @@ from .support import HOST_BACKENDS, Quadratic, rng, states
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
 
 
+@cache
 def example(heading):
     """The module that the block below a heading makes."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
@@ -30,12 +32,9 @@ def example(heading):
     return module
 
 
-PARTS = {heading: example(heading) for heading in ("A set", "A step rule", "A lower solver", "An algorithm")}
-
-
-@pytest.mark.parametrize("heading", PARTS)
-def test_the_solve_of_an_example_converges(heading):
-    assert PARTS[heading].fit.success
+def test_the_solve_of_an_example_converges():
+    for heading in ("A set", "A step rule", "A lower solver", "An algorithm"):
+        assert example(heading).fit.success, heading
 
 
 def truncated_cone(C, shape):
@@ -74,10 +73,10 @@ def doubling(rule, line, last):
     ],
 )
 def test_an_example_passes_the_suite_once_it_is_exported_and_defined(heading, room, name, found, monkeypatch):
-    monkeypatch.setitem(definitions.DEFINITIONS, PARTS["A set"].TruncatedCone, truncated_cone)
-    monkeypatch.setitem(steps.DEFINITIONS, PARTS["A step rule"].Doubling, (doubling, 1.0))
+    monkeypatch.setitem(definitions.DEFINITIONS, example("A set").TruncatedCone, truncated_cone)
+    monkeypatch.setitem(steps.DEFINITIONS, example("A step rule").Doubling, (doubling, 1.0))
     cached = [f for f in (found, lower_level.solvers, lower_level.dependent) if hasattr(f, "cache_clear")]
-    monkeypatch.setattr(room, name, getattr(PARTS[heading], name), raising=False)
+    monkeypatch.setattr(room, name, getattr(example(heading), name), raising=False)
     monkeypatch.setattr(room, "__all__", [*room.__all__, name])
     for f in cached:
         f.cache_clear()
@@ -92,7 +91,7 @@ def test_an_example_passes_the_suite_once_it_is_exported_and_defined(heading, ro
 @pytest.mark.parametrize("C", [xv.sets.ShiftScale, lambda C: C], ids=["shifted", "plain"])
 def test_a_projection_satisfies_the_variational_inequality(C):
     """``<x - P(x), v - P(x)> <= 0`` for all v of the set: its vertices suffice."""
-    cone = C(PARTS["A set"].TruncatedCone(2.0))
+    cone = C(example("A set").TruncatedCone(2.0))
     x = 5 * rng().normal(size=(200, 4))
     p = cone.project(x)
     assert float(np.max(cone.violation(p))) <= 1e-15
@@ -102,19 +101,19 @@ def test_a_projection_satisfies_the_variational_inequality(C):
 
 @pytest.mark.parametrize("name", HOST_BACKENDS)
 def test_the_algorithm_runs_on_every_backend(name):
-    example = PARTS["An algorithm"]
+    part = example("An algorithm")
     fit = xv.solve(
-        example.problem, example.start_at, over=example.over, algorithm=example.ProjectedGradient(), max_iter=2000,
+        part.problem, part.start_at, over=part.over, algorithm=part.ProjectedGradient(), max_iter=2000,
         tol=1e-4, backend=name, dtype="float64",
     )  # fmt: skip
     assert fit.success
-    np.testing.assert_allclose(fit.theta, example.fit.theta, rtol=1e-5)
+    np.testing.assert_allclose(fit.theta, part.fit.theta, rtol=1e-5)
 
 
 def test_the_algorithm_certifies_counts_and_descends():
     f = Quadratic(np.diag(np.linspace(1.0, 9.0, 6)), rng().normal(size=6))
     region, theta = xv.sets.region.resolve(xv.sets.Simplex(), np.full(6, 1 / 6)), (np.full(6, 1 / 6),)
-    iterates = list(states(PARTS["An algorithm"].ProjectedGradient(), f, region, theta, 30))
+    iterates = list(states(example("An algorithm").ProjectedGradient(), f, region, theta, 30))
     for iterate in iterates:
         (x,) = iterate.theta
         g = f.H @ x - f.b

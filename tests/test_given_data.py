@@ -86,6 +86,7 @@ def test_a_layer_of_torch_takes_lists_and_columns():
         np.testing.assert_allclose(layer({"t": t, "y": y}).theta, 0.5, rtol=1e-3)
 
 
+@pytest.mark.frameworks
 def test_a_layer_of_jax_takes_lists_and_columns():
     jax = pytest.importorskip("jax")
     problem = xv.separable(lambda theta, data: xv.models.exponentials(data["t"], theta), lambda theta, data: data["y"])

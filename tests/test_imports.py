@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -59,30 +60,39 @@ BACKEND_LAYER = {name: i for i, layer in enumerate(BACKEND_LAYERS) for name in l
 FORWARDED = {("results.result", "statistics"), ("batch.minima", "statistics")}
 SEAMS = ("sets", "lower", "operators", "algorithms", "algorithms.steps")
 FILES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in sorted(ROOT.rglob("*.py"))}
+NAMES = ("numpy", "torch", "jax", "cupy", "array-api-strict")
 
 
 def is_type_checking(node):
     return isinstance(node, ast.If) and getattr(node.test, "id", getattr(node.test, "attr", "")) == "TYPE_CHECKING"
 
 
-def imports(path, everywhere=True):
-    """Modules that a file imports, as dotted names; what is only for type checkers does not count."""
-    skipped = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if is_type_checking(node) or (not everywhere and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-            skipped |= set(ast.walk(node)) - {node}
-        if node in skipped:
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide the direction"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+@cache
+def nodes(module):
+    """The syntax of a file, node by node, without what is for type checkers alone."""
+    found = list(ast.walk(ast.parse(FILES[module].read_text())))
+    skipped = {below for node in found if is_type_checking(node) for below in ast.walk(node)}
+    return [node for node in found if node not in skipped]
 
 
-def inside(path):
+@cache
+def imports(module, everywhere=True):
+    """Modules that a file imports, as dotted names; on request only those of its top, not of its functions."""
+    skipped, found = set(), []
+    for node in nodes(module):
+        if not everywhere and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            skipped |= set(ast.walk(node))
+        if isinstance(node, ast.Import) and node not in skipped:
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node not in skipped:
+            assert node.level == 0, f"{module}: relative imports hide the direction"
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def inside(module):
     """What a file imports from the package, as module names relative to it."""
-    for name in imports(path):
+    for name in imports(module):
         if name.split(".")[0] == "xvarpro":
             parts = name.split(".")[1:]
             while parts and ".".join(parts) not in FILES and ".".join([*parts, "__init__"]) not in FILES:
@@ -96,23 +106,22 @@ def top(module):
 
 @cache
 def edges():
-    return [(module.removesuffix(".__init__"), target) for module, path in FILES.items() for target in inside(path)]
+    return [(module.removesuffix(".__init__"), target) for module in FILES for target in inside(module)]
 
 
 def test_every_module_has_a_layer():
     assert {top(m) for m in FILES if m != "__init__"} <= set(LAYER)
 
 
-@pytest.mark.parametrize("module", sorted({m for m, _ in edges()} - {"__init__"}))
-def test_imports_point_downwards(module):
-    for target in inside(FILES.get(module) or FILES[f"{module}.__init__"]):
-        if top(target) != top(module) and (module, top(target)) not in FORWARDED:
+def test_imports_point_downwards():
+    for module, target in edges():
+        if module != "__init__" and top(target) != top(module) and (module, top(target)) not in FORWARDED:
             assert LAYER[top(target)] < LAYER[top(module)], f"{module} imports {target or 'the package itself'}"
 
 
 def test_what_is_forwarded_is_not_imported_before_it_is_called():
     for module, wing in FORWARDED:
-        above = {name.split(".")[1] for name in imports(FILES[module], everywhere=False) if name.startswith("xvarpro.")}
+        above = {name.split(".")[1] for name in imports(module, everywhere=False) if name.startswith("xvarpro.")}
         assert wing not in above
 
 
@@ -230,72 +239,100 @@ def test_there_is_no_cycle():
         visit(node)
 
 
-@pytest.mark.parametrize("module", sorted(FILES))
-def test_only_backends_import_a_framework(module):
-    found = {name.split(".")[0] for name in imports(FILES[module])} & set(FRAMEWORKS)
-    compat = [name for name in imports(FILES[module]) if name.startswith("array_api_compat.")]
-    concrete = [name for name in compat if name.split(".")[1] in ("numpy", "torch", "cupy", "dask")]
-    if module in {f"backends.{name}" for name in ("cupy", "torch", "jax", "strict", "numpy")}:
-        own = {"cupy": {"cupy", "cupyx"}, "torch": {"torch"}, "jax": {"jax"}, "strict": {"array_api_strict"}}
-        assert found <= own.get(module.split(".")[1], set())
-    elif module in (
-        "differentiation.layers.torch",  # a layer is a function of its framework
-        "differentiation.layers.jax",
-        "backends.torch_group",
-        "backends.torch_modules",
-        "backends.jax_modules",
-        "backends.jax_sharding",
-    ):
-        assert found == {module.rpartition(".")[2].partition("_")[0]}
-    else:
-        assert not found
-        assert not concrete
+OF_A_FRAMEWORK = {
+    **{f"backends.{name}": {name} for name in ("torch", "jax")},
+    "backends.cupy": {"cupy", "cupyx"},
+    "backends.strict": {"array_api_strict"},
+    "backends.numpy": set(),
+}
+MADE_FOR_ONE = (
+    "differentiation.layers.torch",  # a layer is a function of its framework
+    "differentiation.layers.jax",
+    "backends.torch_group",
+    "backends.torch_modules",
+    "backends.jax_modules",
+    "backends.jax_sharding",
+)
 
 
-@pytest.mark.parametrize("module", sorted(m for m in FILES if top(m) not in ("backends", "cli") and "layers" not in m))
-def test_only_backends_ask_which_backend_it_is(module):
+def test_only_backends_import_a_framework(subtests):
+    for module in FILES:
+        with subtests.test(module):
+            parts = [name.split(".") for name in imports(module)]
+            found = {name for name, *_ in parts} & set(FRAMEWORKS)
+            concrete = [
+                x for x in parts if x[0] == "array_api_compat" and x[1:2] in (["numpy"], ["torch"], ["cupy"], ["dask"])
+            ]
+            if module in OF_A_FRAMEWORK:
+                assert found <= OF_A_FRAMEWORK[module]
+            elif module in MADE_FOR_ONE:
+                assert found == {module.rpartition(".")[2].partition("_")[0]}
+            else:
+                assert not found
+                assert not concrete
+
+
+def test_only_backends_ask_which_backend_it_is(subtests):
     """`if backend.name == ...` belongs to the backends: what differs is a member of the protocol."""
-    for node in ast.walk(ast.parse(FILES[module].read_text())):
-        if isinstance(node, ast.Compare) and "\"'" not in (text := ast.unparse(node)):
-            names = any(f"'{name}'" in text for name in ("numpy", "torch", "jax", "cupy", "array-api-strict"))
-            assert not names, f"{module}: {text}"
+    for module in FILES:
+        if top(module) in ("backends", "cli") or "layers" in module:
+            continue
+        with subtests.test(module):
+            for node in nodes(module):
+                if isinstance(node, ast.Compare) and "\"'" not in (text := ast.unparse(node)):
+                    assert not any(f"'{name}'" in text for name in NAMES), text
 
 
-def run(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.split()
+# -- what a fresh process loads ----------------------------------------------------------------------------------------
 
+FRESH = """
+import json, sys
 
-def test_import_loads_no_framework():
-    loaded = run("import sys, xvarpro; print(*{m.split('.')[0] for m in sys.modules})")
-    assert not set(loaded) & set(ON_DEMAND)
+def loaded():
+    return sorted({m.split(".")[0] for m in sys.modules} | {m for m in sys.modules if m == "matplotlib.pyplot"})
 
-
-def test_a_solve_on_numpy_loads_no_other_framework():
-    code = """
-import sys, numpy as np, xvarpro as xv
+seen = {}
+import xvarpro as xv
+seen["import"] = loaded()
+[xv.backends.installed(name) for name in xv.backends.known()]
+seen["names of backends"] = loaded()
+import numpy as np
 M = lambda theta, data: xv.array_namespace(theta).exp(-xv.array_namespace(theta).expand_dims(data, axis=1) * theta)
 t = np.linspace(0.0, 1.0, 20)
 fit = xv.solve(xv.separable(M, np.exp(-t), data=t), np.array([2.0]), over=xv.sets.Box(0.0, 5.0))
 str(fit), fit.w
-print(*{m.split('.')[0] for m in sys.modules})
+seen["solve"] = loaded()
+for name in sys.argv[1:]:
+    xv.backends.get(name)
+    seen[name] = loaded()
+fit.plot()
+seen["plot"] = loaded()
+print(json.dumps(seen))
 """
-    assert not set(run(code)) & set(ON_DEMAND)
 
 
-@pytest.mark.parametrize("name", ["torch", "jax", "array-api-strict"])
-def test_asking_for_one_backend_loads_that_one(name):
-    code = f"import sys, xvarpro as xv; xv.backends.get({name!r}); print(*{{m.split('.')[0] for m in sys.modules}})"
-    loaded = set(run(code)) & set(FRAMEWORKS)
-    assert loaded == {"torch": {"torch"}, "jax": {"jax", "jaxlib"}, "array-api-strict": {"array_api_strict"}}[name]
+def fresh(*names):
+    """Packages that a new process has loaded after each of its steps; the last ones ask for backends by name."""
+    done = subprocess.run([sys.executable, "-c", FRESH, *names], capture_output=True, text=True, check=True)
+    return {step: set(found) for step, found in json.loads(done.stdout).items()}
 
 
-def test_listing_backends_imports_none():
-    code = (
-        "import sys, xvarpro as xv; [xv.backends.installed(n) for n in xv.backends.known()]; "
-        "print(*{m.split('.')[0] for m in sys.modules})"
-    )
-    assert not set(run(code)) & set(FRAMEWORKS)
+def test_a_fresh_process_loads_what_it_uses():
+    seen = fresh("array-api-strict")
+    for step in ("import", "names of backends", "solve"):
+        assert not seen[step] & set(ON_DEMAND), step
+    assert seen["array-api-strict"] & set(FRAMEWORKS) == {"array_api_strict"}
+    assert "matplotlib" in seen["plot"]
+    assert "matplotlib.pyplot" not in seen["plot"]
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize(("name", "packages"), [("torch", {"torch"}), ("jax", {"jax", "jaxlib"})])
+def test_asking_for_one_backend_loads_that_one(name, packages):
+    assert fresh(name)[name] & set(FRAMEWORKS) == packages
+
+
+# -- the public names --------------------------------------------------------------------------------------------------
 
 
 def test_every_public_name_exists():
@@ -327,8 +364,8 @@ def test_parameters_have_real_types():
     """At most 15 % of the annotated ones are of a type that holds anything."""
     taken = [
         a.annotation
-        for path in FILES.values()
-        for f in ast.walk(ast.parse(path.read_text()))
+        for module in FILES
+        for f in nodes(module)
         if isinstance(f, ast.FunctionDef)
         for a in (*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs, f.args.vararg, f.args.kwarg)
         if a is not None and a.annotation is not None
@@ -336,7 +373,8 @@ def test_parameters_have_real_types():
     assert sum(any_or_tree(a) for a in taken) <= 0.15 * len(taken)
 
 
-@pytest.mark.parametrize("module", sorted(FILES))
-def test_words_are_those_of_the_field(module):
-    private = r"\b(told|judged?s?|judging|beside|nobody|whoever|lest|dear|owes)\b"
-    assert not re.findall(private, FILES[module].read_text(), re.IGNORECASE)
+def test_words_are_those_of_the_field(subtests):
+    private = re.compile(r"\b(told|judged?s?|judging|beside|nobody|whoever|lest|dear|owes)\b", re.IGNORECASE)
+    for module, path in FILES.items():
+        with subtests.test(module):
+            assert not private.findall(path.read_text())

@@ -182,6 +182,7 @@ def test_one_model_takes_data_of_several_sizes_and_precisions():
         assert xv.solve(problem, START.astype(dtype), backend="jax", max_iter=1).n_iter
 
 
+@pytest.mark.frameworks
 def test_a_first_trace_may_hold_more_than_the_ones_after_it():
     """As those of functions of `jax.numpy` that JAX keeps once they have been traced."""
     jax = pytest.importorskip("jax")

@@ -2,12 +2,15 @@
 
 import re
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+import xvarpro as xv
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -56,47 +59,22 @@ def test_it_is_short():
     assert len(README.read_text(encoding="utf-8")) < 6000
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "autoencoder.md",
-        "backends.md",
-        "callbacks.md",
-        "constraints.md",
-        "deconvolution.md",
-        "experiments.md",
-        "fewshot.md",
-        "first_fit.md",
-        "layers.md",
-        "levels.md",
-        "long_runs.md",
-        "many.md",
-        "matrices.md",
-        "minibatches.md",
-        "models.md",
-        "modules.md",
-        "networks.md",
-        "parameters.md",
-        "pipelines.md",
-        "reproducibility.md",
-        "kernels.md",
-        "kinetics.md",
-        "robust.md",
-        "scale.md",
-        "special.md",
-        "statistics.md",
-        "stopping.md",
-        "streaming.md",
-        "threads.md",
-        pytest.param("two_levels.md", marks=pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")),  # of gates
-    ],
-)
-def test_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    if find_spec("tensorboard") is None:
-        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
+QUICK = (
+    "autoencoder", "callbacks", "constraints", "deconvolution", "experiments", "fewshot", "first_fit", "levels", "many",
+    "models", "networks", "parameters", "reproducibility", "special", "stopping", "streaming", "threads", "two_levels",
+)  # fmt: skip
+# more than a second each
+LONG = (
+    "backends", "kernels", "kinetics", "layers", "long_runs", "matrices", "minibatches", "modules", "pipelines",
+    "robust", "scale", "statistics",
+)  # fmt: skip
+SKLEARN = sorted((README.parent / "docs" / "sklearn").glob("*.md"))
+
+
+def run(page):
+    """The blocks of a page one after the other, and a finite value of each `fit`."""
     space: dict = {}
-    found = blocks(README.parent / "docs" / page)
+    found = blocks(README.parent / "docs" / f"{page}.md")
     assert found
     for block in found:
         exec(block, space)
@@ -105,7 +83,33 @@ def test_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
             assert np.isfinite(np.asarray(value.detach() if hasattr(value, "detach") else value)).any()
 
 
-@pytest.mark.parametrize("page", sorted((README.parent / "docs" / "sklearn").glob("*.md")), ids=lambda page: page.stem)
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """An empty folder to write to, and a writer for TensorBoard."""
+    monkeypatch.chdir(tmp_path)
+    if find_spec("tensorboard") is None:
+        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
+
+
+def test_blocks_of_a_page_run_one_after_the_other(elsewhere, subtests):
+    for page in QUICK:
+        with subtests.test(page), warnings.catch_warnings():
+            if page == "two_levels":
+                warnings.simplefilter("ignore", xv.DeadUnitsWarning)  # of gates
+            run(page)
+
+
+@pytest.mark.gallery
+@pytest.mark.parametrize("page", LONG)
+def test_blocks_of_a_long_page_run_one_after_the_other(page, elsewhere):
+    run(page)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=() if page.stem == "regressor" else pytest.mark.gallery) for page in SKLEARN],
+    ids=lambda page: page.stem,
+)
 def test_the_page_of_an_estimator_draws_its_picture(page, tmp_path, monkeypatch):
     """Its fits converge: a warning is an error."""
     monkeypatch.chdir(tmp_path)

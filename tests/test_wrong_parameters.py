@@ -328,11 +328,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), WRONG)
-def test_a_wrong_parameter_is_named(make, message):
-    with pytest.raises(ProblemError) as caught:
-        make()
-    assert message in str(caught.value)
+def test_a_wrong_parameter_is_named(subtests):
+    for make, message in WRONG:
+        with subtests.test(message):
+            with pytest.raises(ProblemError) as caught:
+                make()
+            assert message in str(caught.value)
 
 
 LISTS = {
@@ -344,15 +345,15 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("name", LISTS)
-def test_a_list_is_as_good_as_an_array(name):
-    kind, *parameters = LISTS[name]
+def test_a_list_is_as_good_as_an_array(subtests):
     g = np.array([[1.0, -2.0], [-0.5, 3.0]])
-    made = [kind(*given) for given in (parameters, [np.array(x) for x in parameters])]
-    for C in made:
-        C.check((2, 2) if C.event_ndim == 2 else (2,))
-    one, other = (C.lmo(g if C.event_ndim == 2 else g[0]) for C in made)
-    np.testing.assert_array_equal(one, other)
+    for name, (kind, *parameters) in LISTS.items():
+        with subtests.test(name):
+            made = [kind(*given) for given in (parameters, [np.array(x) for x in parameters])]
+            for C in made:
+                C.check((2, 2) if C.event_ndim == 2 else (2,))
+            one, other = (C.lmo(g if C.event_ndim == 2 else g[0]) for C in made)
+            np.testing.assert_array_equal(one, other)
 
 
 def test_weights_between_bounds_that_are_lists():
@@ -365,12 +366,15 @@ def test_weights_between_bounds_that_are_lists():
 BALLS = [kind for kind in map(vars(sets).get, sets.__all__) if hasattr(kind, "radius") and hasattr(kind, "examples")]
 
 
-@pytest.mark.parametrize("radius", [-1.0, np.nan, np.inf, "1", None])
-@pytest.mark.parametrize("kind", BALLS)
-def test_a_wrong_radius_is_named(kind, radius):
-    example = next(C for shape in ((4,), (4, 3), (4, 4)) for C in kind.examples(shape))
-    with pytest.raises(ProblemError, match=rf"{kind.__name__}.* radius"):
-        replace(example, radius=radius)
+def test_a_wrong_radius_is_named(subtests):
+    for kind in BALLS:
+        example = next(C for shape in ((4,), (4, 3), (4, 4)) for C in kind.examples(shape))
+        for radius in (-1.0, np.nan, np.inf, "1", None):
+            with (
+                subtests.test(kind.__name__, radius=radius),
+                pytest.raises(ProblemError, match=rf"{kind.__name__}.* radius"),
+            ):
+                replace(example, radius=radius)
 
 
 EXPORTED = [getattr(room, name) for room in (algorithms, steps, lower, sets, operators) for name in room.__all__]

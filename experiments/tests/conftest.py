@@ -1,35 +1,31 @@
-"""A backend, in float64, for every test that takes `backend`."""
+"""The backends and the rule of variants of the tests of the library."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
+from xvarpro_experiments.methods import Tuned
 
-from tests.support import BACKENDS, no_cuda
-from xvarpro import backends
+from tests import conftest
 
-
-@pytest.fixture(params=BACKENDS)
-def backend(request):
-    if request.param == "cupy" and (reason := no_cuda("cupy")):
-        pytest.skip(reason)
-    chosen = backends.get(request.param)
-    with double(chosen):
-        yield chosen
+backend = conftest.backend
 
 
-def double(chosen):
-    """JAX arrays keep their digits for as long as the test lasts."""
-    if chosen.name != "jax":
-        return nullcontext()
-    import jax
+@pytest.fixture(scope="session")
+def less_tuned():
+    """Methods with a quarter of the candidates each: `test_race` is about tuning, and it takes most of the time."""
 
-    return jax.enable_x64(True)
+    def of(methods):
+        return tuple(replace(m, candidates=m.candidates[::4]) if isinstance(m, Tuned) else m for m in methods)
+
+    return of
 
 
 def pytest_collection_modifyitems(items):
     """What compiles a program of its own on JAX runs with ``-m thorough``; `test_backends` runs JAX in any case."""
-    for item in items:
-        if "jax" in item.name and item.path.parent.parent.name == "experiments" and item.path.stem != "test_backends":
+    mine = [item for item in items if item.path.parent.parent.name == "experiments"]
+    conftest.pytest_collection_modifyitems(mine)
+    for item in mine:
+        if "jax" in item.name and item.path.stem != "test_backends":
             item.add_marker(pytest.mark.thorough)

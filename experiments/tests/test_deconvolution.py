@@ -87,8 +87,8 @@ def test_measured_signals_are_the_true_ones_blurred():
 
 def test_every_method_descends_towards_the_optimum_and_the_figures_are_drawn(tmp_path):
     methods = tuple(m.candidates[3] if isinstance(m, Tuned) else m for m in deconvolution.METHODS)
-    stated = replace(deconvolution.experiment(n=5, length=24), methods=methods)
-    found = race.run(stated, Budget(12, 20.0), seeds=(0,))
+    stated = replace(deconvolution.experiment(n=3, length=16), methods=methods)
+    found = race.run(stated, Budget(8, 20.0), seeds=(0,))
     for outcome in found.outcomes[0]:
         gap = outcome.curve.value - found.optima[0]
         assert np.nanmin(gap) >= -1e-12 * gap[0]

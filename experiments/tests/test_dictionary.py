@@ -1,6 +1,7 @@
 """Example 2: the problem, its start, and the methods on it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,17 +11,21 @@ from xvarpro_experiments.descent import Budget
 from xvarpro.errors import ProblemError
 
 RADIUS, LAM = 2.0, 1e-4
-BUDGET = Budget(20, 60.0)
+BUDGET = Budget(6, 60.0)
 
 
 @pytest.fixture(scope="module")
-def experiment():
-    return dictionary.experiment(datasets.digits(120).X, shape=(8, 8), atoms=6, radius=RADIUS, lam=LAM)
+def stated(less_tuned):
+    def of(**options):
+        made = dictionary.experiment(datasets.digits(60).X, shape=(8, 8), atoms=6, radius=RADIUS, lam=LAM, **options)
+        return replace(made, methods=less_tuned(made.methods))
+
+    return of
 
 
 @pytest.fixture(scope="module")
-def found(experiment):
-    return race.run(experiment, BUDGET, seeds=(3,))
+def found(stated):
+    return race.run(stated(), BUDGET, seeds=(3,))
 
 
 def test_every_method_descends_within_the_set_and_the_budget(found):
@@ -33,7 +38,7 @@ def test_every_method_descends_within_the_set_and_the_budget(found):
 
 
 def test_the_objective_is_the_one_of_the_definition(found):
-    X = datasets.digits(120).X
+    X = datasets.digits(60).X
     for o in found.outcomes[3]:
         D = o.theta
         W = np.linalg.solve(D.T @ D + LAM * np.eye(6), D.T @ X)
@@ -42,9 +47,8 @@ def test_the_objective_is_the_one_of_the_definition(found):
         assert o.objective <= o.last * (1 + 1e-12)
 
 
-def test_units_change_joint_gradient_steps_and_no_reduced_method(found):
-    other = dictionary.experiment(datasets.digits(120).X, atoms=6, radius=RADIUS, lam=LAM, units=100.0)
-    again = race.run(other, BUDGET, seeds=(3,))
+def test_units_change_joint_gradient_steps_and_no_reduced_method(found, stated):
+    again = race.run(stated(units=100.0), BUDGET, seeds=(3,))
     for here, there in zip(found.outcomes[3], again.outcomes[3], strict=True):
         same = there.objective == pytest.approx(here.objective, rel=1e-7)
         if here.family != "rival":

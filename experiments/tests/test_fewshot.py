@@ -354,6 +354,7 @@ def test_a_module_is_a_design_with_exact_gradients():
     assert slope == pytest.approx((float(ahead) - float(back)) / (2 * h), rel=1e-5)
 
 
+@pytest.mark.frameworks
 def test_layer_4_learns_on_torch(weights):
     from xvarpro_experiments.fewshot import resnet
 

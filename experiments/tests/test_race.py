@@ -35,7 +35,7 @@ def small(methods=METHODS, measures=None):
 
 @pytest.fixture(scope="module")
 def found():
-    return race.run(small(measures=MEASURES), Budget(20, 60.0), seeds=(0, 1))
+    return race.run(small(measures=MEASURES), Budget(8, 60.0), seeds=(0, 1))
 
 
 def outcome(name, family, iterations, seconds, value, status=Status.TIME_LIMIT):

@@ -220,7 +220,7 @@ def test_backtracking_takes_the_place_of_a_formula(method):
     """The same dictionary, stated so that its form is not seen: the same end."""
     X, D0, over = dictionary_problem().lower.y, dictionary_start(), xv.sets.L1Ball(1.0)
     seen, hidden = (
-        method.run(Task(xv.separable(M, X, lam=0.1), D0, over), Budget(300, 60.0)).objective
+        method.run(Task(xv.separable(M, X, lam=0.1), D0, over), Budget(50, 60.0)).objective
         for M in (lambda D, _: D, lambda D, _: 1.0 * D)
     )
     assert hidden == pytest.approx(seen, rel=1e-7)
@@ -229,7 +229,7 @@ def test_backtracking_takes_the_place_of_a_formula(method):
 @pytest.mark.parametrize("name", ["PALM", "iPALM", "alternating least squares"])
 def test_alternating_methods_descend_on_convolutions(name):
     X0 = SIGNALS / np.linalg.norm(SIGNALS)
-    o = rivals.BASELINES[name].run(Task(CONVOLUTIONS, X0, xv.sets.L2Ball(1.0)), Budget(60, 60.0))
+    o = rivals.BASELINES[name].run(Task(CONVOLUTIONS, X0, xv.sets.L2Ball(1.0)), Budget(30, 60.0))
     assert o.objective < 0.9 * o.curve.value[0]
     assert o.violation <= 1e-12
 
@@ -254,7 +254,7 @@ def test_each_reaches_the_optimum_of_a_convex_problem(name):
     task = convex()
     best = task.solve(xv.algorithms.SpectralProjectedGradient(), task.problem, task.theta0, tol=1e-13)
     assert 0 < np.count_nonzero((best.theta > -0.05) & (best.theta < 0.15)) < 6  # neither a vertex nor unconstrained
-    done = METHODS[name].run(task, Budget(300, 60.0))
+    done = METHODS[name].run(task, Budget(80, 60.0))
     assert done.objective == pytest.approx(best.value, rel=1e-8)
     np.testing.assert_allclose(done.theta, best.theta, atol=1e-5)
 
@@ -263,7 +263,7 @@ def test_adam_ends_within_its_rate_of_the_optimum():
     task = convex()
     best = task.solve(None, task.problem, task.theta0, tol=1e-13)
     for rate in (1e-2, 1e-3):
-        done = JointAdam(rate=rate).run(task, Budget(800, 60.0))
+        done = JointAdam(rate=rate).run(task, Budget(400, 60.0))
         assert np.max(np.abs(done.theta - best.theta)) <= rate
     # no sign, no momentum, no correction of bias: the first step is the rate itself, against the gradient
     J = Joint(task.problem, NUMPY)
@@ -277,11 +277,12 @@ def test_adam_ends_within_its_rate_of_the_optimum():
 def test_each_descends_within_the_set_with_a_penalty(name):
     task = Task(SEPARABLE, THETA, OVER)
     if not isinstance(METHODS[name], Jointly):
-        done, J = METHODS[name].descend(task, Budget(40, 60.0)), Joint(SEPARABLE, NUMPY)
+        done, J = METHODS[name].descend(task, Budget(10, 60.0)), Joint(SEPARABLE, NUMPY)
         assert float(J.value(done.state.theta, done.state.w)) < float(J.value(THETA, J.best_w(THETA)))
-    assert METHODS[name].run(task, Budget(40, 60.0)).violation <= 1e-12
+    assert METHODS[name].run(task, Budget(10, 60.0)).violation <= 1e-12
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("name", [*rivals.BASELINES, "Adam"])
 @pytest.mark.parametrize("other", HOST_BACKENDS[1:])
 def test_backends_agree(name, other):

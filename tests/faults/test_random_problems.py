@@ -222,29 +222,31 @@ def check(seed, name):
     return fit.status
 
 
-@pytest.mark.parametrize("seed", range(80))
-def test_a_random_problem_on_numpy(seed):
-    check(seed, "numpy")
+# of the first eighty those that have, between them, every design, set, algorithm, precision and kind of problem
+SEEDS = (
+    1, 2, 3, 5, 7, 8, 11, 18, 19, 21, 22, 23, 25, 31, 32, 33, 34, 36, 37, 38, 46, 48, 51, 53, 54, 60, 63, 64, 66, 71,
+    72, 74, 75, 76, 79,
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_random_problem_on_torch(seed):
-    check(seed, "torch")
+def test_random_problems_on_numpy(subtests):
+    ends = []
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            ends.append(check(seed, "numpy"))
+    assert xv.Status.CONVERGED in ends
 
 
-@pytest.mark.parametrize("seed", [3])
-def test_a_random_problem_on_jax(seed):
-    check(seed, "jax")
-
-
-def test_some_of_them_converge():
-    assert any(check(seed, "numpy") is xv.Status.CONVERGED for seed in range(20))
+@pytest.mark.frameworks
+@pytest.mark.parametrize(("name", "seeds"), [("torch", range(10)), ("jax", [3])])
+def test_random_problems_on_another_framework(name, seeds, subtests):
+    for seed in seeds:
+        with subtests.test(seed=seed):
+            check(seed, name)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("name", "seeds"), [("numpy", range(80, 600)), ("torch", range(80, 180)), ("jax", range(80, 100))]
-)
+@pytest.mark.parametrize(("name", "seeds"), [("numpy", range(600)), ("torch", range(80, 180)), ("jax", range(80, 100))])
 def test_many_random_problems(name, seeds):
     for seed in seeds:
         check(seed, name)

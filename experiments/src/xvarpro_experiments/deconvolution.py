@@ -44,7 +44,7 @@ def problem(Y: Array, lam: float = RIDGE) -> Problem:
     --------
     >>> import xvarpro as xv
     >>> from xvarpro_experiments import deconvolution
-    >>> Y = deconvolution.signals(5, 32, seed=0).Y
+    >>> Y = deconvolution.signals(3, 12, seed=0).Y
     >>> X0 = deconvolution.start(Y, rho=1.0, seed=0)
     >>> fit = xv.solve(deconvolution.problem(Y), X0, over=xv.sets.L2Ball(1.0), tol=1e-9)
     >>> round(fit.value / deconvolution.optimum(Y, rho=1.0, lam=1e-3).value, 6)
@@ -192,7 +192,7 @@ def experiment(
     --------
     >>> from xvarpro_experiments import deconvolution, race
     >>> from xvarpro_experiments.descent import Budget
-    >>> found = race.run(deconvolution.experiment(n=5, length=32), Budget(30, 5.0))
+    >>> found = race.run(deconvolution.experiment(n=3, length=12), Budget(5, 5.0))
     >>> found.best().objective >= found.optima[0]
     True
     """

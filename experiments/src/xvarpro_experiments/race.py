@@ -231,9 +231,9 @@ def run(
     >>> import numpy as np
     >>> from xvarpro_experiments import dictionary, race
     >>> from xvarpro_experiments.descent import Budget
-    >>> X = np.random.default_rng(0).normal(size=(6, 40))
-    >>> found = race.run(dictionary.experiment(X, atoms=3), Budget(20), seeds=(0, 1))
-    >>> all(o.objective <= o.curve.value[0] for o in found.outcomes[0])
+    >>> X = np.random.default_rng(0).normal(size=(6, 20))
+    >>> found = race.run(dictionary.experiment(X, atoms=2), Budget(5), seeds=(4,))
+    >>> all(o.objective <= o.curve.value[0] for o in found.outcomes[4])
     True
     """
     if not seeds or min(seeds) < 0:

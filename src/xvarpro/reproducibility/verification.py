@@ -173,7 +173,7 @@ def verify(
     ...     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
     >>> t = np.linspace(0.0, 2.0, 50)
     >>> problem = xv.separable(M, np.exp(-t) + np.exp(-5.0 * t), data=t, lam=1e-6)
-    >>> fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 10.0), algorithm=xv.algorithms.cr_varpro())
+    >>> fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 10.0))
     >>> found = xv.verify(fit, problem)
     >>> found.ok, found.rerun.same_bits
     (True, True)

@@ -243,9 +243,9 @@ def selection(
     --------
     >>> from xvarpro_experiments import autoencoder, race
     >>> from xvarpro_experiments.descent import Budget
-    >>> digits = autoencoder.load("digits", samples=200)
+    >>> digits = autoencoder.load("digits", samples=60)
     >>> small = autoencoder.selection(digits, [1e-8, 1e-2], widths=(8, 4))
-    >>> found = race.run(small, Budget(20, 60.0))
+    >>> found = race.run(small, Budget(10, 60.0))
     >>> free, kept = (o.measured[autoencoder.LOSS].value[-1] for o in found.outcomes[0][:2])
     >>> bool(free < kept)
     True
