@@ -82,6 +82,8 @@ def pytest_collection_modifyitems(items):
     """Leave to ``-m frameworks`` what NumPy is asked by default, to ``-m thorough`` what a few variants stand for."""
     functions = {}
     for item in items:
+        if item.path.parent.name == "conformance":
+            continue  # which marks its parts itself
         functions.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
     for variants in functions.values():
         on_numpy = [item for item in variants if _framework(item) in (None, "numpy")]
