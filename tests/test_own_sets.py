@@ -8,7 +8,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
 
-from .support import rng
+from .support import in_turn, rng
 
 A = rng(0).normal(size=(60, 6))
 Y = A @ np.array([0.5, 0.3, 0.0, 0.0, 0.0, 0.4]) * 0.9 + 0.3
@@ -198,7 +198,7 @@ def test_shapes_that_a_set_does_not_take_are_refused():
         xv.sets.check(xv.sets.Spectraplex(), (3, 2))
 
 
-@pytest.mark.parametrize("kind", MISTAKES)
+@in_turn("kind", MISTAKES)
 def test_the_first_promise_that_is_broken_is_named(kind):
     with pytest.raises(ProblemError, match=f"{kind.__name__}: {MISTAKES[kind]}"):
         xv.sets.check(kind(), (6,))

@@ -19,7 +19,7 @@ from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
 
-from .support import BACKENDS, host, inner, rng, send
+from .support import host, in_turn, inner, rng, send
 
 EXPORTED = [getattr(sets, name) for name in sets.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Set) and not inspect.isabstract(x)]
@@ -49,22 +49,11 @@ def examples(kind, n=5):
 
 CASES = [pytest.param(case, id=f"{kind.__name__}-{i}") for kind in KINDS for i, case in enumerate(examples(kind))]
 PROJECTED = [p for p in CASES if p.values[0][0].has_projection]
-each = pytest.mark.parametrize("case", CASES)
-each_projected = pytest.mark.parametrize("case", PROJECTED)
+each = in_turn("case", CASES)
+each_projected = in_turn("case", PROJECTED)
 
 
-def on_backends(cases):
-    """Every case on NumPy, one per class elsewhere: the conformance suite compares all backends with NumPy."""
-    pairs = [
-        pytest.param(name, *case.values, id=f"{name}-{case.id}")
-        for name in BACKENDS
-        for case in cases
-        if name == "numpy" or case.id.endswith("-0")
-    ]
-    return pytest.mark.parametrize(("backend", "case"), pairs, indirect=["backend"])
-
-
-each_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
+each_dtype = in_turn("dtype", ["float64", "float32"])
 
 
 def gradients(shape, count, seed=0, dtype="float64"):
@@ -170,7 +159,7 @@ DEGENERATE = {
 }
 
 
-@on_backends(CASES)
+@each
 def test_lmo_of_a_degenerate_gradient_is_feasible_and_optimal(case, backend):
     C, shape = case
     lmo = compiled(backend, C, "lmo")
@@ -186,7 +175,7 @@ def test_lmo_of_a_degenerate_gradient_is_feasible_and_optimal(case, backend):
         assert inner(scaled, v) <= best + rounding(C, shape) * (1 + C.diameter(g)) * np.abs(scaled).sum(), kind
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+@in_turn("kind", KINDS, ids=lambda k: k.__name__)
 def test_an_idle_gradient_still_gives_a_vertex(kind):
     """One of those that gradients without ties lead to, not a mixture of them."""
     for C, shape in examples(kind, 2):
@@ -196,7 +185,7 @@ def test_an_idle_gradient_still_gives_a_vertex(kind):
             assert min(np.abs(v - vertex).max() for vertex in vertices) <= 4 * EPS * C.diameter(v)
 
 
-@on_backends(CASES)
+@each
 def test_what_is_not_finite_never_passes_for_a_number(case, backend):
     C, shape = case
     g = gradients(shape, 2)[1]
@@ -221,8 +210,8 @@ def test_what_is_not_finite_never_passes_for_a_number(case, backend):
                 assert np.isnan(host(there_C.project(there))).any()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
-@pytest.mark.parametrize("n", [1, 2, 3, 24])
+@in_turn("kind", KINDS, ids=lambda k: k.__name__)
+@in_turn("n", [1, 2, 3, 24])
 def test_other_sizes(kind, n):
     for C, shape in examples(kind, n):
         g = starts(shape, 1, n)[0]
@@ -235,7 +224,7 @@ def test_other_sizes(kind, n):
             assert inner(g - p, C.lmo(p - g) - p) <= 4 * rounding(C, shape) * size**2
 
 
-@on_backends(CASES)
+@each
 def test_empty_batch(case, backend):
     C, shape = case
     g = send(backend, np.zeros((0, *shape)), "float32")
@@ -318,7 +307,7 @@ def test_projection_does_not_move_what_is_inside(case):
 # -- the rest of the contract ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 2, 4])
+@in_turn("n", [1, 2, 4])
 def test_diameter_is_the_largest_distance_of_two_points(n):
     """Never less, and no more unless the class calls it an upper bound."""
     for C, shape in [example for kind in KINDS for example in examples(kind, n)]:
