@@ -216,7 +216,7 @@ def test_knapsack_diameter_bounds_the_vertices(bound):
     weights = np.array([0.5, 2.0, 1.0, 4.0])
     C = sets.ContinuousKnapsack(weights, bound)
     V = np.array([C.lmo(g) for g in gradients(400, (4,))])
-    far = max(np.linalg.norm(a - b) for a in V for b in V)
+    far = max(np.linalg.norm(V - a, axis=1).max() for a in np.unique(V, axis=0))
     assert far <= C.diameter(weights) * (1 + 1e-14) <= 2 + 1e-12
 
 

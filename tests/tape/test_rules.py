@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support import in_turn
 from xvarpro.backends.tape import vjp
 from xvarpro.conformance.checks.derivatives import Single, flat, inner
 from xvarpro.conformance.functions import CASES, Case
 
-from ..support import in_turn
 from .namespaces import NUMPY, RAW, host, jvp
 
 ALL = [pytest.param(c, id=f"{name}-{i}") for name, cs in CASES.items() for i, c in enumerate(cs)]
