@@ -1,13 +1,15 @@
 """The suite that ships with the package, on every backend that is installed.
 
-NumPy runs every case in double precision. Elsewhere the first of each check runs, on JAX and array-api-strict in double
-precision alone, and the rest with ``-m thorough``.
-``xvarpro conformance`` runs all of it, an area in one process, which compiles less often.
+NumPy runs every case in double precision, and one case of each check runs elsewhere in one precision; array-api-strict
+is on its second device there. With ``-m frameworks`` the others run, in both precisions; JAX compiles a case of every
+class of shapes, and whole solves are made once in single precision and on JAX. The rest of these has ``-m thorough``.
+A case that fails is named. ``xvarpro conformance`` runs all of it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -20,30 +22,71 @@ CHECKS = list(suite.every())
 USABLE = runner.usable()
 TARGETS = runner.targets(USABLE)
 ABSENT = [name for name in backends.known() if name not in USABLE]
+SOLVES = ("solves", "results", "paper", "distributed")  # areas whose cases are whole solves
+LONG = ("step decisions", "known minimum", "processors that round otherwise")  # many iterations
+# what JAX compiles for more than a second
+DEAR = ("results", "mixtures", "modes of the caller", "weights in a set", "certified")
+NUMPY, STRICT = suite.reference(), "array-api-strict"
 
 
-def once(target, check):
-    """Whether one case is enough: all but NumPy in double precision, and what takes hundreds of iterations."""
-    return (target.backend.name, target.dtype) != ("numpy", "float64") or check.name == "step decisions"
+def every(target, check, cases):
+    """All cases; where everything is compiled, those that represent their class."""
+    for case in cases:
+        yield runner.run_case(target, check, case, cases[case])
 
 
-def cases():
-    """A target, a check, and its cases: all, or the first of them and the rest apart."""
+def first(target, check, cases):
+    """Up to the first case that applies."""
+    for outcome in every(target, check, cases):
+        yield outcome
+        if outcome.ran:
+            return
+
+
+def others(target, check, cases):
+    """All cases but the first."""
+    yield from every(target, check, dict(list(cases.items())[1:]))
+
+
+def classes(target, check, cases):
+    """One case of each class: names that differ by a number are examples of one."""
+    of = {}
+    for case in cases:
+        of.setdefault(re.sub(r" \d+", "", case), case)
+    yield from every(target, check, {case: cases[case] for case in of.values()})
+
+
+def parts(target, check):
+    """Which cases of a check run on a target, by marker."""
+    name, compiled, solves = target.backend.name, target.backend.compiled, check.area in SOLVES
+    alone = target.dtype == check.dtypes[0]  # in double precision, unless the check is about single
+    frameworks, thorough = pytest.mark.frameworks, pytest.mark.thorough
+    if target == NUMPY:
+        return [(first, ()), (others, frameworks)] if check.name == "step decisions" else [(every, ())]
+    if (name, target.device, target.dtype) == (STRICT, "cpu", "float64"):
+        return [(every, thorough)]  # its second device stands for both
+    if not alone:
+        some = first if solves or compiled else every if name == "numpy" else classes
+        more = thorough if compiled and (solves or check.name in DEAR) else frameworks
+        return [(some, more), (every, thorough)] if more is frameworks and some is not every else [(every, more)]
+    dear = check.name in LONG or (compiled and (solves or check.name in DEAR))
+    now = () if name in ("torch", "jax", STRICT) and not (compiled and dear) else frameworks
+    return [(first, now), (others, thorough if dear else frameworks)]
+
+
+WHICH = {every: "", first: ": first", others: ": others", classes: ": classes"}
+
+
+def variants():
     for target in TARGETS:
         for check in CHECKS:
-            if target.dtype not in check.dtypes:
-                continue
-            names, where = list(check.cases()), f"{target}: {check.area}: {check.name}"
-            if not once(target, check):
-                yield pytest.param(target, check, names, id=where)
-                continue
-            cut = 1 if target.dtype == "float64" or target.backend.name in ("numpy", "torch") else 0
-            for part, marks in ((names[:cut], ()), (names[cut:], pytest.mark.thorough)):
-                if part:
-                    yield pytest.param(target, check, part, id=f"{where}{': rest' if marks else ''}", marks=marks)
+            if target.dtype in check.dtypes:
+                for among, marks in parts(target, check):
+                    where = f"{target}: {check.area}: {check.name}{WHICH[among]}"
+                    yield pytest.param(target, check, among, id=where, marks=marks)
     for name in ABSENT:
         reason = f"{name} is not installed, or has no device"
-        yield pytest.param(None, None, [], id=name, marks=pytest.mark.skip(reason=reason))
+        yield pytest.param(None, None, None, id=name, marks=pytest.mark.skip(reason=reason))
 
 
 def described(outcome):
@@ -58,13 +101,16 @@ def described(outcome):
     return "\n".join([*lines, outcome.note, f"  {outcome.command}"])
 
 
-@pytest.mark.parametrize(("target", "check", "names"), list(cases()))
-def test_suite(target, check, names):
-    given = check.cases()
-    outcomes = [runner.run_case(target, check, name, given[name]) for name in names]
-    assert all(o.ok for o in outcomes), "\n" + "\n".join(described(o) for o in outcomes if not o.ok)
-    if not any(o.ran for o in outcomes):
-        pytest.skip(outcomes[0].note)
+@pytest.mark.parametrize(("target", "check", "among"), list(variants()))
+def test_suite(target, check, among, subtests):
+    outcomes = []
+    for outcome in among(target, check, check.cases()):
+        outcomes.append(outcome)
+        with subtests.test(outcome.case):
+            assert outcome.ok, "\n" + described(outcome)
+    if outcomes and not any(o.ran for o in outcomes):
+        with subtests.test("applies"):
+            pytest.skip(outcomes[0].note)
 
 
 CODE = """
@@ -77,6 +123,7 @@ print([(o.address, o.note, [m.what for m in o.failures]) for o in found.outcomes
 """
 
 
+@pytest.mark.frameworks
 @pytest.mark.skipif("jax" not in USABLE, reason="jax is not installed")
 def test_jax_on_the_second_of_two_devices():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"

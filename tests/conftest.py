@@ -82,7 +82,8 @@ def pytest_collection_modifyitems(items):
     """Leave to ``-m frameworks`` what NumPy is asked by default, to ``-m thorough`` what a few variants stand for."""
     functions = {}
     for item in items:
-        if not item.get_closest_marker("thorough"):
+        decided = any(map(item.get_closest_marker, ("frameworks", "gallery", "thorough")))
+        if not decided and item.path.parent.name != "conformance":  # which marks its parts itself
             functions.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
     for variants in functions.values():
         default = [item for item in variants if _framework(item) in (None, "numpy")] or variants

@@ -6,7 +6,9 @@ import os
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
+from inspect import Parameter, Signature, signature
 from itertools import count
+from itertools import product as combinations_of
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -216,3 +218,54 @@ class Quarter(xv.steps.StepRule):
     def search(self, line, memory):
         alpha = 0 * line.value + 0.25
         return xv.steps.Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def in_turn(names, rows, ids=None):
+    """One test for a table, in which every row is a subtest, in place of ``parametrize``: for rows of milliseconds.
+
+    Several tables make all combinations. JAX, which compiles each, takes two of them.
+    """
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    table = [_row(names, row, ids, i) for i, row in enumerate(rows)]
+
+    def decorate(test):
+        body, tables = getattr(test, "in_turn", (test, ()))
+        tables = (table, *tables)
+
+        def run(subtests, **fixtures):
+            among = list(combinations_of(*tables))
+            if getattr(fixtures.get("backend"), "name", "") == "jax":
+                among = among[:: -(-len(among) // 2)]
+            for combination in among:
+                values = {name: value for _, row in combination for name, value in row.items()}
+                with subtests.test("-".join(label for label, _ in combination)):
+                    body(**fixtures, **values)
+
+        taken = {name for table in tables for _, row in table for name in row}
+        left = [x for x in signature(body).parameters.values() if x.name not in taken]
+        run.__signature__ = Signature([*left, Parameter("subtests", Parameter.POSITIONAL_OR_KEYWORD)])
+        run.__name__, run.__doc__, run.__module__ = body.__name__, body.__doc__, body.__module__
+        run.pytestmark = getattr(test, "pytestmark", [])
+        run.in_turn = body, tables
+        return run
+
+    return decorate
+
+
+def _row(names, row, ids, i):
+    """The name of a row and its values by their names."""
+    values, label = (row.values, row.id) if hasattr(row, "marks") else (row if len(names) > 1 else (row,), None)
+    if label is None:
+        label = "-".join(_label(x, ids, f"{name}{i}") for name, x in zip(names, values, strict=True))
+    return label, dict(zip(names, values, strict=True))
+
+
+def _label(x, ids, otherwise):
+    if ids is not None:
+        return str(ids(x))
+    if x is None or isinstance(x, str | bool | int | float | complex):
+        return str(x)
+    return getattr(x, "__name__", otherwise)

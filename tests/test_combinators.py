@@ -14,7 +14,7 @@ from xvarpro import sets
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 
-from .support import host, rng, send
+from .support import host, in_turn, rng, send
 
 EPS = np.finfo(np.float64).eps
 
@@ -70,7 +70,7 @@ VERTICES = {
     "Counted": (sets.Counted(sets.Simplex(2.0)), list(2 * np.eye(4))),
     "Oracle": (sets.Oracle(sets.L1Ball().lmo, 2.0), units(4)),
 }
-each = pytest.mark.parametrize("name", VERTICES)
+each = in_turn("name", VERTICES)
 
 
 @each

@@ -25,7 +25,7 @@ from xvarpro.operators import (
     ValidConvolution,
 )
 
-from .support import central_differences, error, host, interpreted, rng, send
+from .support import central_differences, error, host, in_turn, interpreted, rng, send
 
 GRIDS = [(1,), (2,), (5,), (6,), (3, 4), (4, 3), (2, 3, 4), (3, 2, 3), (2, 1, 3, 2)]
 K = 3
@@ -103,10 +103,10 @@ def spoken(dtype, *arrays):
 
 
 MIXED = [(False, False), (True, True), (False, True), (True, False)]
-mixed = pytest.mark.parametrize("complex_", MIXED, ids=["real", "complex", "complex w", "complex kernel"])
+mixed = in_turn("complex_", MIXED, ids=str)
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@in_turn("grid", GRIDS, ids=str)
 @mixed
 def test_products_are_those_of_the_dense_matrix(grid, complex_, backend):
     for cls, kernel, rest, A in designs(grid, complex_[0]).values():
@@ -167,8 +167,8 @@ class Level:
 PERIODIC = ("Circulant", "StackedCirculant", "CirculantPerColumn")
 
 
-@pytest.mark.parametrize("grid", [(5,), (6,), (4, 3), (3, 4), (2, 3, 4)], ids=str)
-@pytest.mark.parametrize(("lam", "weighted"), [(0.0, False), (0.3, False), (0.3, True)])
+@in_turn("grid", [(5,), (6,), (4, 3), (3, 4), (2, 3, 4)], ids=str)
+@in_turn(("lam", "weighted"), [(0.0, False), (0.3, False), (0.3, True)])
 @mixed
 def test_division_solves_the_level_and_its_adjoint(grid, lam, weighted, complex_, backend):
     for kind in PERIODIC:
@@ -232,9 +232,9 @@ def diagnosed(backend, M, lam):
     return solver.diagnose(backend, system, solver.factor(backend, system), None)
 
 
-@pytest.mark.parametrize("grid", [(64,), (65,), (8, 8), (5, 7)])
-@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@in_turn("grid", [(64,), (65,), (8, 8), (5, 7)])
+@in_turn("scale", [1e-30, 1.0, 1e30])
+@in_turn("dtype", ["float32", "float64"])
 def test_a_zero_frequency_is_seen_whatever_the_units(grid, scale, dtype, backend):
     there, identity = interpreted(backend), np.zeros(grid)
     identity[(0,) * len(grid)] = 1
@@ -449,7 +449,7 @@ PROBLEMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", PROBLEMS)
+@in_turn("case", PROBLEMS)
 def test_gradient_is_that_of_the_value(case, backend):
     problem, theta = PROBLEMS[case]
     _, gradient = xv.value_and_gradient(problem, theta, backend=backend.name)

@@ -18,7 +18,7 @@ from xvarpro.lower.interface import System
 from xvarpro.objective.inexact import CORRECTION
 from xvarpro.operators import Dense, Operator
 
-from .support import error, host, interpreted, rng, send
+from .support import error, host, in_turn, interpreted, rng, send
 
 NUMPY = xv.backends.get("numpy")
 SHAPES = {"tall": (11, 5), "square": (6, 6), "wide": (5, 9)}
@@ -157,8 +157,8 @@ SPECTRA = {
 }
 
 
-@pytest.mark.parametrize("lam", [0.0, 1e-8, 0.25])
-@pytest.mark.parametrize("kind", SPECTRA)
+@in_turn("lam", [0.0, 1e-8, 0.25])
+@in_turn("kind", SPECTRA)
 def test_condition_is_that_of_the_singular_values(kind, lam):
     """Whatever the rounding, which other orders of rows and columns change, and whatever the right-hand side."""
     shape, s = SPECTRA[kind]

@@ -8,7 +8,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
 
-from .support import BACKENDS, central_differences, error, host, no_cuda, rng, vector
+from .support import BACKENDS, central_differences, error, host, in_turn, no_cuda, rng, vector
 
 T = np.linspace(0.0, 2.0, 14)
 LATE = np.linspace(0.1, 1.9, 9)
@@ -130,25 +130,15 @@ PROBLEMS = {
 }
 
 
-# every case compiles a program of its own there
-ON_JAX = ("complex, two levels", "mask", "ridge by theta, two levels")
-CASES = [
-    pytest.param(kind, name, marks=[pytest.mark.thorough] if name == "jax" and kind not in ON_JAX else [])
-    for kind in PROBLEMS
-    for name in BACKENDS
-]
-
-
-@pytest.mark.parametrize(("kind", "name"), CASES)
-def test_gradient_is_what_differences_give(kind, name):
-    needs(name)
+@in_turn("kind", PROBLEMS)
+def test_gradient_is_what_differences_give(kind, backend):
     problem = PROBLEMS[kind]
-    _, gradient = xv.value_and_gradient(problem, START, backend=name)
+    _, gradient = xv.value_and_gradient(problem, START, backend=backend.name)
     wanted = central_differences(lambda theta: float(xv.value_and_gradient(problem, theta)[0]), START)
     assert error(gradient, wanted) <= 2e-8
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
+@in_turn("kind", PROBLEMS)
 def test_value_is_that_of_dense_algebra(kind):
     """One least-squares problem per right-hand side, of all rows and the ridge, weights included."""
     problem = PROBLEMS[kind]
@@ -235,7 +225,7 @@ def test_the_upper_level_chooses_a_ridge():
     assert fit.theta[0] == pytest.approx(grid[np.argmin(values)], abs=6e-3)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("options", "message"),
     [
         ({"weights": -WEIGHTS}, "weights of squared residuals must be >= 0"),

@@ -21,7 +21,7 @@ from xvarpro.lower.normal import length, norms, products
 from xvarpro.lower.stack import deficient, deficient_gram, pivots
 from xvarpro.operators import Dense, Diagonal, LowRankPlusDiagonal
 
-from .support import error, host, inner, interpreted, rng, send
+from .support import error, host, in_turn, inner, interpreted, rng, send
 
 EXPORTED = [getattr(lower, name) for name in lower.__all__]
 FOR_ONE_STRUCTURE = (lower.FourierDivision,)  # not for arrays: test_operators has theirs
@@ -34,9 +34,7 @@ NUMPY = xv.backends.get("numpy")
 EPS = {"float32": np.finfo(np.float32).eps, "float64": np.finfo(np.float64).eps}
 
 
-@pytest.fixture(params=SOLVERS, ids=lambda s: s.__name__)
-def solver(request):
-    return request.param()
+each = in_turn("solver", [kind() for kind in SOLVERS], ids=lambda solver: type(solver).__name__)
 
 
 def test_every_solver_is_found():
@@ -124,8 +122,9 @@ def test_every_shape_has_a_solver_without_a_ridge():
     assert all(any(handles(s(), shape, 0.0) for s in SOLVERS) for shape in SHAPES)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("lam", [0.0, 0.3])
+@in_turn("shape", SHAPES)
+@in_turn("lam", [0.0, 0.3])
+@each
 def test_no_shape_raises(shape, lam, solver, backend):
     """A solver that has no answer says so: `deficient`, and NaN or anything else where numbers were asked for."""
     A, y = rng(0).normal(size=SHAPES[shape]), rng(1).normal(size=(SHAPES[shape][0], 2))
@@ -170,9 +169,9 @@ TALL = [s for s in SOLVERS if handles(s(), "tall", 0.0)]
 UNIT_FREE = [s for s in TALL if not survives(s())]  # a w of minimum norm is a choice of units by itself
 
 
-@pytest.mark.parametrize("solver", TALL)
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", ["zero column", "equal columns", "combination", "zero matrix", "rank one"])
+@in_turn("solver", TALL)
+@in_turn("seed", range(3))
+@in_turn("kind", ["zero column", "equal columns", "combination", "zero matrix", "rank one"])
 def test_exact_loss_of_rank_is_seen_or_survived(kind, seed, solver, backend):
     solver = solver()
     A, y = dependent(kind, seed), rng(7).normal(size=(9, 2))
@@ -190,9 +189,9 @@ def test_exact_loss_of_rank_is_seen_or_survived(kind, seed, solver, backend):
     assert np.linalg.norm(w - want) <= 1e-12 * (1 + np.linalg.norm(want))
 
 
-@pytest.mark.parametrize("solver", UNIT_FREE)
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("kind", ["full rank", "zero column", "equal columns", "combination"])
+@in_turn("solver", UNIT_FREE)
+@in_turn("scale", SCALES)
+@in_turn("kind", ["full rank", "zero column", "equal columns", "combination"])
 def test_rank_does_not_depend_on_units(kind, scale, solver, backend):
     assert Solved(backend, solver(), dependent(kind) * SCALES[scale]).deficient == (kind != "full rank")
 
@@ -200,9 +199,9 @@ def test_rank_does_not_depend_on_units(kind, scale, solver, backend):
 POWERS = 2.0 ** np.array([-30, 0, 17, 3])
 
 
-@pytest.mark.parametrize("ridge", [0.0, 0.25])
-@pytest.mark.parametrize("hard", [False, True], ids=["easy", "refined"])
-@pytest.mark.parametrize("solver", [lower.Refined(), lower.Cholesky(), lower.Refined(lower.DualQR())], ids=repr)
+@in_turn("ridge", [0.0, 0.25])
+@in_turn("hard", [False, True], ids=lambda hard: "refined" if hard else "easy")
+@in_turn("solver", [lower.Refined(), lower.Cholesky(), lower.Refined(lower.DualQR())], ids=repr)
 def test_units_of_the_columns_change_no_bit(solver, hard, ridge, backend):
     """Units that are powers of two round nothing: what depends on them has no business in a factorisation."""
     if solver == lower.Refined(lower.DualQR()) and not ridge:
@@ -232,13 +231,15 @@ def test_a_target_of_zeros_is_refined_to_zeros(solver, backend):
     assert (w[:, 1] == 0).all()
 
 
-@pytest.mark.parametrize("lam", [1e-6, 0.3])
+@in_turn("lam", [1e-6, 0.3])
+@each
 def test_ridge_restores_rank(lam, solver, backend):
     assert not Solved(backend, solver, dependent("equal columns"), lam).deficient
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("shape", ["tall", "wide"])
+@in_turn("bad", [np.nan, np.inf, -np.inf])
+@in_turn("shape", ["tall", "wide"])
+@each
 def test_nan_never_raises_and_never_passes(shape, bad, solver, backend):
     m, n = SHAPES[shape]
     A, y = rng(0).normal(size=(m, n)), rng(1).normal(size=(m, 2))
@@ -278,8 +279,8 @@ def with_condition(cond, shape=(60, 5), complex_=False):
     return (U * np.logspace(0, -np.log10(cond), n)) @ V.conj().T
 
 
-@pytest.mark.parametrize("rows", [60, 40_000], ids=["doubled", "plain"])
-@pytest.mark.parametrize("dtype", REACHED)
+@in_turn("rows", [60, 40_000])
+@in_turn("dtype", REACHED)
 def test_cholesky_is_as_good_as_qr_within_its_reach(dtype, rows, backend):
     """A target that is too large for residuals of more digits is refined all the same."""
     cond, draw = REACHED[dtype], rng(1)
@@ -358,11 +359,11 @@ def whole(n, complex_):
     return w * (1 - 2j) if complex_ else w
 
 
-kinds = pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
+kinds = in_turn("complex_", [False, True])
 
 
 @kinds
-@pytest.mark.parametrize(
+@in_turn(
     ("solver", "cond"),
     [(solver, cond) for solver in (lower.Cholesky(), lower.Refined()) for cond in (1e5, 1e6)]
     + [(lower.Refined(), 2e8)],
@@ -374,8 +375,8 @@ def test_a_perfect_fit_is_refined_to_the_last_digit(solver, cond, complex_, back
 
 
 @kinds
-@pytest.mark.parametrize("lam", [0.0, 2.0**-40])
-@pytest.mark.parametrize("solver", [lower.Cholesky(), lower.Refined(), lower.Refined(lower.DualQR())], ids=repr)
+@in_turn("lam", [0.0, 2.0**-40])
+@in_turn("solver", [lower.Cholesky(), lower.Refined(), lower.Refined(lower.DualQR())], ids=repr)
 def test_an_adjoint_is_refined_to_the_last_digit(solver, lam, complex_, backend):
     """That of ``c = H v`` with entries of few digits: it is exact."""
     wide = solver == lower.Refined(lower.DualQR())
@@ -415,8 +416,8 @@ def test_cholesky_of_a_complex_design_is_as_good_within_its_reach(backend):
         assert np.linalg.norm(host(got) - want) <= 10 * EPS["float64"] * cond * np.linalg.norm(want)
 
 
-@pytest.mark.parametrize("lam", [0.0, 1e-20])
-@pytest.mark.parametrize("dtype", REACHED)
+@in_turn("lam", [0.0, 1e-20])
+@in_turn("dtype", REACHED)
 def test_cholesky_gives_nothing_beyond_its_reach(dtype, lam, backend):
     """Not even with a ridge, where the rank is not asked for: NaN is no number to be believed."""
     A = with_condition(100 * REACHED[dtype]).astype(dtype)
@@ -438,10 +439,8 @@ def test_a_solve_beyond_the_reach_of_cholesky_says_so(backend):
 # -- one factorisation per point ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("levels", ["separable", "bilevel"])
-@pytest.mark.parametrize(
-    "solver", [lower.QR(), lower.Refined(), lower.SVD(), lower.Cholesky(), lower.DualQR()], ids=repr
-)
+@in_turn("levels", ["separable", "bilevel"])
+@in_turn("solver", [lower.QR(), lower.Refined(), lower.SVD(), lower.Cholesky(), lower.DualQR()], ids=repr)
 def test_one_factorisation_serves_a_point(solver, levels):
     """`argmin`, `refine` and `adjoint` share it."""
     made = []

@@ -17,7 +17,7 @@ from xvarpro.sets._spectra import svd as _svd
 from xvarpro.sets.lanczos import _by_cholesky, _Ritz
 from xvarpro.sets.transport import _flow
 
-from .support import host, inner, rng, send
+from .support import host, in_turn, inner, rng, send
 
 EPS = np.finfo(np.float64).eps
 
@@ -53,8 +53,8 @@ DUAL = {
 }
 
 
-@pytest.mark.parametrize("kind", [float, complex])
-@pytest.mark.parametrize("name", DUAL)
+@in_turn("kind", [float, complex])
+@in_turn("name", DUAL)
 def test_balls_reach_the_dual_norm(name, kind, backend):
     C, dual = DUAL[name]
     for g in matrices(9, kind=kind):
@@ -85,7 +85,7 @@ def test_the_polar_factor_leaves_out_null_directions(backend):
     assert not host(sets.SpectralBall().lmo(send(backend, 0 * g))).any()
 
 
-@pytest.mark.parametrize("name", DUAL)
+@in_turn("name", DUAL)
 def test_a_repeated_singular_value_is_no_trouble(name, backend):
     C, dual = DUAL[name]
     s = np.array([2.0, 2.0, 2.0, 1.0])
@@ -111,8 +111,8 @@ LOWEST = {
 }
 
 
-@pytest.mark.parametrize("kind", [float, complex])
-@pytest.mark.parametrize("name", LOWEST)
+@in_turn("kind", [float, complex])
+@in_turn("name", LOWEST)
 def test_semidefinite_sets_reach_the_lowest_eigenvalues(name, kind, backend):
     C, least = LOWEST[name]
     for g in matrices(9, (4, 4), kind=kind):
@@ -125,8 +125,8 @@ def test_semidefinite_sets_reach_the_lowest_eigenvalues(name, kind, backend):
             assert np.abs(v - v.conj().T).max() <= 4 * EPS
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-@pytest.mark.parametrize("name", [*DUAL, *LOWEST])
+@in_turn("dtype", ["complex64", "complex128"])
+@in_turn("name", [*DUAL, *LOWEST])
 def test_one_call_certifies_a_complex_projection(name, dtype, backend):
     C, _ = {**DUAL, **LOWEST}[name]
     eps = np.finfo(dtype).eps
@@ -244,7 +244,7 @@ def test_transport_reaches_the_least_cost(shape, backend):
             assert 0 <= float(slack) <= 1e-9 * scale * a.sum() * np.abs(g / scale).max()
 
 
-@pytest.mark.parametrize(("step", "want"), [(0.25, 4.0), (0.75, 3.75), (1.0, 4.0), (3.0, 6.0), (9.0, 10.0)])
+@in_turn(("step", "want"), [(0.25, 4.0), (0.75, 3.75), (1.0, 4.0), (3.0, 6.0), (9.0, 10.0)])
 def test_a_bound_of_the_eigenvalues_is_the_first_that_cholesky_accepts(step, want):
     """Of ``lowest + step 4^k``, or the ceiling; a step of 0 begins at rounding."""
     A = np.diag([1.0, 3.5, 2.0])
@@ -325,9 +325,9 @@ SPECTRA = {
 EASY = ("geometric", "rank one", "rank three", "one above the rest", "zero")
 
 
-@pytest.mark.parametrize("gram", [True, False])
-@pytest.mark.parametrize("shape", [(40, 31), (30, 50)])
-@pytest.mark.parametrize("name", SPECTRA)
+@in_turn("gram", [True, False])
+@in_turn("shape", [(40, 31), (30, 50)])
+@in_turn("name", SPECTRA)
 def test_the_bound_is_never_below_the_largest_singular_value(name, shape, gram):
     for dtype, kind in (("float64", float), ("float32", float), ("complex128", complex)):
         for seed in range(3):
@@ -344,7 +344,7 @@ def test_the_bound_is_never_below_the_largest_singular_value(name, shape, gram):
                 assert found.bound - found.value <= max(1e-3, 200 * np.finfo(dtype).eps) * largest
 
 
-@pytest.mark.parametrize("name", SPECTRA)
+@in_turn("name", SPECTRA)
 def test_the_bound_is_never_below_the_largest_eigenvalue(name):
     n = 36
     for dtype, kind in (("float64", float), ("float32", float), ("complex128", complex)):

@@ -10,15 +10,13 @@ import pytest
 from xvarpro.core.namespace import dtype_name
 from xvarpro.sets import norms
 
-from .support import host, rng, send
+from .support import host, in_turn, rng, send
 
 KINDS = [x for x in vars(norms).values() if inspect.isclass(x) and issubclass(x, norms.Norm) and x is not norms.Norm]
 SHAPES = [(4, 3), (5,), (), (2, 3, 4)]
 
 
-@pytest.fixture(params=KINDS, ids=lambda s: s.__name__)
-def norm(request):
-    return request.param()
+each = in_turn("norm", [kind() for kind in KINDS], ids=lambda norm: type(norm).__name__)
 
 
 def groups(count, seed=0):
@@ -40,12 +38,14 @@ def inner(a, b):
     return sum(float(np.sum(x * y)) for x, y in zip(a, b, strict=True))
 
 
+@each
 def test_direction_reaches_the_dual_norm(norm, backend):
     for g in groups(9):
         u, size = dual(backend, norm, g)
         assert inner(g, u) == pytest.approx(size, rel=1e-13)
 
 
+@each
 def test_direction_lies_in_the_unit_ball(norm, backend):
     """``<h, u> <= |h|_*`` for every h says that u has norm 1 at most."""
     all_groups = list(groups(9))
@@ -55,6 +55,7 @@ def test_direction_lies_in_the_unit_ball(norm, backend):
             assert inner(h, u) <= dual(backend, norm, h)[1] * (1 + 1e-13)
 
 
+@each
 def test_dual_norm_is_a_norm(norm, backend):
     a, b, *_ = groups(3)
     size = dual(backend, norm, a)[1]
@@ -63,13 +64,15 @@ def test_dual_norm_is_a_norm(norm, backend):
     assert dual(backend, norm, tuple(-3 * x for x in a))[1] == pytest.approx(3 * size, rel=1e-13)
 
 
+@each
 def test_no_gradient_gives_no_step(norm, backend):
     u, size = dual(backend, norm, tuple(np.zeros(s) for s in SHAPES))
     assert size == 0
     assert not any(x.any() for x in u)
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+@in_turn("scale", [1e-300, 1e-160, 1e160, 1e300])
+@each
 def test_neither_overflow_nor_underflow(norm, scale, backend):
     for shape in SHAPES:
         g = np.sign(rng(1).normal(size=shape)) * rng(2).uniform(0.5, 1.0, size=shape)
@@ -79,6 +82,7 @@ def test_neither_overflow_nor_underflow(norm, scale, backend):
         assert np.abs(u[0] - want[0]).max() <= 1e-12
 
 
+@each
 def test_nan_reaches_the_gap(norm, backend):
     with backend.scope("float64"):
         g = [np.ones(s) for s in SHAPES]
@@ -119,7 +123,7 @@ def test_l1_moves_the_first_of_the_steepest_entries(backend):
     assert not u[1].any()
 
 
-@pytest.mark.parametrize(("kind", "axis"), [(norms.ColumnNorm, -2), (norms.RowNorm, -1)])
+@in_turn(("kind", "axis"), [(norms.ColumnNorm, -2), (norms.RowNorm, -1)])
 def test_columns_and_rows_have_length_one(kind, axis, backend):
     G = rng(4).normal(size=(2, 4, 3))
     G[0, :, 1] = 0.0
@@ -129,7 +133,8 @@ def test_columns_and_rows_have_length_one(kind, axis, backend):
     assert np.linalg.norm(u, axis=axis) == pytest.approx(np.where(lengths > 0, 1.0, 0.0), rel=1e-14)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@in_turn("dtype", ["float32", "float64"])
+@each
 def test_norms_keep_the_dtype(norm, dtype, backend):
     g = tuple(send(backend, np.asarray(x, dtype=dtype)) for x in next(groups(1)))
     u, size = norm.dual(g)

@@ -19,7 +19,7 @@ from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Kronecker
 from xvarpro.operators.interface import Operator
 
-from .support import host, interpreted, rng, send
+from .support import host, in_turn, interpreted, rng, send
 
 EXPORTED = [getattr(operators, name) for name in operators.__all__]
 OPERATORS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Operator) and not inspect.isabstract(x)]
@@ -34,9 +34,7 @@ EPS = {"float32": np.finfo(np.float32).eps, "float64": np.finfo(float).eps, "com
 NUMPY = xv.backends.get("numpy")
 
 
-@pytest.fixture(params=CASES)
-def case(request):
-    return request.param
+each = in_turn("case", CASES)
 
 
 def hermitian(A):
@@ -113,6 +111,7 @@ def test_every_operator_can_be_built_without_arguments():
     assert all(isinstance(kind(), Operator) for kind in OPERATORS)
 
 
+@each
 def test_real_designs_take_complex_weights_and_keep_real_gradients(case, backend):
     level = Level(case)
     M, w, r = sent(backend, level.M), *(send(backend, x.astype("complex128")) for x in (level.w, level.r))
@@ -133,7 +132,8 @@ def test_real_designs_take_complex_weights_and_keep_real_gradients(case, backend
 RIDGES = [("none", "float64"), ("none", "complex128"), ("array", "float64"), ("Omega", "complex128")]
 
 
-@pytest.mark.parametrize(("ridge", "kind"), RIDGES)
+@in_turn(("ridge", "kind"), RIDGES)
+@each
 def test_the_solver_that_fits_solves_the_level(case, ridge, kind, backend):
     level, there = Level(case, kind), interpreted(backend)
     if ridge == "none" and min(np.linalg.matrix_rank(a) for a in level.A) < level.n:
@@ -322,7 +322,8 @@ def test_loss_of_rank_is_seen(kind, backend):
     assert answers(M, 0.0, y, c, there)[4]
 
 
-@pytest.mark.parametrize(("bad", "lam"), [(np.inf, 0.0), (np.nan, 0.3), (np.inf, 0.3)])
+@in_turn(("bad", "lam"), [(np.inf, 0.0), (np.nan, 0.3), (np.inf, 0.3)])
+@each
 def test_nan_never_raises_and_never_passes(case, lam, bad, backend):
     M, there = built(case), interpreted(backend)
     if lam == 0 and M.shape[0] < M.shape[1]:
@@ -389,7 +390,8 @@ def differences(case, kind, name):
     return np.array([(f(THETA + h * e) - f(THETA - h * e)) / (2 * h) for e in np.eye(2)])
 
 
-@pytest.mark.parametrize(("name", "kind"), [("separable", "float64"), ("bilevel", "complex128")])
+@in_turn(("name", "kind"), [("separable", "float64"), ("bilevel", "complex128")])
+@each
 def test_gradient_of_the_reduced_objective(case, name, kind, backend):
     want = differences(case, kind, name)
     _, gradient = xv.value_and_gradient(objectives(case, kind)[name], THETA, backend=interpreted(backend))

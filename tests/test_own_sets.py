@@ -8,7 +8,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
 
-from .support import rng
+from .support import in_turn, rng
 
 A = rng(0).normal(size=(60, 6))
 Y = A @ np.array([0.5, 0.3, 0.0, 0.0, 0.0, 0.4]) * 0.9 + 0.3
@@ -198,7 +198,7 @@ def test_shapes_that_a_set_does_not_take_are_refused():
         xv.sets.check(xv.sets.Spectraplex(), (3, 2))
 
 
-@pytest.mark.parametrize("kind", MISTAKES)
+@in_turn("kind", MISTAKES)
 def test_the_first_promise_that_is_broken_is_named(kind):
     with pytest.raises(ProblemError, match=f"{kind.__name__}: {MISTAKES[kind]}"):
         xv.sets.check(kind(), (6,))
@@ -246,7 +246,7 @@ def test_a_set_in_another_and_a_function_are_checked_too():
 def test_a_gap_below_zero_is_no_success(name):
     for method in (None, xv.algorithms.FrankWolfe()):
         with pytest.raises(ProblemError, match=r"WrongSign: lmo.* must minimise"):
-            xv.solve(problem(), START, over=WrongSign(), algorithm=method, backend=name, max_iter=2000)
+            xv.solve(problem(), START, over=WrongSign(), algorithm=method, backend=name, max_iter=200)
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
@@ -269,7 +269,7 @@ def test_the_set_of_any_leaf_is_looked_at(debug):
 
     theta = {"free": np.array([0.1, 0.2]), "p": START}
     with pytest.raises(ProblemError, match=r"WrongSign: lmo.* must minimise"):
-        xv.solve(xv.separable(M, Y, data=A, lam=1e-3), theta, over={"p": WrongSign()}, debug=debug, max_iter=2000)
+        xv.solve(xv.separable(M, Y, data=A, lam=1e-3), theta, over={"p": WrongSign()}, debug=debug, max_iter=200)
     assert xv.solve(xv.separable(M, Y, data=A, lam=1e-3), theta, over={"p": OfSix()}, debug=debug, max_iter=3).n_iter
 
 

@@ -12,7 +12,7 @@ import xvarpro as xv
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
 
-from .support import BACKENDS, central_differences, decays, error, rng, vector
+from .support import BACKENDS, central_differences, decays, error, in_turn, rng, vector
 
 # -- problems of every kind, each as (problem, theta) ------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@in_turn("case", CASES)
 def test_gradient_is_that_of_the_value(case, backend):
     problem, theta = CASES[case]
 

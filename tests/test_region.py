@@ -12,7 +12,7 @@ from xvarpro.sets import Box, CappedSimplex, Columns, Free, L1Ball, L2Ball, Nucl
 from xvarpro.sets.region import event, resolve
 from xvarpro.sets.regions import Regions
 
-from .support import host, rng, send_tree
+from .support import host, in_turn, rng, send_tree
 
 THETA = {"s": np.full(3, 0.1), "net": [np.ones((2, 3)), np.zeros(3)], "D": np.full((4, 2), 0.01)}
 GRAD = {"s": np.array([1.0, -2.0, 3.0]), "net": [rng(0).normal(size=(2, 3)), rng(1).normal(size=3)],
@@ -86,7 +86,7 @@ def test_tuples_match_tuples():
     assert region.free == (((1,), Free()),)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("over", "message"),
     [
         ({"t": Box()}, r"over must have keys of theta, \['D', 'net', 's'\], got 't'"),

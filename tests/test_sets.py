@@ -1,4 +1,5 @@
-"""What every set promises, over all that `xvarpro.sets` exports: a newcomer is found by its export.
+"""What every set promises beyond the suite, which compares oracle, support, violation, projection, centre and diameter
+with definitions: extremes, other sizes, batches of batches. A newcomer is found by its export.
 
 A set says through `examples` for which parameters and event shapes it wants to be tested; nothing here names a set.
 """
@@ -19,7 +20,7 @@ from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
 
-from .support import BACKENDS, host, inner, rng, send
+from .support import host, in_turn, inner, rng, send
 
 EXPORTED = [getattr(sets, name) for name in sets.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Set) and not inspect.isabstract(x)]
@@ -49,22 +50,11 @@ def examples(kind, n=5):
 
 CASES = [pytest.param(case, id=f"{kind.__name__}-{i}") for kind in KINDS for i, case in enumerate(examples(kind))]
 PROJECTED = [p for p in CASES if p.values[0][0].has_projection]
-each = pytest.mark.parametrize("case", CASES)
-each_projected = pytest.mark.parametrize("case", PROJECTED)
+each = in_turn("case", CASES)
+each_projected = in_turn("case", PROJECTED)
 
 
-def on_backends(cases):
-    """Every case on NumPy, one per class elsewhere: the conformance suite compares all backends with NumPy."""
-    pairs = [
-        pytest.param(name, *case.values, id=f"{name}-{case.id}")
-        for name in BACKENDS
-        for case in cases
-        if name == "numpy" or case.id.endswith("-0")
-    ]
-    return pytest.mark.parametrize(("backend", "case"), pairs, indirect=["backend"])
-
-
-each_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
+each_dtype = in_turn("dtype", ["float64", "float32"])
 
 
 def gradients(shape, count, seed=0, dtype="float64"):
@@ -81,7 +71,7 @@ def points(C_and_shape):
     like = np.zeros(shape)
     found = [C.random_point(like, seed) for seed in range(20)] + [C.center(like)]
     if C.has_projection:
-        found += [x for s in (0.01, 1.0, 30.0) for x in C.project(s * rng(1).normal(size=(40, *shape)))]
+        found += [x for s in (0.01, 1.0, 30.0) for x in C.project(s * rng(1).normal(size=(10, *shape)))]
     return np.array(found)
 
 
@@ -136,28 +126,6 @@ def test_every_set_is_found_and_offers_examples():
 # -- the linear minimisation oracle ------------------------------------------------------------------------------------
 
 
-@each
-def test_lmo_is_no_worse_than_any_feasible_point(case):
-    C, shape = case
-    p = feasible(case).reshape(-1, int(np.prod(shape)))
-    g = gradients(shape, 150)
-    for x, v in zip(g, C.lmo(g), strict=True):
-        assert inner(x, v) <= (p @ x.ravel()).min() + rounding(C, shape) * np.abs(x).sum() * np.abs(p).max()
-
-
-@each
-@each_dtype
-def test_support_is_what_the_lmo_reaches(case, dtype):
-    """With what an oracle that is not exact may have left."""
-    C, shape = case
-    for g in gradients(shape, 12, dtype=dtype):
-        s, (v, hidden) = C.support(g), C.certified(-g)
-        assert s.dtype == dtype
-        size = np.abs(g).max() * (C.diameter(g) + np.abs(C.center(g)).max())
-        most = inner(g, v) + (0.0 if hidden is None else float(hidden))
-        assert float(s) == pytest.approx(most, rel=0, abs=rounding(C, shape, dtype) * (1 + size) * 4)
-
-
 DEGENERATE = {
     "zero": lambda g: 0 * g,
     "minus zero": lambda g: -0.0 * abs(g),
@@ -170,7 +138,7 @@ DEGENERATE = {
 }
 
 
-@on_backends(CASES)
+@each
 def test_lmo_of_a_degenerate_gradient_is_feasible_and_optimal(case, backend):
     C, shape = case
     lmo = compiled(backend, C, "lmo")
@@ -186,17 +154,17 @@ def test_lmo_of_a_degenerate_gradient_is_feasible_and_optimal(case, backend):
         assert inner(scaled, v) <= best + rounding(C, shape) * (1 + C.diameter(g)) * np.abs(scaled).sum(), kind
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+@in_turn("kind", KINDS, ids=lambda k: k.__name__)
 def test_an_idle_gradient_still_gives_a_vertex(kind):
     """One of those that gradients without ties lead to, not a mixture of them."""
     for C, shape in examples(kind, 2):
         if C.polytope:
             v = C.lmo(np.zeros(shape))
-            vertices = C.lmo(rng(5).normal(size=(200, *shape)))
+            vertices = C.lmo(rng(5).normal(size=(200 if C.compiles else 40, *shape)))
             assert min(np.abs(v - vertex).max() for vertex in vertices) <= 4 * EPS * C.diameter(v)
 
 
-@on_backends(CASES)
+@each
 def test_what_is_not_finite_never_passes_for_a_number(case, backend):
     C, shape = case
     g = gradients(shape, 2)[1]
@@ -221,8 +189,8 @@ def test_what_is_not_finite_never_passes_for_a_number(case, backend):
                 assert np.isnan(host(there_C.project(there))).any()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
-@pytest.mark.parametrize("n", [1, 2, 3, 24])
+@in_turn("kind", KINDS, ids=lambda k: k.__name__)
+@in_turn("n", [1, 2, 3, 24])
 def test_other_sizes(kind, n):
     for C, shape in examples(kind, n):
         g = starts(shape, 1, n)[0]
@@ -235,7 +203,7 @@ def test_other_sizes(kind, n):
             assert inner(g - p, C.lmo(p - g) - p) <= 4 * rounding(C, shape) * size**2
 
 
-@on_backends(CASES)
+@each
 def test_empty_batch(case, backend):
     C, shape = case
     g = send(backend, np.zeros((0, *shape)), "float32")
@@ -291,12 +259,12 @@ def starts(shape, count, seed=2):
 @each_projected
 @each_dtype
 def test_one_call_of_the_lmo_certifies_a_projection(case, dtype):
-    """``<x - Px, y - Px> <= 0`` for every y of the set, hence for ``y = LMO(Px - x)``; near and far away."""
+    """``<x - Px, y - Px> <= 0`` for every y of the set, hence for ``y = LMO(Px - x)``; very near and far away."""
     C, shape = case
     far = 9 if dtype == "float64" else 3
-    for scale in (10.0**-far, 1.0, 10.0**far):
-        found = (scale * starts(shape, 6)).astype(dtype)
-        for x in (*found, -np.abs(found[1]), np.abs(found[2])):
+    for scale in (10.0**-far, 10.0**far):
+        found = (scale * starts(shape, 3)).astype(dtype)
+        for x in (*found[1:], -np.abs(found[1])):
             p = C.project(x)
             assert p.dtype == dtype
             y = C.lmo(p - x)
@@ -307,22 +275,14 @@ def test_one_call_of_the_lmo_certifies_a_projection(case, dtype):
             assert inner(x64 - p64, y64 - p64) <= 4 * slack * (size + C.diameter(x))
 
 
-@each_projected
-def test_projection_does_not_move_what_is_inside(case):
-    C, shape = case
-    vertices = np.array([C.lmo(g) for g in gradients(shape, 20)])
-    for x in 0.5 * (vertices + vertices[::-1]):
-        assert np.abs(C.project(x) - x).max() <= rounding(C, shape) * (1 + C.diameter(x))
-
-
 # -- the rest of the contract ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 2, 4])
+@in_turn("n", [1, 2])
 def test_diameter_is_the_largest_distance_of_two_points(n):
     """Never less, and no more unless the class calls it an upper bound."""
     for C, shape in [example for kind in KINDS for example in examples(kind, n)]:
-        g = gradients(shape, 60 if C.polytope else 300, n)
+        g = gradients(shape, (60 if C.polytope else 300) if C.compiles else 20, n)
         g = np.concatenate([g, np.sign(g)])
         pairs = np.concatenate([C.lmo(g), C.lmo(-g)]).reshape(-1, g[0].size)
         flat = np.unique(np.round(pairs, 12), axis=0)[:600]
@@ -334,18 +294,6 @@ def test_diameter_is_the_largest_distance_of_two_points(n):
 
 
 @each
-def test_center_is_in_the_relative_interior(case):
-    C, shape = case
-    center = C.center(np.zeros(shape))
-    assert center.shape == shape
-    assert float(C.violation(center)) <= rounding(C, shape)
-    for g in gradients(shape, 20, 3)[1::3]:
-        v = C.lmo(g)
-        if np.linalg.norm(v - C.lmo(-g)) > 1e-9 * C.diameter(g):
-            assert inner(g, v) < inner(g, center) < inner(g, C.lmo(-g))
-
-
-@each
 def test_batch_equals_loop(case):
     """Over one and over two leading axes."""
     C, shape = case
@@ -354,18 +302,18 @@ def test_batch_equals_loop(case):
     x = gradients(shape, 6)
     for method in ("lmo", "violation", "support", *(["project"] if C.has_projection else [])):
         fun = getattr(C, method)
-        one = np.array([fun(v) for v in x])
-        two = x.reshape(2, 3, *shape)
-        for batch, want in ((x, one), (two, one.reshape(2, 3, *one.shape[1:]))):
-            got = fun(batch)
-            assert got.shape == want.shape, method
-            assert np.abs(got - want).max() <= 4 * rounding(C, shape) * (1 + np.abs(want).max()), method
+        got, alone = fun(x.reshape(2, 3, *shape)), fun(x[4])
+        want = fun(x).reshape(2, 3, *alone.shape)
+        room = 4 * rounding(C, shape) * (1 + np.abs(want).max())
+        assert got.shape == want.shape, method
+        assert np.abs(got - want).max() <= room, method
+        assert np.abs(alone - want[1, 1]).max() <= room, method
 
 
 @each
 def test_arguments_are_read_only_and_may_be_strided(case):
     C, shape = case
-    for x in gradients(shape, 4):
+    for x in gradients(shape, 2):
         kept, strided = x.copy(), np.flip(x)
         x.flags.writeable = False
         for method in ("lmo", "violation", "support", *(["project"] if C.has_projection else [])):
@@ -374,19 +322,6 @@ def test_arguments_are_read_only_and_may_be_strided(case):
             assert (x == kept).all()
             assert not np.shares_memory(out, x) or (out == x).all()
             assert np.abs(fun(strided) - fun(strided.copy())).max() <= rounding(C, shape) * 8
-
-
-@each
-def test_violation_is_relative_and_zero_inside(case):
-    C, shape = case
-    for p in feasible(case)[:12]:
-        assert 0 <= float(C.violation(p)) <= rounding(C, shape) * 4
-    center = C.center(np.zeros(shape))
-    d = C.lmo(gradients(shape, 1, 7)[0]) - center
-    if np.linalg.norm(d) > 0:
-        outside = center + 50 * d
-        assert float(C.violation(outside)) > 1
-        assert not C.contains(outside)
 
 
 @settings(deadline=None, max_examples=150)
@@ -404,6 +339,12 @@ def test_lmo_of_anything_is_feasible_and_finite(case, entries):
     assert inner(unit, v) <= inner(unit, C.lmo(-g)) + rounding(C, shape) * (1 + C.diameter(g)) * g.size
 
 
-@each
+@in_turn("case", CASES[::8])
 def test_the_check_for_sets_of_ones_own_passes(case):
+    sets.check(*case)
+
+
+@pytest.mark.frameworks  # for the time that it takes
+@in_turn("case", [case for i, case in enumerate(CASES) if i % 8])
+def test_the_check_for_sets_of_ones_own_passes_on_the_others(case):
     sets.check(*case)

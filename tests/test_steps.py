@@ -12,7 +12,7 @@ from xvarpro import backends, steps
 from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
 from xvarpro.algorithms.steps.interface import StepRule
 
-from .support import rng
+from .support import in_turn, rng
 
 EXPORTED = [getattr(steps, name) for name in steps.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, StepRule) and not inspect.isabstract(x)]
@@ -187,7 +187,7 @@ def test_estimate_of_l_falls_and_rises():
     assert int(found.n_values) == 5
 
 
-@pytest.mark.parametrize(
+@in_turn(
     ("decrease", "first"),
     [(0.125, 8.0), (0.1, 8.0), (0.2, 5.0), (0.5, 4.0), (1e300, 4.0), (0.0, 4.0), (-1.0, 4.0), (np.nan, 4.0)],
 )
@@ -267,8 +267,8 @@ def test_no_gradient_is_asked_for_where_values_tell():
         line.search(ExactStep())
 
 
-@pytest.mark.parametrize("rule", [ShortStep(), ExactStep(), ExactStep(quadratic=True)], ids=repr)
-@pytest.mark.parametrize("curvature", [0.0, 1.0, 1e3])
+@in_turn("rule", [ShortStep(), ExactStep(), ExactStep(quadratic=True)], ids=repr)
+@in_turn("curvature", [0.0, 1.0, 1e3])
 def test_a_slope_that_lies_ends_the_search(rule, curvature):
     """The true slope is +gap; near rounding the false one always says yes, but it does not explain the rise before."""
     line = Line(lambda a: 1 + a + 0.5 * curvature * a**2, 1.0, slope=lambda a: -1 - curvature * a)
@@ -341,8 +341,8 @@ VALLEYS = {
 }
 
 
-@pytest.mark.parametrize("kind", VALLEYS)
-@pytest.mark.parametrize("at", [0.9, 0.3, 1e-2, 1e-4])
+@in_turn("kind", VALLEYS)
+@in_turn("at", [0.9, 0.3, 1e-2, 1e-4])
 def test_exact_step_finds_the_bottom_of_a_valley(kind, at):
     f = VALLEYS[kind]
     start, h = f(0.0, at), 1e-12
@@ -423,12 +423,11 @@ def test_clock(rule, want):
 # -- what every rule promises ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=VARIANTS, ids=repr)
-def rule(request):
-    return request.param
+each = in_turn("rule", VARIANTS, ids=repr)
 
 
-@pytest.mark.parametrize("cap", [1.0, 0.3, 1e-3])
+@in_turn("cap", [1.0, 0.3, 1e-3])
+@each
 def test_cap_bounds_every_trial(rule, cap):
     for line in lines(8):
         alpha, _ = line.search(rule, cap=cap)
@@ -436,7 +435,8 @@ def test_cap_bounds_every_trial(rule, cap):
         assert max(line.tried) <= cap
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@in_turn("bad", [np.nan, np.inf])
+@each
 def test_a_trial_that_is_not_finite_is_rejected(rule, bad):
     line = Line(lambda alpha: bad if alpha > 0.1 else 1 - alpha, 1.0)
     alpha, found = line.search(rule)
@@ -444,7 +444,8 @@ def test_a_trial_that_is_not_finite_is_rejected(rule, bad):
     assert np.isfinite(float(found.point.value))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@in_turn("bad", [np.nan, np.inf, -np.inf])
+@each
 def test_a_search_without_a_finite_trial_hands_back_where_it_began(rule, bad):
     line = Line(lambda alpha: 1.0 if alpha == 0 else bad, 1.0)
     alpha, found = line.search(rule)
@@ -473,7 +474,8 @@ def test_no_rule_raises_the_objective(rule):
         assert float(found.point.value) == line.f(alpha) < line.value
 
 
-@pytest.mark.parametrize(("gap", "dd"), [(0.0, 0.0), (0.0, 1.0), (-1e-17, 1.0), (1.0, 1e-300), (1e-300, 1e300)])
+@in_turn(("gap", "dd"), [(0.0, 0.0), (0.0, 1.0), (-1e-17, 1.0), (1.0, 1e-300), (1e-300, 1e300)])
+@each
 def test_degenerate_directions(rule, gap, dd):
     """No warning, no NaN, no step backwards."""
     alpha, found = Line(lambda a: 1.0 - gap * a, gap, dd).search(rule)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support import in_turn
 from xvarpro.backends.tape import NoRuleError, vjp
 from xvarpro.backends.tape.engine import PASSED_ON, Tape
 from xvarpro.backends.tape.namespace import CREATION, LIKE, PLAIN
@@ -115,7 +116,7 @@ OF_TWO = {
 STEPS = {**dict.fromkeys(OF_ONE, ()), **{name: (other,) for name, other in OF_TWO.items()}}
 
 
-@pytest.mark.parametrize("name", STEPS)
+@in_turn("name", STEPS)
 def test_functions_with_steps_only_are_constants(name):
     """Evaluated as on raw arrays; nothing recorded, so the gradient is an exact zero."""
     x = np.array([0.3, -1.7, 2.4])

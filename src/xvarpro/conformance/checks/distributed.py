@@ -382,7 +382,7 @@ def processors_that_round_otherwise(target: Target, algorithm: xv.algorithms.Alg
             return problems.energy(theta) * (1 + 1e-2 * group.rank)
 
         part = replace(made, problem=replace(_mixtures_in_rows(group), R=penalty, mu=1.0))
-        return evaluation.solve(target, part, algorithm, 20)
+        return evaluation.solve(target, part, algorithm, 8)
 
     fits = together(3, solve)
     yield Measured("iterations, or 5", min(fits[0].n_iter, 5), 5)

@@ -14,7 +14,7 @@ from xvarpro import lower, operators
 from xvarpro.backends import Backend
 from xvarpro.conformance.checks.operators import cases as designs
 from xvarpro.conformance.digits import rounded
-from xvarpro.conformance.rational import fractions, solution
+from xvarpro.conformance.rational import fractions, solution, solution_of_whole, whole
 from xvarpro.conformance.references import designs as written
 from xvarpro.conformance.references import lower as reduced
 from xvarpro.conformance.references.digits import digits
@@ -189,13 +189,14 @@ def _whole(x: np.ndarray, is_complex: bool) -> np.ndarray:
 @cache
 def exact(level: Level) -> tuple[np.ndarray, np.ndarray]:
     """``H^-1 M^H y`` and ``H^-1 c``, rounded once, at the end."""
-    columns = []
+    columns, lam = [], Fraction(level.lam)
     for j, A in enumerate(level.A):
-        S = fractions(_real(A + 0j) if level.complex else A)
-        Omega = fractions(_real(level.weight + 0j) if level.complex else level.weight)
-        H = S.T @ S + Fraction(level.lam) * (Omega.T @ Omega)
-        y, c = (fractions(_parts(x[:, j : j + 1])) for x in (level.y, level.c))
-        columns.append(solution(H, np.concatenate([S.T @ y, c], axis=1)).astype(float))
+        matrices = [_real(x + 0j) if level.complex else x for x in (A, level.weight)]
+        (S, Omega, y, c), power = whole(*matrices, *(_parts(x[:, j : j + 1]) for x in (level.y, level.c)))
+        # all of it times the square of the power and the denominator of lam
+        H = lam.denominator * (S.T @ S) + lam.numerator * (Omega.T @ Omega)
+        b = lam.denominator * np.concatenate([S.T @ y, power * c], axis=1)
+        columns.append(solution_of_whole(H, b).astype(float))
     w, v = (_whole(np.stack([x[:, i] for x in columns], axis=1), level.complex) for i in (0, 1))
     return w, v
 

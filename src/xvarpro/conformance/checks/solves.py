@@ -56,10 +56,10 @@ def pairs() -> dict[str, Pair]:
     marquardt = algorithms.LevenbergMarquardt()
     return {
         **{
-            f"cr_varpro {make.__name__}": Pair(paper, twins.cr_varpro, make, 300, compiled=True)
+            f"cr_varpro {make.__name__}": Pair(paper, twins.cr_varpro, make, 60, compiled=True)
             for make in (dense.exponentials, dense.dictionary, dense.network, dense.wide)
         },
-        "warm Armijo, separate network": Pair(warm, twins.warm_separate, dense.network, 300, compiled=True),
+        "warm Armijo, separate network": Pair(warm, twins.warm_separate, dense.network, 60, compiled=True),
         "strict Armijo": Pair(strict, partial(twins.cr_varpro, delta=0.25, gamma=0.4), dense.wide, 40),
         "open loop": Pair(algorithms.FrankWolfe(xv.steps.OpenLoop()), twins.open_loop, dense.wide, 40),
         "short steps": Pair(algorithms.FrankWolfe(short()), twins.short_steps, dense.network, 40),

@@ -23,7 +23,7 @@ from xvarpro.core.struct import Tree
 
 STEP = 20  # differences of 10^-20
 LEAST = 30  # a ridge of 10^-30 selects the solution of least norm
-DIRECTIONS = 4
+DIRECTIONS = 2
 
 Vector = np.ndarray  # of numbers of any kind
 
@@ -40,7 +40,7 @@ class Written(NamedTuple):
     def gram(self, j: int) -> Vector:
         """``A^H diag(heavy) A + lam Omega^H Omega`` of a column."""
         A, heavy = self.A[j], self.heavy[:, j : j + 1]
-        return designs.adjoint(A) @ (heavy * A) + self.lam * (designs.adjoint(self.Omega) @ self.Omega)
+        return designs.adjoint(A) @ (heavy * A) + (designs.adjoint(self.Omega) @ self.Omega) * self.lam
 
     def slope(self, j: int) -> Vector:
         """``A^H diag(heavy) y`` of a column."""
@@ -54,7 +54,7 @@ class Written(NamedTuple):
     def value(self, w: Vector) -> Any:
         """The level's objective."""
         r, Ow = self.residual(w), self.Omega @ w
-        return (np.sum(self.heavy * _squares(r)) + self.lam * np.sum(_squares(Ow))) / 2
+        return (np.sum(self.heavy * _squares(r)) + np.sum(_squares(Ow)) * self.lam) / 2
 
     @property
     def condition(self) -> float:
@@ -239,7 +239,7 @@ class At:
     def gram(self, j: int) -> Vector:
         H = self.low.gram(j)
         if isinstance(self.problem.lower.solver, lower.SVD):
-            H = H + numbers().mpf(10) ** -LEAST * np.eye(len(H))
+            H = H + np.eye(len(H)) * numbers().mpf(10) ** -LEAST
         return H
 
     def solved(self, low: Written) -> list[Weights]:
@@ -264,7 +264,7 @@ class At:
     def value(self) -> Any:
         value, problem = self.high.value(self.w), self.problem
         if isinstance(problem.lower.W, lower.L1) and problem.upper is None:
-            value = value + numbers().mpf(problem.lower.W.alpha) * np.sum(np.abs(self.w))
+            value = value + np.sum(np.abs(self.w)) * numbers().mpf(problem.lower.W.alpha)
         if problem.R is not None and problem.mu:
             value = value + numbers().mpf(problem.mu) / 2 * np.asarray(problem.R(self.theta)).item()
         return value
@@ -398,5 +398,5 @@ def _moved(x: np.ndarray, *directions: np.ndarray) -> Any:
     """Some steps away; each direction as it is, since the sum of two would be rounded."""
     found = digits(x)
     for d in directions if x.dtype.kind == "f" else ():
-        found = found + _step() * digits(d.reshape(x.shape))
+        found = found + digits(d.reshape(x.shape)) * _step()
     return found
