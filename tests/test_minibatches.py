@@ -278,6 +278,7 @@ def test_certificates_come_once_a_pass_unless_they_are_asked_for():
     assert set(np.flatnonzero(np.diff(fit.trace.values) > 1) + 1) <= set(range(6, 61, 6))
 
 
+@pytest.mark.frameworks
 def test_optax():
     optax = pytest.importorskip("optax")
     update = Optax(optax.chain(optax.clip_by_global_norm(1e9), optax.adam(optax.constant_schedule(0.05))))
@@ -324,19 +325,23 @@ def test_chunks_are_batches_in_turn(backend):
     assert fit.counts.rows == 10 * 12 + (fit.counts.values - 10) * 48
 
 
-def test_a_loader_of_torch():
+@pytest.mark.parametrize(
+    ("backend", "lower"),
+    [(None, None), (None, SecondBatch()), pytest.param("jax", None, marks=pytest.mark.frameworks)],
+    ids=repr,
+)
+def test_a_loader_of_torch(backend, lower):
     torch = pytest.importorskip("torch")
     pairs = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(Y))
     loader = torch.utils.data.DataLoader(
         pairs, batch_size=12, shuffle=True, generator=torch.Generator().manual_seed(0)
     )  # fmt: skip
     problem = xv.separable(plain, xv.RowChunks(loader), lam=0.1)
-    for backend, lower in ((None, None), (None, SecondBatch()), ("jax", None)):
-        method = StochasticProjectedGradient(lower=lower, update=Adam(rate=0.05))
-        fit = xv.solve(problem, torch.tensor(START), BOX, algorithm=method, max_iter=40, tol=0.0, backend=backend)
-        assert fit.value < 0.5 * fit.trace.value[0]
-        stated = xv.value_and_gradient(xv.separable(plain, Y, data=X, lam=0.1), fit.theta.numpy())[0]
-        assert fit.value == pytest.approx(float(stated), rel=1e-9)
+    method = StochasticProjectedGradient(lower=lower, update=Adam(rate=0.05))
+    fit = xv.solve(problem, torch.tensor(START), BOX, algorithm=method, max_iter=40, tol=0.0, backend=backend)
+    assert fit.value < 0.5 * fit.trace.value[0]
+    stated = xv.value_and_gradient(xv.separable(plain, Y, data=X, lam=0.1), fit.theta.numpy())[0]
+    assert fit.value == pytest.approx(float(stated), rel=1e-9)
 
 
 def test_a_second_batch_of_chunks_is_compiled_once():
