@@ -242,6 +242,21 @@ def test_the_profile_is_the_minimum_over_the_others():
         np.testing.assert_allclose(height, np.sign(at - example().theta[1]) * rise, atol=1e-3)
 
 
+def test_heights_of_many_right_hand_sides_are_those_of_the_minimisers():
+    """What holds an entry counts once, whatever their number."""
+    y = np.exp(-np.outer(T, RATES)) @ rng(6).normal(size=(2, 5)) + 0.02 * rng(7).normal(size=(T.size, 5))
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=BOX, tol=1e-9)
+    curve = xv.statistics.profile(fit, 1, points=5, width=2.0)
+
+    def squares(theta):
+        A = np.exp(-np.outer(T, theta))
+        return np.sum((A @ np.linalg.lstsq(A, y)[0] - y) ** 2)
+
+    rises = [squares(theta) - squares(fit.theta) for theta in curve.theta]
+    want = np.sqrt(np.maximum(rises, 0.0) / fit.statistics().residual_variance)
+    np.testing.assert_allclose(np.abs(curve.height), want, rtol=1e-4, atol=1e-3)
+
+
 def shares(theta, data):
     return data["A"] @ theta[:, None]
 
@@ -297,6 +312,22 @@ def test_a_bootstrap_spreads_as_linear_theory_says(parametric, case):
     if case == "columns":
         again = fit.interval(0.95, xv.statistics.Bootstrap(400, parametric=parametric, seed=3))
         np.testing.assert_array_equal(again.samples, found.samples)
+
+
+@pytest.mark.parametrize("masked", [np.nan, 1e3])
+def test_a_bootstrap_draws_residuals_of_data_that_have_a_weight(masked):
+    """And the estimates spread as linear theory of the others says."""
+    weights = np.where(np.arange(T.size) % 2 == 0, 0.0, 4.0)
+    y = np.where(weights > 0, Y, masked)
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}, weights=weights), RATES, over=BOX, tol=1e-9)
+    by = xv.statistics.Bootstrap(100, seed=3)
+    found, s, used = fit.interval(0.95, by), fit.statistics(), weights > 0
+    assert found.samples.shape == (100, 4)
+    np.testing.assert_allclose(found.samples.std(axis=0), [*s.theta_stderr, *s.w_stderr], rtol=0.25)
+    left = (Y - fit.fitted)[used] * (s.data / s.dof) ** 0.5
+    drawn = by._drawn(fit, s, y)
+    assert not drawn[:, ~used].any()
+    assert np.all(np.min(np.abs((drawn - fit.fitted)[:, used, None] - left), axis=-1) < 1e-12)
 
 
 def test_samples_of_a_bootstrap_are_solutions_for_their_data():

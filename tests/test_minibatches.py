@@ -19,6 +19,7 @@ from xvarpro.algorithms import (
     StochasticFrankWolfe,
     StochasticProjectedGradient,
 )
+from xvarpro.conformance.members import together
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.mini_batch import some_columns
@@ -323,6 +324,25 @@ def test_chunks_are_batches_in_turn(backend):
     values = [float(xv.value_and_gradient(problem, running[k - 1])[0]) for k in (4, 8, 10)]
     assert fit.value == pytest.approx(min(*values, fit.trace.value[0]), rel=1e-10)
     assert fit.counts.rows == 10 * 12 + (fit.counts.values - 10) * 48
+
+
+def test_a_chunk_of_each_member_of_a_group_stands_for_the_rows_of_that_member():
+    """Members hold 33 rows in three chunks and 15 in two, of unequal lengths."""
+    parts = PIECES[:3], [(X[33:38], Y[33:38]), (X[38:], Y[38:])]
+    method = StochasticProjectedGradient(update=SGD(rate=0.2, momentum=0.0), certify=100)
+
+    def solved(member):
+        problem = xv.separable(plain, xv.RowChunks(parts[member.rank], group=member), lam=0.1)
+        return xv.solve(problem, START, BOX, algorithm=method, max_iter=6, tol=0.0).theta
+
+    theta = START
+    for k in range(6):
+        (x0, y0), (x1, y1) = parts[0][k % 3], parts[1][k % 3 % 2]
+        weights = np.repeat([33 / len(x0), 15 / len(x1)], [len(x0), len(x1)])
+        drawn = xv.separable(plain, np.concatenate([y0, y1]), data=np.concatenate([x0, x1]), lam=0.1, weights=weights)
+        theta = np.clip(theta - 0.2 * xv.value_and_gradient(drawn, theta)[1] / 48, 0.0, 5.0)
+    for found in together(2, solved):
+        assert error(found, theta) <= 1e-10
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from xvarpro.sklearn import (
     SparseAutoencoder,
     VarProRegressor,
 )
-from xvarpro.sklearn._sweeps import Atoms, best_codes, by_rows, factorise, shared_out, sweepable
+from xvarpro.sklearn._sweeps import Atoms, best_atoms, best_codes, by_rows, factorise, shared_out, sweepable
 
 from .support import rng, send
 
@@ -158,6 +158,17 @@ def test_mini_batches_lower_the_error_of_samples_not_seen():
         assert scores[-1] > scores[0] + 0.05
         whole = type(model)(6, **{k: v for k, v in model.get_params().items() if k != "n_components"})
         assert scores[-1] > whole.fit(DIGITS[:200]).score(DIGITS[200:]) - 0.1
+
+
+def test_a_mini_batch_counts_in_a_mean_with_a_weight_that_falls_with_its_number():
+    """Codes of batch t, of any length, have the weight t^(-3/4), and what came before has the rest of 1."""
+    model = ConstrainedDictionary(4, random_state=0).partial_fit(DIGITS[:40])
+    for t, X in ((2, DIGITS[40:60]), (3, DIGITS[60:110])):
+        _, A, B = model._statistics
+        w, D, rho = model.transform(X), model.components_.T, t**-0.75
+        A, B = (1 - rho) * A + rho * w.T @ w / len(X), (1 - rho) * B + rho * X.T @ w / len(X)
+        model.partial_fit(X)
+        np.testing.assert_allclose(model.components_.T, best_atoms(A, B, D, model._atoms()), rtol=1e-9, atol=1e-12)
 
 
 @unconverged
