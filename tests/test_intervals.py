@@ -208,7 +208,7 @@ def test_of_rates_of_which_the_product_matters_only_bounds_give_the_profiles(upp
 
 @pytest.mark.parametrize("upper", [None, np.inf])
 def test_an_end_that_nothing_gives_is_infinite_or_the_bound_and_said(upper, monkeypatch):
-    monkeypatch.setattr(xv.statistics.profiles, "TRIALS", 8)  # more of them find no more
+    monkeypatch.setattr(xv.statistics.profiles, "TRIALS", 5)  # more of them find no more
     fit, _ = product_fit(upper)
     found = fit.interval(by="profile")
     np.testing.assert_array_equal(found.upper, np.inf)

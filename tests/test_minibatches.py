@@ -364,6 +364,7 @@ def test_a_loader_of_torch(backend, lower):
     assert fit.value == pytest.approx(float(stated), rel=1e-9)
 
 
+@pytest.mark.frameworks
 def test_a_second_batch_of_chunks_is_compiled_once():
     """JAX calls the user's function where it compiles, and only there."""
     pytest.importorskip("jax")
