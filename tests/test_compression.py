@@ -90,6 +90,24 @@ def test_value_and_gradient_do_not_change(levels, backend):
     assert error(gradient, want_gradient) <= 1e-12
 
 
+def turned(theta, data):
+    xp = xv.array_namespace(theta)
+    return theta + 0.5j * xp.cos(theta)
+
+
+@pytest.mark.parametrize("width", [None, 7])
+def test_complex_targets_are_compressed_to_the_same_function(width):
+    """The factor is an adjoint: its conjugate has the same absolute values and another function."""
+    y = Y + 1j * rng(2).normal(size=Y.shape)
+    L = xv.compress(y if width is None else chunks(y, width))
+    np.testing.assert_allclose(L @ L.conj().T, y @ y.conj().T, rtol=1e-12, atol=1e-12)
+    problem = xv.separable(turned, y if width is None else chunks(y, width), lam=0.1)
+    value, gradient = xv.value_and_gradient(problem, D)
+    want, want_gradient = xv.value_and_gradient(xv.separable(turned, y, lam=0.1, compress=False), D)
+    assert error(value, want) <= 1e-12
+    assert error(gradient, want_gradient) <= 1e-12
+
+
 @pytest.mark.parametrize("levels", MAKERS)
 def test_chunks_equal_the_whole(levels, backend):
     value, gradient = xv.value_and_gradient(CHUNKED[levels](), D, backend=backend.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -18,25 +19,29 @@ from .support import RATES, T, decays, rng
 Y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0]) + 0.02 * rng(1).normal(size=T.size)
 PROBLEM = xv.separable(decays, Y, data={"t": T})
 BOX = xv.sets.Box(0.0, 40.0)
-FIT = xv.solve(PROBLEM, np.array([0.8, 3.0]), over=BOX, tol=1e-9)
+
+
+@cache
+def example():
+    return xv.solve(PROBLEM, np.array([0.8, 3.0]), over=BOX, tol=1e-9)
 
 
 def test_linear_theory_is_estimate_and_student_times_error():
     for sigma, dof in ((False, T.size - 4), (True, np.inf)):
-        found, s = FIT.interval(0.9, absolute_sigma=sigma), FIT.statistics(absolute_sigma=sigma)
+        found, s = example().interval(0.9, absolute_sigma=sigma), example().statistics(absolute_sigma=sigma)
         width = scipy.stats.t.ppf(0.95, dof) * np.concatenate([s.theta_stderr, s.w_stderr])
-        value = np.concatenate([FIT.theta, FIT.w])
+        value = np.concatenate([example().theta, example().w])
         np.testing.assert_allclose(found.lower, value - width, rtol=1e-12)
         np.testing.assert_allclose(found.upper, value + width, rtol=1e-12)
         np.testing.assert_array_equal(found.value, value)
     assert found.names == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
-    assert FIT.interval(0.9).notes == []
+    assert example().interval(0.9).notes == []
 
 
 def test_a_variance_that_happens_to_be_one_is_no_known_one():
-    s = replace(FIT.statistics(), variance=1.0)
+    s = replace(example().statistics(), variance=1.0)
     assert student(s, 0.95) == pytest.approx(scipy.stats.t.ppf(0.975, s.dof))
-    assert student(FIT.statistics(absolute_sigma=True), 0.95) == pytest.approx(scipy.stats.norm.ppf(0.975))
+    assert student(example().statistics(absolute_sigma=True), 0.95) == pytest.approx(scipy.stats.norm.ppf(0.975))
 
 
 def squares(theta):
@@ -47,7 +52,7 @@ def squares(theta):
 
 def brute_end(entry, sign, t):
     """The end of an interval by nested one-dimensional searches."""
-    best = squares(FIT.theta)
+    best = squares(example().theta)
     variance = best / (T.size - 4)
 
     def rise(c):
@@ -56,18 +61,20 @@ def brute_end(entry, sign, t):
             theta[entry] = c
             return squares(theta)
 
-        around = FIT.theta[1 - entry]
+        around = example().theta[1 - entry]
         low = scipy.optimize.minimize_scalar(other, bounds=(0.3 * around, 3 * around), options={"xatol": 1e-9}).fun
         return (low - best) / variance - t**2
 
-    width = FIT.statistics().theta_stderr[entry]
-    return scipy.optimize.brentq(rise, FIT.theta[entry] + sign * 0.5 * width, FIT.theta[entry] + sign * 6 * width)
+    width = example().statistics().theta_stderr[entry]
+    return scipy.optimize.brentq(
+        rise, example().theta[entry] + sign * 0.5 * width, example().theta[entry] + sign * 6 * width
+    )
 
 
 @pytest.mark.parametrize("backend", ["numpy", "array-api-strict", "torch"])
 def test_profiles_end_where_the_objective_has_risen(backend):
     to = xv.backends.get(backend)
-    fit = xv.solve(PROBLEM, to.asarray(FIT.theta), over=BOX, tol=1e-9)
+    fit = xv.solve(PROBLEM, to.asarray(example().theta), over=BOX, tol=1e-9)
     found = fit.interval(0.95, xv.statistics.Profile())
     t = scipy.stats.t.ppf(0.975, T.size - 4)
     for j in range(2):
@@ -76,11 +83,11 @@ def test_profiles_end_where_the_objective_has_risen(backend):
     assert found.names == ["theta[0]", "theta[1]"]
 
 
-def test_profiles_in_single_precision_on_jax():
-    import jax.numpy as jnp
-
-    fit = xv.solve(xv.separable(decays, Y.astype("f4"), data={"t": T.astype("f4")}), jnp.asarray(FIT.theta), over=BOX)
-    found, double = fit.interval(0.95, xv.statistics.Profile()), FIT.interval(0.95, xv.statistics.Profile())
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_profiles_in_single_precision(backend):
+    start = xv.backends.get(backend).asarray(example().theta.astype("f4"))
+    fit = xv.solve(xv.separable(decays, Y.astype("f4"), data={"t": T.astype("f4")}), start, over=BOX)
+    found, double = fit.interval(0.95, xv.statistics.Profile()), example().interval(0.95, xv.statistics.Profile())
     np.testing.assert_allclose(found.lower, double.lower, rtol=1e-2)
     np.testing.assert_allclose(found.upper, double.upper, rtol=1e-2)
 
@@ -101,7 +108,7 @@ def test_a_linear_model_has_the_same_interval_by_all_methods():
 def test_profiles_stop_at_bounds_and_say_that_constraints_are_active():
     over = xv.sets.Box(np.array([0.0, 3.9]), np.array([40.0, 4.3]))
     fit = xv.solve(PROBLEM, np.array([0.8, 4.0]), over=over, tol=1e-9)
-    free = FIT.interval(0.95, xv.statistics.Profile())
+    free = example().interval(0.95, xv.statistics.Profile())
     assert free.lower[1] < 3.9
     assert free.upper[1] > 4.3
     found = fit.interval(0.95, xv.statistics.Profile())
@@ -141,9 +148,9 @@ def test_a_profile_that_never_rises_has_no_end():
 
 def test_a_solver_of_the_problems_own_is_left_to_solve():
     """A batch has one for all of its levels."""
-    fit = xv.solve(replace(PROBLEM, lower=replace(PROBLEM.lower, solver=xv.lower.QR())), FIT.theta, over=BOX)
+    fit = xv.solve(replace(PROBLEM, lower=replace(PROBLEM.lower, solver=xv.lower.QR())), example().theta, over=BOX)
     found = fit.interval(0.95, xv.statistics.Profile())
-    np.testing.assert_allclose(found.lower[:2], FIT.interval(0.95, xv.statistics.Profile()).lower[:2], rtol=1e-3)
+    np.testing.assert_allclose(found.lower[:2], example().interval(0.95, xv.statistics.Profile()).lower[:2], rtol=1e-3)
 
 
 def test_a_profile_of_a_tree_has_all_entries_of_theta_in_each_row():
@@ -153,12 +160,14 @@ def test_a_profile_of_a_tree_has_all_entries_of_theta_in_each_row():
 
     start = {"slow": np.array(0.8), "fast": np.array(3.0)}
     fit = xv.solve(xv.separable(M, Y, data={"t": T}), start, tol=1e-9)
-    tree, plain = (xv.statistics.profile(f, entry, points=5) for f, entry in ((fit, 1), (FIT, 0)))
+    tree, plain = (xv.statistics.profile(f, entry, points=5) for f, entry in ((fit, 1), (example(), 0)))
     assert tree.theta.shape == (5, 2)
     np.testing.assert_allclose(tree.theta, plain.theta[:, ::-1], rtol=1e-5)  # leaves in the order of their names
 
 
-def test_a_profile_of_an_entry_without_effect_has_no_ends():
+def test_a_profile_of_an_entry_without_effect_has_no_ends(monkeypatch):
+    monkeypatch.setattr(xv.statistics.profiles, "TRIALS", 12)  # the ends of the others are found by then
+
     def M(theta, data):
         return decays(theta[:2], data) + 0 * theta[2]
 
@@ -166,7 +175,7 @@ def test_a_profile_of_an_entry_without_effect_has_no_ends():
     found = fit.interval(0.95, xv.statistics.Profile())
     assert found.lower[2] == -np.inf
     assert found.upper[2] == np.inf
-    np.testing.assert_allclose(found.lower[:2], FIT.interval(0.95, xv.statistics.Profile()).lower[:2], rtol=1e-3)
+    np.testing.assert_allclose(found.lower[:2], example().interval(0.95, xv.statistics.Profile()).lower[:2], rtol=1e-3)
 
 
 def product(theta, data):
@@ -198,7 +207,8 @@ def test_of_rates_of_which_the_product_matters_only_bounds_give_the_profiles(upp
 
 
 @pytest.mark.parametrize("upper", [None, np.inf])
-def test_an_end_that_nothing_gives_is_infinite_or_the_bound_and_said(upper):
+def test_an_end_that_nothing_gives_is_infinite_or_the_bound_and_said(upper, monkeypatch):
+    monkeypatch.setattr(xv.statistics.profiles, "TRIALS", 5)  # more of them find no more
     fit, _ = product_fit(upper)
     found = fit.interval(by="profile")
     np.testing.assert_array_equal(found.upper, np.inf)
@@ -221,15 +231,30 @@ def test_a_profile_of_data_without_noise_needs_to_know_sigma():
 
 
 def test_the_profile_is_the_minimum_over_the_others():
-    curve = xv.statistics.profile(FIT, 1, points=5, width=2.0)
-    s = FIT.statistics()
-    np.testing.assert_allclose(curve.at, FIT.theta[1] + np.linspace(-2, 2, 5) * s.theta_stderr[1], rtol=3e-3)
-    best = squares(FIT.theta)
+    curve = xv.statistics.profile(example(), 1, points=5, width=2.0)
+    s = example().statistics()
+    np.testing.assert_allclose(curve.at, example().theta[1] + np.linspace(-2, 2, 5) * s.theta_stderr[1], rtol=3e-3)
+    best = squares(example().theta)
     for at, height, theta in zip(curve.at, curve.height, curve.theta, strict=True):
         found = scipy.optimize.minimize_scalar(lambda x: squares([x, at]), bounds=(0.3, 2.0), options={"xatol": 1e-9})  # noqa: B023
         np.testing.assert_allclose(theta[0], found.x, rtol=1e-4)
         rise = np.sqrt(max(found.fun - best, 0.0) / s.residual_variance)
-        np.testing.assert_allclose(height, np.sign(at - FIT.theta[1]) * rise, atol=1e-3)
+        np.testing.assert_allclose(height, np.sign(at - example().theta[1]) * rise, atol=1e-3)
+
+
+def test_heights_of_many_right_hand_sides_are_those_of_the_minimisers():
+    """What holds an entry counts once, whatever their number."""
+    y = np.exp(-np.outer(T, RATES)) @ rng(6).normal(size=(2, 5)) + 0.02 * rng(7).normal(size=(T.size, 5))
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=BOX, tol=1e-9)
+    curve = xv.statistics.profile(fit, 1, points=5, width=2.0)
+
+    def squares(theta):
+        A = np.exp(-np.outer(T, theta))
+        return np.sum((A @ np.linalg.lstsq(A, y)[0] - y) ** 2)
+
+    rises = [squares(theta) - squares(fit.theta) for theta in curve.theta]
+    want = np.sqrt(np.maximum(rises, 0.0) / fit.statistics().residual_variance)
+    np.testing.assert_allclose(np.abs(curve.height), want, rtol=1e-4, atol=1e-3)
 
 
 def shares(theta, data):
@@ -266,8 +291,9 @@ def test_profiles_stay_in_a_simplex(backend):
         np.testing.assert_allclose(found.upper[j], scipy.optimize.brentq(rise, theta[j], 1.0, args=(j,)), rtol=2e-4)
 
 
-@pytest.mark.parametrize("parametric", [False, True])
-@pytest.mark.parametrize("case", ["vector", "columns", "nested theta"])
+@pytest.mark.parametrize(
+    ("case", "parametric"), [("vector", True), ("vector", False), ("columns", False), ("nested theta", True)]
+)
 def test_a_bootstrap_spreads_as_linear_theory_says(parametric, case):
     if case == "columns":
         y = np.exp(-np.outer(T, RATES)) @ rng(6).normal(size=(2, 3)) + 0.005 * rng(7).normal(size=(T.size, 3))
@@ -276,31 +302,48 @@ def test_a_bootstrap_spreads_as_linear_theory_says(parametric, case):
         problem = xv.separable(lambda th, data: decays(th["rates"], data), Y, data={"t": T})
         fit = xv.solve(problem, {"rates": RATES}, over={"rates": BOX}, tol=1e-9)
     else:
-        fit = FIT
+        fit = example()
     found = fit.interval(0.95, xv.statistics.Bootstrap(400, parametric=parametric, seed=3))
     linear = fit.interval(0.95)
     widths = (found.upper - found.lower) / (linear.upper - linear.lower)
     assert np.all(np.abs(widths - 1) < 0.25)
     assert found.samples.shape == (400, found.value.size)
     np.testing.assert_allclose(found.samples.std(axis=0), (linear.upper - linear.value) / 2.0, rtol=0.2)
-    again = fit.interval(0.95, xv.statistics.Bootstrap(400, parametric=parametric, seed=3))
-    np.testing.assert_array_equal(again.samples, found.samples)
+    if case == "columns":
+        again = fit.interval(0.95, xv.statistics.Bootstrap(400, parametric=parametric, seed=3))
+        np.testing.assert_array_equal(again.samples, found.samples)
+
+
+@pytest.mark.parametrize("masked", [np.nan, 1e3])
+def test_a_bootstrap_draws_residuals_of_data_that_have_a_weight(masked):
+    """And the estimates spread as linear theory of the others says."""
+    weights = np.where(np.arange(T.size) % 2 == 0, 0.0, 4.0)
+    y = np.where(weights > 0, Y, masked)
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}, weights=weights), RATES, over=BOX, tol=1e-9)
+    by = xv.statistics.Bootstrap(100, seed=3)
+    found, s, used = fit.interval(0.95, by), fit.statistics(), weights > 0
+    assert found.samples.shape == (100, 4)
+    np.testing.assert_allclose(found.samples.std(axis=0), [*s.theta_stderr, *s.w_stderr], rtol=0.25)
+    left = (Y - fit.fitted)[used] * (s.data / s.dof) ** 0.5
+    drawn = by._drawn(fit, s, y)
+    assert not drawn[:, ~used].any()
+    assert np.all(np.min(np.abs((drawn - fit.fitted)[:, used, None] - left), axis=-1) < 1e-12)
 
 
 def test_samples_of_a_bootstrap_are_solutions_for_their_data():
     by = xv.statistics.Bootstrap(3, seed=5)
-    found = FIT.interval(0.5, by)
-    draws = by._drawn(FIT, FIT.statistics(), Y)
+    found = example().interval(0.5, by)
+    draws = by._drawn(example(), example().statistics(), Y)
     for y, sample in zip(draws, found.samples, strict=True):
-        alone = xv.solve(xv.separable(decays, y, data={"t": T}), FIT.theta, over=BOX, tol=1e-9)
+        alone = xv.solve(xv.separable(decays, y, data={"t": T}), example().theta, over=BOX, tol=1e-9)
         np.testing.assert_allclose(sample, np.concatenate([alone.theta, alone.w]), rtol=1e-4)
     # residuals drawn with replacement, as large as the noise
-    scaled = FIT.residuals * np.sqrt(T.size / (T.size - 4))
-    assert np.all(np.min(np.abs((draws - FIT.fitted)[..., None] - scaled), axis=-1) < 1e-12)
+    scaled = example().residuals * np.sqrt(T.size / (T.size - 4))
+    assert np.all(np.min(np.abs((draws - example().fitted)[..., None] - scaled), axis=-1) < 1e-12)
 
 
 def test_intervals_print_and_have_data_frames():
-    found = FIT.interval(0.9)
+    found = example().interval(0.9)
     assert str(found).startswith("0.9 confidence, linear theory\n")
     assert f"{found.lower[1]:.6g}" in str(found)
     np.testing.assert_array_equal(found.to_frame().loc["w[0]", ["lower", "upper"]], [found.lower[2], found.upper[2]])
@@ -325,14 +368,14 @@ def test_a_bootstrap_has_no_ends_for_what_the_data_do_not_determine():
 
 def test_what_intervals_are_not_for():
     with pytest.raises(ProblemError, match=r"level must be a number in \(0, 1\)"):
-        FIT.interval(95)
+        example().interval(95)
     with pytest.raises(ProblemError, match="need a real w"):
         xv.solve(xv.separable(decays, 1j * Y, data={"t": T}), RATES, over=BOX).interval()
     problem = xv.separable(decays, lambda theta, data: data["y"] + 0 * theta[0], data={"t": T, "y": Y})
     with pytest.raises(ProblemError, match="target that is an array"):
         xv.solve(problem, RATES, over=BOX).interval(0.95, xv.statistics.Bootstrap(2))
     with pytest.raises(ProblemError, match="entry must be one of 0 to 1"):
-        xv.statistics.profile(FIT, 2)
+        xv.statistics.profile(example(), 2)
     for wrong in ({"samples": 1}, {"seed": -1}, {"parametric": "no"}):
         with pytest.raises(ProblemError):
             xv.statistics.Bootstrap(**wrong)
@@ -340,24 +383,24 @@ def test_what_intervals_are_not_for():
 
 def test_methods_by_name_and_by_class_are_those_of_the_objects():
     for by, method in (("linear", xv.statistics.Linear()), (xv.statistics.Profile, xv.statistics.Profile())):
-        np.testing.assert_array_equal(FIT.interval(by=by).lower, FIT.interval(by=method).lower)
-    assert FIT.interval(by="profile").method == "profile of the objective"
+        np.testing.assert_array_equal(example().interval(by=by).lower, example().interval(by=method).lower)
+    assert example().interval(by="profile").method == "profile of the objective"
     for by in ("bayes", np.ones(5000)):
         with pytest.raises(ProblemError, match="by must be 'linear', 'profile' or 'bootstrap'") as caught:
-            FIT.interval(by=by)
+            example().interval(by=by)
         assert len(str(caught.value)) < 200
 
 
 def test_intervals_take_the_names_of_a_report_and_show_as_a_table():
-    found = FIT.interval(names=["slow", "fast"], amplitudes=["<a>", "b"])
+    found = example().interval(names=["slow", "fast"], amplitudes=["<a>", "b"])
     assert found.names == ["slow", "fast", "<a>", "b"]
-    assert FIT.interval(by="profile", names=["slow", "fast"]).names == ["slow", "fast"]
+    assert example().interval(by="profile", names=["slow", "fast"]).names == ["slow", "fast"]
     table = found._repr_html_()
     assert table.count("<tr>") == 5
     assert "<td>&lt;a&gt;</td>" in table
     assert f"<td>{found.upper[0]:.6g}</td>" in table
     with pytest.raises(ProblemError, match="amplitudes must hold 2 names, one per row of w; got 1"):
-        FIT.interval(amplitudes=["a"])
+        example().interval(amplitudes=["a"])
 
 
 def test_a_lower_minimum_on_the_way_is_said():

@@ -19,6 +19,7 @@ from xvarpro.algorithms import (
     StochasticFrankWolfe,
     StochasticProjectedGradient,
 )
+from xvarpro.conformance.members import together
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.mini_batch import some_columns
@@ -278,6 +279,7 @@ def test_certificates_come_once_a_pass_unless_they_are_asked_for():
     assert set(np.flatnonzero(np.diff(fit.trace.values) > 1) + 1) <= set(range(6, 61, 6))
 
 
+@pytest.mark.frameworks
 def test_optax():
     optax = pytest.importorskip("optax")
     update = Optax(optax.chain(optax.clip_by_global_norm(1e9), optax.adam(optax.constant_schedule(0.05))))
@@ -324,21 +326,45 @@ def test_chunks_are_batches_in_turn(backend):
     assert fit.counts.rows == 10 * 12 + (fit.counts.values - 10) * 48
 
 
-def test_a_loader_of_torch():
+def test_a_chunk_of_each_member_of_a_group_stands_for_the_rows_of_that_member():
+    """Members hold 33 rows in three chunks and 15 in two, of unequal lengths."""
+    parts = PIECES[:3], [(X[33:38], Y[33:38]), (X[38:], Y[38:])]
+    method = StochasticProjectedGradient(update=SGD(rate=0.2, momentum=0.0), certify=100)
+
+    def solved(member):
+        problem = xv.separable(plain, xv.RowChunks(parts[member.rank], group=member), lam=0.1)
+        return xv.solve(problem, START, BOX, algorithm=method, max_iter=6, tol=0.0).theta
+
+    theta = START
+    for k in range(6):
+        (x0, y0), (x1, y1) = parts[0][k % 3], parts[1][k % 3 % 2]
+        weights = np.repeat([33 / len(x0), 15 / len(x1)], [len(x0), len(x1)])
+        drawn = xv.separable(plain, np.concatenate([y0, y1]), data=np.concatenate([x0, x1]), lam=0.1, weights=weights)
+        theta = np.clip(theta - 0.2 * xv.value_and_gradient(drawn, theta)[1] / 48, 0.0, 5.0)
+    for found in together(2, solved):
+        assert error(found, theta) <= 1e-10
+
+
+@pytest.mark.parametrize(
+    ("backend", "lower"),
+    [(None, None), (None, SecondBatch()), pytest.param("jax", None, marks=pytest.mark.frameworks)],
+    ids=repr,
+)
+def test_a_loader_of_torch(backend, lower):
     torch = pytest.importorskip("torch")
     pairs = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(Y))
     loader = torch.utils.data.DataLoader(
         pairs, batch_size=12, shuffle=True, generator=torch.Generator().manual_seed(0)
     )  # fmt: skip
     problem = xv.separable(plain, xv.RowChunks(loader), lam=0.1)
-    for backend, lower in ((None, None), (None, SecondBatch()), ("jax", None)):
-        method = StochasticProjectedGradient(lower=lower, update=Adam(rate=0.05))
-        fit = xv.solve(problem, torch.tensor(START), BOX, algorithm=method, max_iter=40, tol=0.0, backend=backend)
-        assert fit.value < 0.5 * fit.trace.value[0]
-        stated = xv.value_and_gradient(xv.separable(plain, Y, data=X, lam=0.1), fit.theta.numpy())[0]
-        assert fit.value == pytest.approx(float(stated), rel=1e-9)
+    method = StochasticProjectedGradient(lower=lower, update=Adam(rate=0.05))
+    fit = xv.solve(problem, torch.tensor(START), BOX, algorithm=method, max_iter=40, tol=0.0, backend=backend)
+    assert fit.value < 0.5 * fit.trace.value[0]
+    stated = xv.value_and_gradient(xv.separable(plain, Y, data=X, lam=0.1), fit.theta.numpy())[0]
+    assert fit.value == pytest.approx(float(stated), rel=1e-9)
 
 
+@pytest.mark.frameworks
 def test_a_second_batch_of_chunks_is_compiled_once():
     """JAX calls the user's function where it compiles, and only there."""
     pytest.importorskip("jax")

@@ -101,10 +101,14 @@ def check(found, name, order, dtype, allowed):
     assert (off <= allowed * np.finfo(dtype).eps * condition + flushed)[counts].all()
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CASES)
-def test_values_and_derivatives_of_hard_arguments(name, dtype, backend):
+def test_values_and_derivatives_of_hard_arguments(name, backend):
     """To a few eps of what one rounding of each argument changes; by forward and by reverse mode."""
+    for dtype in ("float64", "float32"):
+        check_hard_arguments(name, dtype, backend)
+
+
+def check_hard_arguments(name, dtype, backend):
     function, _, rows = CASES[name]
     x, parameters = send(backend, X, dtype), tuple(send(backend, p, dtype) for p in rows.T)
     with backend.scope(dtype):
@@ -246,9 +250,8 @@ def test_whole_numbers_and_lists_are_samples_and_parameters(framework):
 T = np.linspace(-1.0, 2.0, 7)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_a_wrong_argument_says_what_is_required(subtests):
+    for call, message in (
         (
             lambda: models.exponentials(["a", "b"], 1.0),
             r"t given as a list must hold numbers.*a list of 2, the first 'a'",
@@ -277,11 +280,9 @@ T = np.linspace(-1.0, 2.0, 7)
         (lambda: models.columns(T, T[1:]), r"the same number of rows; got \(7,\), \(6,\)"),
         (lambda: models.columns(T[:, None], T[None, :1]), r"the same number of rows; got \(7, 1\), \(1, 1\)"),
         (lambda: models.columns(T, 1.0), r"design 1 of columns must be an array of shape \(m, n\) or \(m,\); got 1\.0"),
-    ],
-)
-def test_a_wrong_argument_says_what_is_required(call, message):
-    with pytest.raises(ProblemError, match=message):
-        call()
+    ):
+        with subtests.test(message), pytest.raises(ProblemError, match=message):
+            call()
 
 
 # -- fits --------------------------------------------------------------------------------------------------------------

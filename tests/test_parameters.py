@@ -445,12 +445,13 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("args", "keywords", "message"), BAD)
-def test_bad_input_is_named(args, keywords, message):
-    p = parameters()
-    with pytest.raises(ProblemError, match=message):
-        p.add(*args, **keywords)
-    assert list(p) == list(parameters())
+def test_bad_input_is_named(subtests):
+    for args, keywords, message in BAD:
+        p = parameters()
+        with subtests.test(message):
+            with pytest.raises(ProblemError, match=message):
+                p.add(*args, **keywords)
+            assert list(p) == list(parameters())
 
 
 def test_no_order_of_ties_makes_a_cycle():
@@ -462,9 +463,8 @@ def test_no_order_of_ties_makes_a_cycle():
         xv.Parameters.from_dict({"a": {"tie": "b"}, "b": {"tie": "a"}})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_other_bad_input_is_named(subtests):
+    for change, message in (
         (lambda p: p.set("k9", 1.0), "there is no parameter 'k9' among omega, k2, k1, k3"),
         (lambda p: p["k9"], "there is no parameter 'k9'"),
         (lambda p: xv.Parameters()["a"], "there is no parameter 'a' among none"),
@@ -483,8 +483,6 @@ def test_no_order_of_ties_makes_a_cycle():
         (lambda p: mixed().values({**mixed().theta0, "a": np.ones(4)}), r"theta\['a'\] must have shape \(3,\)"),
         (lambda p: xv.Parameters().linear_map(), "linear_map needs a parameter that varies"),
         (lambda p: xv.solve(xv.separable(p.model(decays), Y, data=DATA), {}), "theta0 must hold at least one array"),
-    ],
-)
-def test_other_bad_input_is_named(change, message):
-    with pytest.raises(ProblemError, match=message):
-        change(parameters())
+    ):
+        with subtests.test(message), pytest.raises(ProblemError, match=message):
+            change(parameters())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import inspect
 import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -18,7 +19,13 @@ from .support import RATES, T, decay_problem, decays, rng
 
 Y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=T.size)
 PROBLEM = xv.separable(decays, Y, data={"t": T})
-FIT = xv.solve(PROBLEM, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-9)
+
+
+@cache
+def example():
+    return xv.solve(PROBLEM, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-9)
+
+
 HELD = xv.solve(PROBLEM, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, np.array([20.0, 3.5])), tol=1e-9)
 
 
@@ -27,10 +34,10 @@ def line(text, name):
 
 
 def test_a_small_fit_prints_its_parameters_with_their_errors():
-    text, s = str(FIT), FIT.statistics()
+    text, s = str(example()), example().statistics()
     for name, value, err in [
-        *zip(["theta[0]", "theta[1]"], FIT.theta, s.theta_stderr, strict=True),
-        *zip(["w[0]", "w[1]"], FIT.w, s.w_stderr, strict=True),
+        *zip(["theta[0]", "theta[1]"], example().theta, s.theta_stderr, strict=True),
+        *zip(["w[0]", "w[1]"], example().w, s.w_stderr, strict=True),
     ]:
         assert line(text, name).split()[1:4] == [f"{value:.8g}", f"{err:.3g}", f"{err / abs(value):.2%}"]
     assert line(text, "chi2").split()[1] == f"{s.chi2:.6g}"
@@ -41,10 +48,10 @@ def test_a_small_fit_prints_its_parameters_with_their_errors():
 
 
 def test_names_of_ones_own_and_data_frames():
-    found = FIT.report(["slow", "fast"], ["large", "small"])
-    frame, s = found.to_frame(), FIT.statistics()
+    found = example().report(["slow", "fast"], ["large", "small"])
+    frame, s = found.to_frame(), example().statistics()
     assert list(frame.index) == ["slow", "fast", "large", "small"]
-    np.testing.assert_array_equal(frame["value"], [*FIT.theta, *FIT.w])
+    np.testing.assert_array_equal(frame["value"], [*example().theta, *example().w])
     np.testing.assert_array_equal(frame["stderr"], [*s.theta_stderr, *s.w_stderr])
     np.testing.assert_array_equal(frame["upper"], [20.0, 20.0, np.inf, np.inf])
     assert line(str(found), "slow")
@@ -52,17 +59,17 @@ def test_names_of_ones_own_and_data_frames():
 
 def test_a_result_has_the_data_frame_of_its_report():
     given = (["slow", "fast"], ["large", "small"])
-    frame = FIT.to_frame(*given, absolute_sigma=True)
-    assert frame.equals(FIT.report(*given, absolute_sigma=True).to_frame())
-    assert not frame.equals(FIT.to_frame(*given))
-    assert list(FIT.to_frame().index) == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
+    frame = example().to_frame(*given, absolute_sigma=True)
+    assert frame.equals(example().report(*given, absolute_sigma=True).to_frame())
+    assert not frame.equals(example().to_frame(*given))
+    assert list(example().to_frame().index) == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
 
 
 def test_a_report_says_where_the_size_of_the_noise_is_from():
-    loss = xv.solve_robust(PROBLEM, FIT.theta, over=xv.sets.Box(0.0, 20.0), loss=xv.losses.Huber(0.02))
+    loss = xv.solve_robust(PROBLEM, example().theta, over=xv.sets.Box(0.0, 20.0), loss=xv.losses.Huber(0.02))
     for fit, absolute, said in (
-        (FIT, False, "scaled by reduced chi2 (weights are relative)"),
-        (FIT, True, "from the weights as 1 / sigma^2 (absolute_sigma)"),
+        (example(), False, "scaled by reduced chi2 (weights are relative)"),
+        (example(), True, "from the weights as 1 / sigma^2 (absolute_sigma)"),
         (loss, False, "from each residual (sandwich)"),
         (loss, True, "from the loss as a log likelihood (absolute_sigma)"),
     ):
@@ -192,16 +199,16 @@ def test_a_bound_on_one_side_is_shown():
 
 
 def test_a_threshold_of_correlations_is_included():
-    C = FIT.statistics().correlation
+    C = example().statistics().correlation
     least = abs(float(C[0, 1]))
-    assert min(abs(c) for _, _, c in FIT.report(correlation=least).correlations) == least
+    assert min(abs(c) for _, _, c in example().report(correlation=least).correlations) == least
 
 
 def test_correlations_above_a_threshold_strongest_first():
-    C, names = FIT.statistics().correlation, ["theta[0]", "theta[1]", "w[0]", "w[1]"]
+    C, names = example().statistics().correlation, ["theta[0]", "theta[1]", "w[0]", "w[1]"]
     pairs = {(names[i], names[j]): C[i, j] for i in range(4) for j in range(i)}
     for least in (0.0, 0.7, 1.0):
-        found = FIT.report(correlation=least).correlations
+        found = example().report(correlation=least).correlations
         assert {frozenset(p[:2]) for p in found} == {frozenset(p) for p, c in pairs.items() if abs(c) >= least}
         assert [abs(p[2]) for p in found] == sorted((abs(c) for c in pairs.values() if abs(c) >= least), reverse=True)
 
@@ -273,14 +280,14 @@ def test_complex_amplitudes_print_both_parts():
 
 
 def test_notebooks_show_tables_and_no_text_of_the_users_as_markup():
-    found = FIT.report(["<slow>", "fast"])._repr_html_()
+    found = example().report(["<slow>", "fast"])._repr_html_()
     assert "<slow>" not in found
     assert html.escape("<slow>") in found
     assert found.count("<table>") == found.count("</table>") == 4
     rows = re.findall(r"<tr>(.*?)</tr>", found)
     assert all(row.count("<td>") == row.count("</td>") for row in rows)
-    assert FIT._repr_html_() == FIT.report()._repr_html_() == FIT.report().to_html()
-    assert FIT.report().to_html().startswith("<div")
+    assert example()._repr_html_() == example().report()._repr_html_() == example().report().to_html()
+    assert example().report().to_html().startswith("<div")
 
 
 def test_what_has_no_standard_errors_says_why():
@@ -353,9 +360,9 @@ def test_a_report_of_columns_in_chunks_lists_theta_alone():
 
 def test_every_fit_prints_its_parameters(tmp_path):
     """Also without a problem, of many right-hand sides, of many parameters, of columns in chunks."""
-    FIT.save(tmp_path / "fit.npz")
+    example().save(tmp_path / "fit.npz")
     back = str(xv.Result.load(tmp_path / "fit.npz"))
-    assert line(back, "theta[1]").split() == ["theta[1]", f"{FIT.theta[1]:.8g}"]
+    assert line(back, "theta[1]").split() == ["theta[1]", f"{example().theta[1]:.8g}"]
     assert "Use result.attach(problem)" in back
     y = np.exp(-np.outer(T, RATES)) @ rng(2).normal(size=(2, 51)) + 0.01 * rng(3).normal(size=(T.size, 51))
     many = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))
@@ -376,7 +383,11 @@ def test_every_fit_prints_its_parameters(tmp_path):
 
 
 def test_the_headline_of_a_success_gives_no_advice():
-    assert str(FIT).splitlines()[0] == repr(FIT).splitlines()[0] == f"CONVERGED: {xv.Status.CONVERGED.sentence}"
+    assert (
+        str(example()).splitlines()[0]
+        == repr(example()).splitlines()[0]
+        == f"CONVERGED: {xv.Status.CONVERGED.sentence}"
+    )
     cut = xv.solve(PROBLEM, np.array([0.8, 3.0]), max_iter=0)
     assert str(cut).splitlines()[0].endswith(xv.Status.MAX_ITER.advice)
 
@@ -394,7 +405,7 @@ def test_the_headline_of_a_success_gives_no_advice():
 )
 def test_wrong_arguments_are_refused(given, why):
     with pytest.raises(ProblemError, match=why):
-        FIT.report(**given)
+        example().report(**given)
 
 
 def test_what_is_undefined_is_no_number_of_a_report():

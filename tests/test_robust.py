@@ -235,8 +235,7 @@ def test_constants_for_a_scale_have_95_percent_efficiency(kind):
     assert efficiency == pytest.approx(0.95, abs=1e-3)
 
 
-@every_loss
-@pytest.mark.parametrize("unit", [1e6, 1e-6, 1e-40])
+@pytest.mark.parametrize(("name", "unit"), [("huber", 1e6), ("soft_l1", 1e-6), ("cauchy", 1e-40)])
 def test_units_of_the_target_do_not_matter(name, unit):
     y = outliers()
     one, other = (
@@ -249,22 +248,22 @@ def test_units_of_the_target_do_not_matter(name, unit):
     assert other.gap == pytest.approx(unit * unit * one.gap, rel=1e-3)
 
 
+@pytest.mark.parametrize("name", HOST_BACKENDS)
 @pytest.mark.parametrize("loss", [xv.losses.Huber(0.05), xv.losses.Cauchy(), xv.losses.Poisson()], ids=repr)
-def test_every_framework_finds_the_same(loss):
+def test_every_framework_finds_the_same(loss, name):
     problem = stated(counts() if loss == xv.losses.Poisson() else outliers())
     reference = xv.solve_robust(problem, START, xv.sets.Box(0.0, 20.0), loss=loss)
-    for name in HOST_BACKENDS:
-        backend = xv.backends.get(name)
-        with float64(backend):
-            theta0 = backend.asarray(START)
-            fit = xv.solve_robust(problem, theta0, xv.sets.Box(0.0, 20.0), loss=loss)
-        assert fit.status is reference.status, name
-        assert xv.backends.of(fit.theta) is xv.backends.of(theta0), name
-        assert xv.backends.of(fit.weights) is xv.backends.of(theta0), name
-        assert error(fit.theta, reference.theta) < 1e-9, name
-        assert error(fit.w, reference.w) < 1e-9, name
-        assert error(fit.weights, reference.weights) < 1e-9, name
-        assert fit.value == pytest.approx(reference.value, rel=1e-12), name
+    backend = xv.backends.get(name)
+    with float64(backend):
+        theta0 = backend.asarray(START)
+        fit = xv.solve_robust(problem, theta0, xv.sets.Box(0.0, 20.0), loss=loss)
+    assert fit.status is reference.status
+    assert xv.backends.of(fit.theta) is xv.backends.of(theta0)
+    assert xv.backends.of(fit.weights) is xv.backends.of(theta0)
+    assert error(fit.theta, reference.theta) < 1e-9
+    assert error(fit.w, reference.w) < 1e-9
+    assert error(fit.weights, reference.weights) < 1e-9
+    assert fit.value == pytest.approx(reference.value, rel=1e-12)
 
 
 def test_single_precision():
@@ -278,11 +277,11 @@ def test_single_precision():
     assert single.value == pytest.approx(double.value, rel=1e-4)
 
 
-@pytest.mark.parametrize("tol", [0.0, 1e-14])
-def test_more_than_the_precision_ends_at_rounding(tol):
-    fit = xv.solve_robust(stated(outliers()), START, loss=xv.losses.SoftL1(0.05), tol=tol)
+@pytest.mark.parametrize(("name", "tol"), [("soft_l1", 0.0), ("huber", 1e-14)])
+def test_more_than_the_precision_ends_at_rounding(name, tol):
+    fit = xv.solve_robust(stated(outliers()), START, loss=LOSSES[name](0.05), tol=tol)
     assert fit.success
-    theta, _, _ = by_scipy(outliers(), fit, "soft_l1", 0.05)
+    theta, _, _ = by_scipy(outliers(), fit, name, 0.05)
     assert error(fit.theta, theta) < 1e-6
 
 
@@ -333,8 +332,7 @@ def counts(seed=0, size=30.0):
     return rng(seed).poisson(design([1.0, 5.0]) @ np.array([2.0, 1.0]) * size).astype(float)
 
 
-@pytest.mark.parametrize("size", [3.0, 300.0])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("weighted", "size"), [(False, 3.0), (True, 300.0)])
 def test_counts_have_the_largest_likelihood(size, weighted):
     from scipy.optimize import minimize
     from scipy.special import xlogy
@@ -409,9 +407,8 @@ def test_units_of_a_scaled_likelihood():
 # -- wrong use ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("problem", "loss", "match"),
-    [
+def test_what_it_is_not_for(subtests):
+    for problem, loss, match in (
         (stated(outliers()), "hubert", "loss must be .huber., .soft_l1., .cauchy. or .poisson., or one of"),
         ("problem", xv.losses.Huber(), "problem must come from xv.separable"),
         (xv.bilevel(lower=stated(outliers()).lower, upper=stated(outliers()).lower), xv.losses.Huber(), "two levels"),
@@ -422,26 +419,24 @@ def test_units_of_a_scaled_likelihood():
         (stated(outliers(), weights=np.ones(7)), xv.losses.Huber(1.0), "weights must have one entry per row"),
         (stated(-counts()), xv.losses.Poisson(), "counts >= 0"),
         (stated(np.zeros(T.size)), xv.losses.Huber(), "Pass scale="),
-    ],
-)  # fmt: skip
-def test_what_it_is_not_for(problem, loss, match):
-    with pytest.raises(ProblemError, match=match):
-        xv.solve_robust(problem, START, loss=loss)
+    ):  # fmt: skip
+        with subtests.test(match), pytest.raises(ProblemError, match=match):
+            xv.solve_robust(problem, START, loss=loss)
 
 
 def test_a_loss_by_name_or_by_class_is_the_loss():
     problem = stated(outliers())
     for name, loss in LOSSES.items():
-        want = xv.solve_robust(problem, START, loss=loss()).theta
+        want = xv.solve_robust(problem, START, loss=loss(), max_iter=1).theta
         for given in (name, loss):
-            np.testing.assert_array_equal(xv.solve_robust(problem, START, loss=given).theta, want)
+            np.testing.assert_array_equal(xv.solve_robust(problem, START, loss=given, max_iter=1).theta, want)
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf, True, "1"])
 @every_loss
-def test_scales_are_positive_numbers(name, scale):
-    with pytest.raises(ProblemError, match="scale must be a finite number > 0"):
-        LOSSES[name](scale)
+def test_scales_are_positive_numbers(name, subtests):
+    for scale in (0.0, -1.0, np.nan, np.inf, True, "1"):
+        with subtests.test(repr(scale)), pytest.raises(ProblemError, match="scale must be a finite number > 0"):
+            LOSSES[name](scale)
 
 
 def test_a_loss_without_a_scale_has_no_value():
@@ -650,7 +645,7 @@ def deviance_end(fit, y, entry, sign, level, variance):
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_intervals_of_counts_end_where_the_deviance_has_risen(backend):
     y, to = counts(4, 200.0), xv.backends.get(backend)
-    problem = stated(y, W=xv.lower.Nonnegative())
+    problem = stated(y)
     fit = xv.solve_robust(problem, to.asarray(START), xv.sets.Box(0.1, 30.0), loss="poisson")
     plain = xv.solve_robust(problem, START, loss="poisson", tol=1e-10)
     known, spread = (fit.interval(0.9, "profile", absolute_sigma=sigma) for sigma in (True, False))
@@ -668,13 +663,14 @@ def test_intervals_of_counts_end_where_the_deviance_has_risen(backend):
 
 def test_profiles_of_counts_have_figures_and_stay_in_their_bounds():
     problem = stated(counts(4, 200.0), W=xv.lower.Nonnegative())
-    free = xv.solve_robust(problem, START, loss="poisson").interval(0.95, "profile", absolute_sigma=True)
-    over = xv.sets.Box(0.0, free.value[:2] + np.array([9.0, 0.01]))
-    fit = xv.solve_robust(problem, np.array([0.5, 4.0]), over, loss="poisson")
+    free = xv.solve_robust(problem, START, loss="poisson")
+    top = free.theta[1] + 0.01
+    fit = xv.solve_robust(problem, np.array([0.5, 4.0]), xv.sets.Box(0.0, [20.0, top]), loss="poisson")
     found = fit.interval(0.95, "profile", absolute_sigma=True)
-    assert found.upper[1] == free.value[1] + 0.01 < free.upper[1]
+    assert found.upper[1] == top
     assert any("does not rise enough to give the upper end of theta[1]" in note for note in found.notes)
-    np.testing.assert_allclose(found.lower[1], free.lower[1], rtol=1e-3)
+    lower = deviance_end(free, problem.lower.y, 1, -1, scipy.stats.chi2.ppf(0.95, 1), 1.0)
+    np.testing.assert_allclose(found.lower[1], lower, rtol=1e-3)
     width = (fit.theta[1] - found.lower[1]) / fit.statistics(absolute_sigma=True).theta_stderr[1]
     _, drawn, *_ = fit.plot_profile(1, points=3, width=width, absolute_sigma=True).axes[0].lines
     np.testing.assert_allclose(drawn.get_xdata(), [found.lower[1], fit.theta[1], fit.theta[1] + 0.01], rtol=1e-5)
@@ -686,10 +682,11 @@ def test_profiles_of_counts_have_figures_and_stay_in_their_bounds():
         fit.interval(0.95, "bootstrap")
 
 
-@pytest.mark.parametrize(("seed", "lower"), [(3, False), (5, True)])
-def test_a_lower_minimum_of_counts_is_more_than_what_the_tolerance_leaves(seed, lower):
+@pytest.mark.parametrize(("seed", "tol", "lower"), [(6, 1e-2, False), (5, 1e-3, True)])
+def test_a_lower_minimum_of_counts_is_more_than_what_the_tolerance_leaves(seed, tol, lower):
+    """A fit that ends early leaves a part of its objective to the profile: no other minimum for that."""
     problem = stated(counts(seed, 6.0), W=xv.lower.Nonnegative())
-    fit = xv.solve_robust(problem, START, xv.sets.Box(0.1, 30.0), loss="poisson", tol=1e-3)
+    fit = xv.solve_robust(problem, START, xv.sets.Box(0.1, 30.0), loss="poisson", tol=tol)
     found = fit.interval(0.95, "profile", absolute_sigma=True)
     assert any("a lower minimum was found on the way" in note for note in found.notes) == lower
 

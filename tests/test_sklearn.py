@@ -27,7 +27,7 @@ from xvarpro.sklearn import (
     SparseAutoencoder,
     VarProRegressor,
 )
-from xvarpro.sklearn._sweeps import Atoms, best_codes, by_rows, factorise, shared_out, sweepable
+from xvarpro.sklearn._sweeps import Atoms, best_atoms, best_codes, by_rows, factorise, shared_out, sweepable
 
 from .support import rng, send
 
@@ -48,15 +48,14 @@ def one(X):
 
 # as few steps as the checks need: each of them is some dozens of fits
 ESTIMATORS = (
-    NMF(n_init=1, sweeps=3, max_iter=1),
-    ConstrainedDictionary(sweeps=3, max_iter=1),
-    ConstrainedDictionary(atoms=xv.sets.L1Ball(), codes=xv.lower.L1(0.1), sweeps=3, max_iter=1),
-    ConstrainedDictionary(atoms=xv.sets.L1Ball(), codes=xv.lower.Nonnegative(), shared=True, sweeps=3, max_iter=1),
-    ArchetypalAnalysis(max_iter=1),
+    NMF(2, n_init=1, sweeps=3, max_iter=1),
+    ConstrainedDictionary(2, sweeps=3, max_iter=1),
+    ConstrainedDictionary(2, atoms=xv.sets.L1Ball(), codes=xv.lower.L1(0.1), shared=True, sweeps=3, max_iter=1),
+    ArchetypalAnalysis(2, max_iter=1),
     SparseAutoencoder(max_iter=2),
     VarProRegressor(curve, one, over=xv.sets.Box(0.0, 10.0), lam=1e-8),
-    NeuralHeadRegressor(8, max_iter=5),
-    NeuralHeadClassifier(8, max_iter=20),
+    NeuralHeadRegressor(4, max_iter=5),
+    NeuralHeadClassifier(4, max_iter=8),
 )
 DIGITS = load_digits().data[:300] / 16.0
 QUICK = {"sweeps": 100, "max_iter": 5, "random_state": 0}
@@ -96,19 +95,20 @@ def test_what_a_fit_claims_is_so():
         (xv.sets.KNormBall(3), None, lambda w: 0.0),
     )
     for atoms, codes, penalty in cases:
-        model = ConstrainedDictionary(6, atoms=atoms, codes=codes, **QUICK).fit(DIGITS)
+        X = DIGITS[:80]
+        model = ConstrainedDictionary(6, atoms=atoms, codes=codes, **QUICK | {"sweeps": 20}).fit(X)
         whole = model._atoms().over
         assert whole.violation(np.ascontiguousarray(model.components_.T)) < 1e-9
-        w = model.transform(DIGITS)
-        value = objective(DIGITS, w, model.components_, penalty(w) + 0.5 * model.lam * np.sum(w**2))
+        w = model.transform(X)
+        value = objective(X, w, model.components_, penalty(w) + 0.5 * model.lam * np.sum(w**2))
         np.testing.assert_allclose(value, model.objective_, rtol=1e-9)
         assert model.gap_ >= 0
         assert model.n_iter_ >= model.n_sweeps_ >= 1
         if isinstance(codes, xv.lower.Simplex):
             assert np.abs(w.sum(axis=1) - 1.0).max() < 1e-12
             assert w.min() >= 0
-        share = 1 - np.sum((DIGITS - model.inverse_transform(w)) ** 2) / np.sum(DIGITS**2)
-        np.testing.assert_allclose(model.score(DIGITS), share)
+        share = 1 - np.sum((X - model.inverse_transform(w)) ** 2) / np.sum(X**2)
+        np.testing.assert_allclose(model.score(X), share)
         assert share > 0.5
 
 
@@ -123,7 +123,7 @@ def test_sets_without_a_projection_go_to_the_solve_at_once():
 
 @unconverged
 def test_nmf_ends_no_higher_than_scikit_learns():
-    X = load_digits().data
+    X = load_digits().data[:600]
     theirs = sklearn.decomposition.NMF(16, init="nndsvda", max_iter=2000, random_state=0).fit(X)
     ours = NMF(16, random_state=0).fit(X)
     assert ours.objective_ <= 0.5 * theirs.reconstruction_err_**2
@@ -135,14 +135,15 @@ def test_nmf_ends_no_higher_than_scikit_learns():
 
 
 @unconverged
-def test_the_backends_end_in_the_same_fit():
-    ends = [
-        ConstrainedDictionary(4, sweeps=10, max_iter=2, random_state=0, backend=name).fit(DIGITS[:60, 20:30])
-        for name in ("numpy", "torch", "jax", "array-api-strict")
-    ]
-    for end in ends:
-        assert type(end.components_) is np.ndarray
-        np.testing.assert_allclose(end.components_, ends[0].components_, atol=1e-8)
+@pytest.mark.frameworks
+@pytest.mark.parametrize("name", ["torch", "jax", "array-api-strict"])
+def test_the_backends_end_in_the_same_fit(name):
+    end, numpy = (
+        ConstrainedDictionary(4, sweeps=10, max_iter=2, random_state=0, backend=backend).fit(DIGITS[:60, 20:30])
+        for backend in (name, "numpy")
+    )
+    assert type(end.components_) is np.ndarray
+    np.testing.assert_allclose(end.components_, numpy.components_, atol=1e-8)
 
 
 @unconverged
@@ -156,6 +157,17 @@ def test_mini_batches_lower_the_error_of_samples_not_seen():
         assert scores[-1] > scores[0] + 0.05
         whole = type(model)(6, **{k: v for k, v in model.get_params().items() if k != "n_components"})
         assert scores[-1] > whole.fit(DIGITS[:200]).score(DIGITS[200:]) - 0.1
+
+
+def test_a_mini_batch_counts_in_a_mean_with_a_weight_that_falls_with_its_number():
+    """Codes of batch t, of any length, have the weight t^(-3/4), and what came before has the rest of 1."""
+    model = ConstrainedDictionary(4, random_state=0).partial_fit(DIGITS[:40])
+    for t, X in ((2, DIGITS[40:60]), (3, DIGITS[60:110])):
+        _, A, B = model._statistics
+        w, D, rho = model.transform(X), model.components_.T, t**-0.75
+        A, B = (1 - rho) * A + rho * w.T @ w / len(X), (1 - rho) * B + rho * X.T @ w / len(X)
+        model.partial_fit(X)
+        np.testing.assert_allclose(model.components_.T, best_atoms(A, B, D, model._atoms()), rtol=1e-9, atol=1e-12)
 
 
 @unconverged
@@ -252,9 +264,18 @@ def test_curves_in_a_pipeline_with_weights_many_targets_and_standard_errors():
     np.testing.assert_array_equal(again.predict(t), model.predict(t))
     scaled = make_pipeline(MinMaxScaler((0.0, 2.0)), model).fit(10.0 * t, y[:, 0])
     np.testing.assert_allclose(np.sort(scaled[-1].theta_), [1.0, 5.0], atol=0.1)
-    for name in ("torch", "jax"):
-        other = VarProRegressor(decays, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-9, backend=name)
-        np.testing.assert_allclose(other.fit(t, y[:, 0]).predict(t), scaled.predict(10.0 * t), atol=1e-7)
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_curves_are_the_same_on_every_framework(name):
+    t = np.linspace(0.0, 2.0, 60)[:, None]
+    y = np.exp(-np.outer(t[:, 0], [1.0, 5.0])) @ np.array([2.0, 1.0]) + 1e-3 * rng(0).normal(size=60)
+    other, numpy = (
+        VarProRegressor(decays, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-9, backend=backend).fit(t, y)
+        for backend in (name, "numpy")
+    )
+    np.testing.assert_allclose(other.predict(t), numpy.predict(t), atol=1e-7)
 
 
 @unconverged
