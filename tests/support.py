@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import count
@@ -216,3 +217,14 @@ class Quarter(xv.steps.StepRule):
     def search(self, line, memory):
         alpha = 0 * line.value + 0.25
         return xv.steps.Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
+
+
+@contextmanager
+def jax_interpreted():
+    """JAX runs its operations one by one, also where a test names it and nothing about compiling is asked."""
+    backend = xv.backends.get("jax")
+    backend.compiled = False
+    try:
+        yield
+    finally:
+        backend.compiled = True
