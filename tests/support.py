@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import Parameter, Signature, signature
@@ -269,3 +270,12 @@ def _label(x, ids, otherwise):
     if x is None or isinstance(x, str | bool | int | float | complex):
         return str(x)
     return getattr(x, "__name__", otherwise)
+@contextmanager
+def jax_interpreted():
+    """JAX runs its operations one by one, also where a test names it and nothing about compiling is asked."""
+    backend = xv.backends.get("jax")
+    backend.compiled = False
+    try:
+        yield
+    finally:
+        backend.compiled = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,9 +173,15 @@ def test_linear_convergence_inside_a_face(name, start, method):
     *_, last = run(method, here.f, here.over, theta, budget, tol)
     assert float(last.iterate.gap_A) <= tol * float(last.iterate.value)
     assert np.abs(last.iterate.theta[0] - here.best).max() <= 1e-6
-    *_, plain = run(FrankWolfe(), here.f, here.over, theta, budget, 1e-8)
-    assert float(plain.iterate.gap_A) > 1e-4 * float(plain.iterate.value)
+    assert left_by_frank_wolfe(name, start, budget) > 1e-4
     sound(last, here.over)
+
+
+@cache
+def left_by_frank_wolfe(name, start, budget):
+    here = case(name)
+    *_, plain = run(FrankWolfe(), here.f, here.over, getattr(here, start), budget, 1e-8)
+    return float(plain.iterate.gap_A) / float(plain.iterate.value)
 
 
 def test_rates_hold_with_every_rule(method):
@@ -212,7 +219,7 @@ def test_agrees_with_an_independent_solver(method):
 def test_the_iterate_is_the_mean_of_its_atoms(name, correction):
     """After every step, from a start that is no vertex."""
     here = case(name)
-    for state in run(ActiveSetFrankWolfe(correction), here.f, here.over, here.inside, 120):
+    for state in run(ActiveSetFrankWolfe(correction), here.f, here.over, here.inside, 40):
         sound(state, here.over)
 
 
@@ -231,13 +238,13 @@ def test_a_point_that_has_drifted_is_summed_again_before_it_moves(correction):
 
 
 @pytest.mark.parametrize("capacity", [3, 30])
-def test_a_thousand_steps_leave_no_trace_of_rounding(correction, capacity):
+def test_hundreds_of_steps_leave_no_trace_of_rounding(correction, capacity):
     """A target that turns: the method never settles, and the sums never drift."""
     here, state = case("simplex", 10, 4), None
     algorithm, region = ActiveSetFrankWolfe(correction, capacity=capacity), resolve(here.over, here.vertex[:10])
     state = algorithm.init(here.f, region, (here.vertex,))
-    turn = 3 * rng(0).normal(size=(50, 10))
-    for k in range(1000):
+    turn = 3 * rng(0).normal(size=(15, 10))
+    for k in range(300):
         if k % 20 == 0:
             f = LeastSquares(here.f.A, here.f.y + turn[k // 20])
             point, grad = f.value_and_gradient(state.iterate.theta)
@@ -291,12 +298,12 @@ def test_a_full_set_merges_its_lightest_atoms(name, capacity, correction):
     """Nothing is lost but the rate: the identity, feasibility and descent stay."""
     here = case(name)
     previous = np.inf
-    for state in run(ActiveSetFrankWolfe(correction, capacity=capacity), here.f, here.over, here.vertex, 150):
+    for state in run(ActiveSetFrankWolfe(correction, capacity=capacity), here.f, here.over, here.vertex, 60):
         sound(state, here.over)
         assert (state.carrier.weights[0] > 0).sum() <= capacity
         assert float(state.iterate.value) <= previous * (1 + 8 * EPS)
         previous = float(state.iterate.value)
-    *_, plain = run(FrankWolfe(), here.f, here.over, here.vertex, 150)
+    *_, plain = run(FrankWolfe(), here.f, here.over, here.vertex, 60)
     lowest = float(here.f.point((here.best,)).value)
     excess, plain_excess = (float(s.iterate.value) - lowest for s in (state, plain))
     assert excess <= 2 * plain_excess
@@ -344,25 +351,23 @@ def test_a_set_that_is_a_point(method):
 # -- products and blocks -----------------------------------------------------------------------------------------------
 
 
+@cache
+def leaves_and_a_free_block():
+    """A problem and its least value."""
+    f = LeastSquares(conditioned(15, 5, 4.0), 2 * rng(6).normal(size=15))
+    over, theta = [L1Ball(), Columns(Simplex()), None], [np.zeros(4), np.full((3, 2), 1 / 3), np.zeros(5)]
+    *_, best = run(xv.algorithms.SpectralProjectedGradient(), f, over, theta, 100, until=-1.0)
+    return f, over, theta, float(best.iterate.value)
+
+
 @pytest.mark.parametrize("blocks", [Separate(), Together()], ids=repr)
 def test_leaves_and_a_free_block(blocks, method):
     """Two constrained leaves, one of them a matrix of simplices, and a free leaf: against the projected gradient."""
-    A, y = conditioned(15, 5), 2 * rng(6).normal(size=15)
-    over = [L1Ball(), Columns(Simplex()), None]
-    theta = [np.zeros(4), np.full((3, 2), 1 / 3), np.zeros(5)]
-    f, region = LeastSquares(A, y), resolve(over, theta)
-
-    def fit(algorithm, n):
-        with f.backend.scope("float64"):
-            state = algorithm.init(f, region, tuple(theta))
-            for _ in range(n):
-                state = algorithm.advance(f, region, state)
-        return state
-
-    want = fit(xv.algorithms.SpectralProjectedGradient(), 200)
-    got = fit(replace(method, blocks=blocks), 400 if isinstance(method, ActiveSetFrankWolfe) else 600)
-    tol = 1e-7 if isinstance(blocks, Separate) else 1e-2
-    assert float(got.iterate.value - want.iterate.value) <= tol * float(want.iterate.value)
+    f, over, theta, want = leaves_and_a_free_block()
+    tol, n = (1e-7, 150) if isinstance(blocks, Separate) else (1e-2, 60)
+    *_, got = run(replace(method, blocks=blocks), f, over, theta, n, until=-1.0)
+    assert float(got.iterate.value) - want <= tol * want
+    region = resolve(over, theta)
     if isinstance(method, ActiveSetFrankWolfe):
         for x, total in zip(got.iterate.theta, summed(got), strict=False):
             assert total == pytest.approx(x, abs=1e-13)
@@ -449,7 +454,7 @@ def test_a_vertex_costs_a_call_of_its_own(correction):
 def test_whole_problems(make, method):
     """Feasible, certified, monotone."""
     reference = make()
-    fit = xv.solve(reference.problem, reference.theta0, over=reference.over, algorithm=method, tol=0.0, max_iter=150)
+    fit = xv.solve(reference.problem, reference.theta0, over=reference.over, algorithm=method, tol=0.0, max_iter=40)
     assert (np.diff(fit.trace.value) <= 8 * EPS * fit.trace.value[:-1]).all()
     assert fit.verified.violation <= 100 * EPS
     value, _ = xv.value_and_gradient(reference.problem, fit.theta)

@@ -205,13 +205,57 @@ def test_refinement_in_a_subspace_gains_the_digits_that_conditioning_took(backen
     assert error(r, A[:, 1:] @ want[:, None] - y) <= 1e-9
 
 
+@pytest.mark.parametrize("subspace", [False, True], ids=["all weights", "in a subspace"])
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_wide_complex_level_is_dense_algebra(levels, subspace, backend):
+    """Of two right-hand sides, with an Omega: the value, w, and the gradient by differences."""
+    draw, m, n, lam = rng(9), 3, 5, 0.2
+
+    def random(*shape):
+        return draw.normal(size=shape) + 1j * draw.normal(size=shape)
+
+    data = {"A": random(m, n), "D": random(m, n), "A2": random(4, n), "D2": random(4, n)}
+    y, z, Omega, theta = random(m, 2), random(4, 2), np.eye(n) + 0.2 * random(n, n), np.array([0.3, -0.7])
+    # the same in a subspace that has more unknowns than M has rows, and no w0
+    W = lower.Affine(None, random(n, n - 1)) if subspace else None
+    B = np.eye(n) if W is None else W.B
+
+    def design(theta, data):
+        return theta[0] * data["A"] + theta[1] ** 2 * data["D"]
+
+    def other(theta, data):
+        return theta[1] * data["A2"] + theta[0] ** 2 * data["D2"]
+
+    def dense(theta):
+        M = design(theta, data)
+        H = M.conj().T @ M + lam * Omega.conj().T @ Omega
+        w = B @ np.linalg.solve(B.conj().T @ H @ B, B.conj().T @ M.conj().T @ y)
+        if levels == 1:
+            return w, 0.5 * np.sum(np.abs(M @ w - y) ** 2) + 0.5 * lam * np.sum(np.abs(Omega @ w) ** 2)
+        return w, 0.5 * np.sum(np.abs(other(theta, data) @ w - z) ** 2)
+
+    y, z, Omega, given = send_tree(backend, (y, z, Omega, data))
+    W = trees.map_arrays(lambda x: send(backend, x), W)
+    if levels == 1:
+        stated = xv.separable(design, y, lam=lam, Omega=Omega, W=W, data=given)
+    else:
+        stated = xv.bilevel(lower=xv.Level(design, y, lam, Omega, W=W), upper=xv.Level(other, z), data=given)
+    y, z, Omega = map(host, (y, z, Omega))
+    at = send(backend, theta)
+    found, (value, gradient) = xv.solve_lower(stated, at), xv.value_and_gradient(stated, at)
+    w, want = dense(theta)
+    assert error(np.stack([host(found.w).real, host(found.w).imag]), np.stack([w.real, w.imag])) <= 1e-12
+    assert float(value) == pytest.approx(want, rel=1e-12)
+    assert error(gradient, central_differences(lambda theta: dense(theta)[1], theta)) <= 1e-8
+
+
 # -- bounds ------------------------------------------------------------------------------------------------------------
 
 
-def test_nnls_of_a_thousand_random_problems():
+def test_nnls_of_hundreds_of_random_problems():
     """Same w and objective as scipy's, over shapes, signs and numbers of right-hand sides."""
     solved = 0
-    for seed in range(1000):
+    for seed in range(300):
         draw = rng(seed)
         n = int(draw.integers(1, 12))
         m, k = n + int(draw.integers(0, 20)), 1 if seed % 10 else 40
@@ -223,7 +267,7 @@ def test_nnls_of_a_thousand_random_problems():
         got, best = (np.sum((A @ x - y) ** 2) for x in (w, want))
         assert abs(got - best) <= 1e-10 * best + 1e-20
         solved += k
-    assert solved == 4900
+    assert solved == 1470
 
 
 @pytest.mark.parametrize("n", [3, 7])
@@ -612,6 +656,7 @@ def test_separable_gradient_is_continuous_across_a_kink_and_a_bilevel_one_is_not
     assert "multiplier of zero" in str(fit)
 
 
+@pytest.mark.frameworks
 def test_whole_loops_hold_weights_in_a_set():
     """One compiled gradient with bounds and one in a subspace; the other cases of JAX compile by request."""
     backend = xv.backends.get("jax")
@@ -651,7 +696,8 @@ def test_solve_ends_on_a_kink_and_says_so():
         return xv.array_namespace(theta).concat([0 * theta - 1, 0.5 - theta])
 
     problem = xv.bilevel(lower=xv.Level(one, given, W=lower.Nonnegative()), upper=xv.Level(one, goal))
-    fit = xv.solve(problem, np.array([0.7]), over=xv.sets.Box(-1.0, 1.0), algorithm=xv.algorithms.cr_varpro())
+    method = xv.algorithms.FrankWolfe(xv.algorithms.steps.Armijo(warm=True))
+    fit = xv.solve(problem, np.array([0.7]), over=xv.sets.Box(-1.0, 1.0), algorithm=method)
     assert fit.status is xv.Status.KINK
     assert not fit.success
     assert fit.verified.kinks == 1

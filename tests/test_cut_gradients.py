@@ -13,6 +13,7 @@ from .support import rng
 
 X = torch.tensor(rng(0).normal(size=(40, 4)))
 Y = torch.sin(3 * X.sum(1))
+SPECTRAL = xv.algorithms.SpectralProjectedGradient()  # compiles fast
 
 
 def network():
@@ -96,9 +97,9 @@ def test_debug_finds_a_stopped_gradient_of_jax():
     def M(theta, x):
         return jnp.tanh(x @ theta) + jax.lax.stop_gradient(jnp.sum(theta) * x[:, :1])
 
-    problem = xv.separable(M, Y.numpy(), data=X.numpy(), lam=1e-3)
+    problem = xv.separable(M, Y.numpy(), data=X.numpy(), lam=1e-3, solver=xv.lower.QR())
     with pytest.raises(ModelError, match="gradient must be that of the objective"):
-        xv.solve(problem, rng(1).normal(size=(4, 3)), backend="jax", debug=True, max_iter=2)
+        xv.solve(problem, rng(1).normal(size=(4, 3)), backend="jax", algorithm=SPECTRAL, debug=True, max_iter=2)
 
 
 class Silent(torch.autograd.Function):
@@ -117,31 +118,40 @@ silent = jax.custom_vjp(lambda x: x)
 silent.defvjp(lambda x: (x, None), lambda _, g: (jnp.zeros_like(g),))
 
 
-@pytest.mark.parametrize("over", [None, xv.sets.L2Ball(20.0)])
 @pytest.mark.parametrize(
-    ("name", "part"),
-    [("jax", jax.lax.stop_gradient), ("jax", silent), ("torch", Silent.apply)],
-    ids=["stopped", "silent on JAX", "silent on PyTorch"],
+    ("name", "part", "over", "algorithm"),
+    [
+        ("jax", jax.lax.stop_gradient, None, SPECTRAL),
+        ("jax", silent, xv.sets.L2Ball(20.0), SPECTRAL),
+        ("torch", Silent.apply, None, None),
+        ("torch", Silent.apply, xv.sets.L2Ball(20.0), None),
+    ],
+    ids=["stopped", "silent on JAX", "silent on PyTorch", "silent in a ball"],
 )
-def test_a_start_without_any_gradient_is_no_minimum_where_values_move(name, part, over):
-    problem = xv.separable(lambda theta, x: xv.array_namespace(x).tanh(x @ part(theta)), Y.numpy(), data=X.numpy())
+def test_a_start_without_any_gradient_is_no_minimum_where_values_move(name, part, over, algorithm):
+    problem = xv.separable(
+        lambda theta, x: xv.array_namespace(x).tanh(x @ part(theta)), Y.numpy(), data=X.numpy(), solver=xv.lower.QR()
+    )
     with pytest.raises(ModelError, match="got 0 along a direction where values rise"):
-        xv.solve(problem, rng(1).normal(size=(4, 3)), over=over, backend=name)
+        xv.solve(problem, rng(1).normal(size=(4, 3)), over=over, backend=name, algorithm=algorithm)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", ["numpy", "jax"])
 @pytest.mark.parametrize("over", [None, xv.sets.L2Ball(20.0), xv.sets.Box(-np.inf, 5.0)])
-@pytest.mark.parametrize("size", [1e-3, 1.0])
-def test_a_right_gradient_passes(name, over, dtype, size):
-    def M(theta, x):
-        xp = xv.array_namespace(theta)
-        return xp.tanh(x @ theta / size)
+def test_a_right_gradient_passes(name, over, dtype):
+    algorithm = SPECTRAL if name == "jax" else None
+    for size in (1e-3, 1.0):
 
-    theta = (rng(1).normal(size=(4, 3)) * size).astype(dtype)
-    theta = xv.project(theta, over) if over is not None else theta
-    problem = xv.separable(M, Y.numpy().astype(dtype), data=X.numpy().astype(dtype), lam=1e-3)
-    assert xv.solve(problem, theta, over=over, backend=name, debug=True, max_iter=1).n_iter <= 1
+        def M(theta, x, size=size):
+            xp = xv.array_namespace(theta)
+            return xp.tanh(x @ theta / size)
+
+        theta = (rng(1).normal(size=(4, 3)) * size).astype(dtype)
+        theta = xv.project(theta, over) if over is not None else theta
+        problem = xv.separable(M, Y.numpy().astype(dtype), data=X.numpy().astype(dtype), lam=1e-3)
+        fit = xv.solve(problem, theta, over=over, backend=name, algorithm=algorithm, debug=True, max_iter=1)
+        assert fit.n_iter <= 1
 
 
 @pytest.mark.parametrize(("start", "over"), [(0.0, None), (1.0, xv.sets.Box(1.0, 1.0))])

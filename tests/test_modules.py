@@ -30,6 +30,7 @@ X = np.linspace(-1.0, 1.0, 30)[:, None]
 Y = np.sin(4 * X[:, 0])
 SPECTRAL = xv.algorithms.SpectralProjectedGradient()
 OPTIONS = {"algorithm": SPECTRAL, "max_iter": 8}
+LEVEL = {"lam": 1e-2, "solver": xv.lower.QR()}  # compiles fast
 
 
 def design(net, data):
@@ -100,6 +101,7 @@ def torch_case():
         data={"x": torch.tensor(X)},
         make=lambda: TorchNet().double(),
         evaluated=lambda net: net.eval(),
+        rerun=True,
         remedy=r"net.drop|net.norm, .*Call net.eval\(\)",
         names=["first.weight", "first.bias", "second.weight", "norm.weight", "norm.bias"],
         state=lambda net: {name: host(x) for name, x in net.state_dict().items()},
@@ -117,6 +119,7 @@ def flax_case():
         data={"x": jnp.asarray(X, dtype=jnp.float32)},
         make=FlaxNet,
         evaluated=lambda net: (net.eval(), net)[1],
+        rerun=True,
         remedy=r"Call net.eval\(\)",
         names=["again.bias", "again.kernel", "first.bias", "first.kernel", "norm.bias", "norm.scale"],
         state=state,
@@ -130,6 +133,7 @@ def equinox_case():
         data={"x": jnp.asarray(X, dtype=jnp.float32)},
         make=EquinoxNet,
         evaluated=eqx.nn.inference_mode,
+        rerun=False,  # the only one of JAX that runs by default
         remedy=r"Call net = eqx.nn.inference_mode\(net\)",
         names=["first.weight", "first.bias", "second.weight", "second.bias"],
         state=lambda net: {str(i): host(x) for i, x in enumerate(jax.tree.leaves(eqx.filter(net, eqx.is_array)))},
@@ -137,16 +141,17 @@ def equinox_case():
     )
 
 
-CASES = {"torch": torch_case, "flax": flax_case, "equinox": equinox_case}
+MAKE = {"PyTorch": torch_case, "Flax": flax_case, "Equinox": equinox_case}
 if not hasattr(nnx.Variable, "get_value"):  # the last Flax for Python 3.10
-    del CASES["flax"]
+    del MAKE["Flax"]
+CASES = [pytest.param(name, marks=[pytest.mark.frameworks] * (name == "Flax")) for name in MAKE]
 
 
 @pytest.fixture(params=CASES, scope="module")
 def case(request):
     """A framework with its network, a problem, and a solve from it with a set for one kernel."""
-    found = CASES[request.param]()
-    found.problem = xv.separable(found.M, Y.astype(host(found.data["x"]).dtype), data=found.data, lam=1e-2)
+    found = MAKE[request.param]()
+    found.problem = xv.separable(found.M, Y.astype(host(found.data["x"]).dtype), data=found.data, **LEVEL)
     found.net = found.evaluated(found.make())
     found.before = found.state(found.net)
     found.over = {found.weight: xv.sets.Box(-0.8, 0.8)}
@@ -194,7 +199,7 @@ def test_the_same_problem_with_a_dict_ends_at_the_same(case):
         lambda theta, data: case.M(held.filled(tuple(theta[name] for name in held.names)), data),
         case.problem.lower.y,
         data=case.data,
-        lam=1e-2,
+        **LEVEL,
     )
     theta0 = dict(zip(held.names, held.arrays, strict=True))
     fit = xv.solve(problem, theta0, over=case.over, **OPTIONS)
@@ -228,7 +233,7 @@ def test_a_solve_goes_on_and_is_resumed(case, tmp_path):
 
 
 def test_a_result_is_verified_saved_and_loaded(case, tmp_path):
-    assert xv.verify(case.fit, case.problem).ok
+    assert xv.verify(case.fit, case.problem, rerun=case.rerun).ok
     path = tmp_path / "fit.npz"
     case.fit.save(path)
     plain = xv.Result.load(path)
@@ -236,7 +241,7 @@ def test_a_result_is_verified_saved_and_loaded(case, tmp_path):
     back = xv.Result.load(path, like=case.net)
     assert type(back.theta) is type(case.net)
     assert same(case.state(back.theta), case.state(case.fit.theta))
-    assert xv.verify(back, case.problem).ok
+    assert xv.verify(back, case.problem, rerun=case.rerun).ok
     with pytest.raises(ProblemError, match="like must hold arrays of the shapes"):
         xv.Result.load(path, like={"first": np.ones(3)})
 
@@ -267,7 +272,7 @@ def test_what_a_module_holds_besides_parameters_is_that_of_the_file(case, tmp_pa
     back = xv.Result.load(path, like=other)
     assert trees.flatten(back.theta)[1] == trees.flatten(case.fit.theta)[1]
     assert same(case.state(back.theta), case.state(case.fit.theta))
-    assert xv.verify(back, case.problem).ok
+    assert xv.verify(back, case.problem, rerun=case.rerun).ok
     xv.Result.load(path).save(again)  # without a module
     assert same(case.state(xv.Result.load(again, like=other).theta), case.state(case.fit.theta))
 
@@ -366,14 +371,14 @@ def test_a_module_may_be_a_part_of_theta_and_of_the_data(case):
         lambda theta, data: theta["scale"] * case.M(theta["net"], data) + case.M(data["teacher"], data),
         case.problem.lower.y,
         data={**case.data, "teacher": case.evaluated(case.make())},
-        lam=1e-2,
+        **LEVEL,
     )
     own = xv.backends.owner(case.data["x"])
     theta = {"net": case.net, "scale": own.asarray(np.ones(4, host(case.data["x"]).dtype))}
     value, gradient = xv.value_and_gradient(problem, theta)
     assert list(gradient["net"]) == case.names
     assert gradient["scale"].shape == (4,)
-    half = xv.separable(lambda net, data: 2 * case.M(net, data), case.problem.lower.y, data=case.data, lam=1e-2)
+    half = xv.separable(lambda net, data: 2 * case.M(net, data), case.problem.lower.y, data=case.data, **LEVEL)
     assert float(value) == pytest.approx(float(xv.solve_lower(half, case.net).value), rel=1e-4)
 
 
@@ -524,7 +529,7 @@ def test_a_module_without_parameters_to_optimise_is_refused():
         xv.value_and_gradient(problem, lazy)
 
 
-@pytest.mark.parametrize("case", ["torch"], indirect=True)
+@pytest.mark.parametrize("case", ["PyTorch"], indirect=True)
 def test_standard_errors_are_by_name(case):
     problem = xv.separable(case.M, case.problem.lower.y, data=case.data, lam=1e-2)
     with np.errstate(invalid="ignore"):
@@ -662,7 +667,7 @@ def test_a_set_of_matrices_on_a_kernel_warns_of_its_slices(make):
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ["torch", "equinox"], indirect=True)
+@pytest.mark.parametrize("case", ["PyTorch", pytest.param("Equinox", marks=pytest.mark.frameworks)], indirect=True)
 def test_a_layer_returns_a_module_that_carries_gradients(case):
     """The network that fits a signal, as a function of that signal."""
     problem = xv.separable(case.M, lambda net, data: data["y"], data=None, lam=1e-2)

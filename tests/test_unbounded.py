@@ -53,19 +53,20 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize("method", PROJECTING, ids=lambda m: type(m).__name__)
 @pytest.mark.parametrize("name", BOUNDS)
-def test_least_squares_with_infinite_bounds_are_scipys(name, method):
+def test_least_squares_with_infinite_bounds_are_scipys(subtests, name):
     slow, lower, upper = BOUNDS[name]
     y, start = signal(slow), np.array([0.7, 3.9])
     want = scipys(y, start, lower, upper)
     over = sets.Box(np.asarray(lower), np.asarray(upper))
-    fit = xv.solve(xv.separable(decays, y, data=T), start, over=over, algorithm=method, max_iter=500)
-    assert fit.success
-    assert fit.value == pytest.approx(want.cost, rel=1e-10)
-    assert error(fit.theta, want.x) <= 1e-4
-    assert fit.verified.violation == 0
-    assert np.isfinite(fit.trace.gap).all()
+    for method in PROJECTING:
+        with subtests.test(repr(method)):
+            fit = xv.solve(xv.separable(decays, y, data=T), start, over=over, algorithm=method, max_iter=500)
+            assert fit.success
+            assert fit.value == pytest.approx(want.cost, rel=1e-10)
+            assert error(fit.theta, want.x) <= 1e-4
+            assert fit.verified.violation == 0
+            assert np.isfinite(fit.trace.gap).all()
 
 
 @pytest.mark.parametrize("slow", [1.0, -0.02])
@@ -109,18 +110,20 @@ def methods():
     return [cls for cls in found if not inspect.isabstract(cls)]
 
 
-@pytest.mark.parametrize("cls", methods())
-def test_every_method_takes_infinite_bounds_or_refuses_them(cls):
+def test_every_method_takes_infinite_bounds_or_refuses_them(subtests):
     problem, start = xv.separable(decays, signal(1.0), data=T), np.array([0.7, 4.0])
 
-    def solve():
-        return xv.solve(problem, start, over=sets.Box(0.0, INF), algorithm=cls(), max_iter=3)
+    def solve(method):
+        return xv.solve(problem, start, over=sets.Box(0.0, INF), algorithm=method, max_iter=3)
 
-    if cls().takes_unbounded:
-        assert np.isfinite(solve().trace.gap).all()
-    else:
-        with pytest.raises(xv.errors.ProblemError, match=rf"{cls.__name__} steps .* bounded sets; got a Box.*inf"):
-            solve()
+    for cls in methods():
+        with subtests.test(cls.__name__):
+            if cls().takes_unbounded:
+                assert np.isfinite(solve(cls()).trace.gap).all()
+            else:
+                said = rf"{cls.__name__} steps .* bounded sets; got a Box.*inf"
+                with pytest.raises(xv.errors.ProblemError, match=said):
+                    solve(cls())
 
 
 def test_a_batch_takes_infinite_bounds():
