@@ -17,7 +17,7 @@ from xvarpro.conformance.references import dense
 from xvarpro.core import trees
 
 GRADIENTS = ["reduced gradient/kinds of problems/network"]
-DECISIONS = ["solves/step decisions/cr_varpro network"]
+DECISIONS = ["solves/step decisions/strict Armijo"]
 
 
 class OffByAMillionth(TorchBackend):

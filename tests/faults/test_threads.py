@@ -138,7 +138,7 @@ def forks():
 @linux
 def test_a_forked_process_solves_or_is_told_at_once_that_it_has_no_threads():
     """NumPy does, whatever was used before, and PyTorch where it has one thread."""
-    found = start(forks).returned()
+    found = start(forks).returned(60.0)
     for name in ("torch", "jax"):
         refused = found.pop((name, name))
         assert refused.startswith("refused: ")
