@@ -160,7 +160,7 @@ OPTIONS = {
 }
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(OPTIONS)), st.data())
 def test_random_options_end_in_a_status(folder, monkeypatch, command, data):
     monkeypatch.chdir(folder)

@@ -192,7 +192,7 @@ def experiment(
     --------
     >>> from xvarpro_experiments import deconvolution, race
     >>> from xvarpro_experiments.descent import Budget
-    >>> found = race.run(deconvolution.experiment(n=3, length=12), Budget(5, 5.0))
+    >>> found = race.run(deconvolution.experiment(n=3, length=12), Budget(3, 5.0))
     >>> found.best().objective >= found.optima[0]
     True
     """

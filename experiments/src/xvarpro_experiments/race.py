@@ -232,7 +232,7 @@ def run(
     >>> from xvarpro_experiments import dictionary, race
     >>> from xvarpro_experiments.descent import Budget
     >>> X = np.random.default_rng(0).normal(size=(6, 20))
-    >>> found = race.run(dictionary.experiment(X, atoms=2), Budget(5), seeds=(4,))
+    >>> found = race.run(dictionary.experiment(X, atoms=2), Budget(3), seeds=(4,))
     >>> all(o.objective <= o.curve.value[0] for o in found.outcomes[4])
     True
     """
