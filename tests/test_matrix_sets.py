@@ -374,6 +374,7 @@ def test_a_start_without_the_leading_vector_cannot_fool_the_bound():
 
 
 @pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("backend", ["numpy", "array-api-strict", "torch"], indirect=True)  # on JAX: the suite
 def test_an_iterative_oracle_reports_what_it_may_miss(wide, backend):
     shape = (30, 40) if wide else (40, 30)
     exact, iterative = sets.NuclearBall(1.5), sets.NuclearBall(1.5, sets.Lanczos(restarts=2))
