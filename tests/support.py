@@ -269,3 +269,9 @@ def _label(x, ids, otherwise):
     if x is None or isinstance(x, str | bool | int | float | complex):
         return str(x)
     return getattr(x, "__name__", otherwise)
+
+
+# of a test that JAX compiles for seconds where the suite, or another test, asks it the same
+compiles_for_long = pytest.mark.parametrize(
+    "backend", [pytest.param(x, marks=[pytest.mark.thorough] * (x == "jax")) for x in BACKENDS], indirect=True
+)
