@@ -281,3 +281,9 @@ def jax_interpreted():
         yield
     finally:
         backend.compiled = True
+
+
+# of a test that JAX compiles for seconds where the suite, or another test, asks it the same
+compiles_for_long = pytest.mark.parametrize(
+    "backend", [pytest.param(x, marks=[pytest.mark.thorough] * (x == "jax")) for x in BACKENDS], indirect=True
+)

@@ -14,7 +14,7 @@ from xvarpro import sets
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 
-from .support import host, in_turn, rng, send
+from .support import compiles_for_long, host, in_turn, rng, send
 
 EPS = np.finfo(np.float64).eps
 
@@ -97,6 +97,7 @@ def distance(vertices, x):
     return np.linalg.norm(np.asarray(vertices).T @ (w / w.sum()) - x)
 
 
+@compiles_for_long
 @pytest.mark.parametrize("name", ["LinearImage", "LinearImage of a box", "MinkowskiSum", "HullOfUnion", "Oracle"])
 def test_violation_is_the_distance(name, backend):
     C, vertices = VERTICES[name]
@@ -147,6 +148,7 @@ def test_equal_sets_agree(C, same, n):
             assert C.violation(g) * C.diameter(g) == pytest.approx(outside, rel=2e-3, abs=1e-7)
 
 
+@compiles_for_long
 def test_matrices_and_complex_points(backend):
     inner_sets = (sets.NuclearBall(), sets.SpectralBall(0.3))
     draw = rng(5)
@@ -348,6 +350,7 @@ def test_counts_of_a_solve():
     assert fit.value > 0
 
 
+@compiles_for_long
 def test_any_function_is_an_oracle(backend):
     """What is not given is derived from the function, or refused."""
     C = sets.Oracle(sets.Simplex().lmo)

@@ -17,7 +17,7 @@ from xvarpro.sets._spectra import svd as _svd
 from xvarpro.sets.lanczos import _by_cholesky, _Ritz
 from xvarpro.sets.transport import _flow
 
-from .support import host, in_turn, inner, rng, send
+from .support import compiles_for_long, host, in_turn, inner, rng, send
 
 EPS = np.finfo(np.float64).eps
 
@@ -125,6 +125,7 @@ def test_semidefinite_sets_reach_the_lowest_eigenvalues(name, kind, backend):
             assert np.abs(v - v.conj().T).max() <= 4 * EPS
 
 
+@compiles_for_long
 @in_turn("dtype", ["complex64", "complex128"])
 @in_turn("name", [*DUAL, *LOWEST])
 def test_one_call_certifies_a_complex_projection(name, dtype, backend):
@@ -373,6 +374,7 @@ def test_a_start_without_the_leading_vector_cannot_fool_the_bound():
     assert found.bound >= 2.0 * (1 - 4 * EPS)
 
 
+@compiles_for_long
 @pytest.mark.parametrize("wide", [False, True])
 def test_an_iterative_oracle_reports_what_it_may_miss(wide, backend):
     shape = (30, 40) if wide else (40, 30)
@@ -557,6 +559,7 @@ def test_an_iteration_that_does_not_converge_gives_no_number(monkeypatch):
 # -- in a solve --------------------------------------------------------------------------------------------------------
 
 
+@compiles_for_long
 def test_a_solve_over_a_nuclear_ball(backend):
     """Matrices go to the set whole; the gap certifies the end."""
     Y = with_spectrum(np.array([3.0, 2.0, 0.1]), (6, 5))

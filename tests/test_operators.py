@@ -19,7 +19,7 @@ from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Kronecker
 from xvarpro.operators.interface import Operator
 
-from .support import host, in_turn, interpreted, rng, send
+from .support import compiles_for_long, host, in_turn, interpreted, rng, send
 
 EXPORTED = [getattr(operators, name) for name in operators.__all__]
 OPERATORS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Operator) and not inspect.isabstract(x)]
@@ -111,6 +111,7 @@ def test_every_operator_can_be_built_without_arguments():
     assert all(isinstance(kind(), Operator) for kind in OPERATORS)
 
 
+@compiles_for_long
 @each
 def test_real_designs_take_complex_weights_and_keep_real_gradients(case, backend):
     level = Level(case)
@@ -132,6 +133,7 @@ def test_real_designs_take_complex_weights_and_keep_real_gradients(case, backend
 RIDGES = [("none", "float64"), ("none", "complex128"), ("array", "float64"), ("Omega", "complex128")]
 
 
+@compiles_for_long
 @in_turn(("ridge", "kind"), RIDGES)
 @each
 def test_the_solver_that_fits_solves_the_level(case, ridge, kind, backend):
@@ -322,6 +324,7 @@ def test_loss_of_rank_is_seen(kind, backend):
     assert answers(M, 0.0, y, c, there)[4]
 
 
+@compiles_for_long
 @in_turn(("bad", "lam"), [(np.inf, 0.0), (np.nan, 0.3), (np.inf, 0.3)])
 @each
 def test_nan_never_raises_and_never_passes(case, lam, bad, backend):
@@ -390,6 +393,7 @@ def differences(case, kind, name):
     return np.array([(f(THETA + h * e) - f(THETA - h * e)) / (2 * h) for e in np.eye(2)])
 
 
+@compiles_for_long
 @in_turn(("name", "kind"), [("separable", "float64"), ("bilevel", "complex128")])
 @each
 def test_gradient_of_the_reduced_objective(case, name, kind, backend):

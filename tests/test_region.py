@@ -12,7 +12,7 @@ from xvarpro.sets import Box, CappedSimplex, Columns, Free, L1Ball, L2Ball, Nucl
 from xvarpro.sets.region import event, resolve
 from xvarpro.sets.regions import Regions
 
-from .support import host, in_turn, rng, send_tree
+from .support import compiles_for_long, host, in_turn, rng, send_tree
 
 THETA = {"s": np.full(3, 0.1), "net": [np.ones((2, 3)), np.zeros(3)], "D": np.full((4, 2), 0.01)}
 GRAD = {"s": np.array([1.0, -2.0, 3.0]), "net": [rng(0).normal(size=(2, 3)), rng(1).normal(size=3)],
@@ -136,6 +136,7 @@ def inner(a, b):
     return sum(float(np.sum(x * y)) for x, y in zip(trees.leaves(a), trees.leaves(b), strict=True))
 
 
+@compiles_for_long
 def test_gap_parts_are_minus_the_slope_of_their_blocks(backend):
     d, gap_A, gap_B = blmo(backend, OVER)
     A, B = ({k: GRAD[k] for k in keys} for keys in (("s", "D"), ("net",)))
@@ -184,6 +185,7 @@ def test_a_vector_set_holds_a_whole_matrix(over, backend):
     assert gap == pytest.approx(-inner(grad, d), rel=1e-14)
 
 
+@compiles_for_long
 def test_projection_moves_constrained_leaves_only(backend):
     theta = trees.unflatten(trees.flatten(THETA)[1], [3 + x for x in trees.leaves(THETA)])
     got = xv.project(send_tree(backend, theta), OVER)

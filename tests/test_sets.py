@@ -20,7 +20,7 @@ from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
 
-from .support import host, in_turn, inner, rng, send
+from .support import compiles_for_long, host, in_turn, inner, rng, send
 
 EXPORTED = [getattr(sets, name) for name in sets.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Set) and not inspect.isabstract(x)]
@@ -164,6 +164,7 @@ def test_an_idle_gradient_still_gives_a_vertex(kind):
             assert min(np.abs(v - vertex).max() for vertex in vertices) <= 4 * EPS * C.diameter(v)
 
 
+@compiles_for_long
 @each
 def test_what_is_not_finite_never_passes_for_a_number(case, backend):
     C, shape = case
@@ -203,6 +204,7 @@ def test_other_sizes(kind, n):
             assert inner(g - p, C.lmo(p - g) - p) <= 4 * rounding(C, shape) * size**2
 
 
+@compiles_for_long
 @each
 def test_empty_batch(case, backend):
     C, shape = case

@@ -16,7 +16,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets import region
 from xvarpro.sets.vectors import norm
 
-from .support import host, in_turn, inner, rng, send
+from .support import compiles_for_long, host, in_turn, inner, rng, send
 
 EPS = np.finfo(np.float64).eps
 RAMP = np.array([0.5, 2.0, 1.0, 4.0])
@@ -367,6 +367,7 @@ COMPLEX = {
 }
 
 
+@compiles_for_long
 @in_turn("name", COMPLEX)
 def test_complex_points(name, backend):
     C, dual = COMPLEX[name]
@@ -390,6 +391,7 @@ def test_complex_points(name, backend):
 # -- ties and degenerate parameters ------------------------------------------------------------------------------------
 
 
+@compiles_for_long
 def test_ties_go_to_the_first_index(backend):
     def lmo(C, g):
         return host(moved(backend, C).lmo(send(backend, np.array(g)))).tolist()
@@ -420,6 +422,7 @@ def test_ties_go_to_the_first_index(backend):
     assert lmo(sets.ContinuousKnapsack(1.0, 1.5), [-1.0, -1.0, -1.0, 0.0]) == [1.0, 0.5, 0.0, 0.0]
 
 
+@compiles_for_long
 @in_turn("kind", [sets.Simplex, sets.CappedSimplex, sets.L1Ball, sets.L2Ball])
 def test_radius_zero_is_a_point(kind, backend):
     g = send(backend, rng(0).normal(size=5))
