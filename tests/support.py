@@ -270,6 +270,8 @@ def _label(x, ids, otherwise):
     if x is None or isinstance(x, str | bool | int | float | complex):
         return str(x)
     return getattr(x, "__name__", otherwise)
+
+
 @contextmanager
 def jax_interpreted():
     """JAX runs its operations one by one, also where a test names it and nothing about compiling is asked."""
