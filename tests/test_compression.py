@@ -265,9 +265,8 @@ def ragged(*last):
     return separable(xv.ColumnChunks([Y[:, :9], Y[:, 9:], np.ones(last)]))
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_chunks_that_do_not_fit_are_named(subtests):
+    for make, message in (
         (lambda: ragged(5, 2), r"chunk 2, must have shape \(6, k_i\); got \(5, 2\)"),
         (lambda: ragged(6), r"chunk 2, must have shape \(6, k_i\); got \(6,\)"),
         (lambda: separable(chunks(np.where(Y[0, 20] == Y, np.nan, Y), 10)), "y, chunk 2 must be finite"),
@@ -277,8 +276,6 @@ def ragged(*last):
         (lambda: bilevel(chunks(Y, 7), chunks(Y_UPPER, 8)), "chunk"),
         (lambda: bilevel(chunks(Y, 10), chunks(Y_UPPER[:, :30], 10)), "chunk"),
         (lambda: bilevel(Y, Y_UPPER[:, :-1]), "same number of columns of y"),
-    ],
-)
-def test_chunks_that_do_not_fit_are_named(make, message):
-    with pytest.raises(ProblemError, match=message):
-        xv.solve(make(), D, over=BALL)
+    ):
+        with subtests.test(message), pytest.raises(ProblemError, match=message):
+            xv.solve(make(), D, over=BALL)

@@ -120,9 +120,8 @@ def test_a_ridge_at_an_end_of_the_range_is_said():
     assert (axes.lines[1].get_xdata()[0], axes.lines[1].get_ydata()[0]) == (wide.lam, wide.error)
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
+def test_wrong_arguments_are_refused(subtests):
+    for given, why in (
         ({"lam": (1.0, 0.1)}, "0 < low < high"),
         ({"lam": (0.0, 1.0)}, "0 < low < high"),
         ({"lam": 1.0}, "0 < low < high"),
@@ -132,13 +131,11 @@ def test_a_ridge_at_an_end_of_the_range_is_said():
         ({"folds": LABELS[:-1]}, "folds must be"),
         ({"folds": 0 * LABELS}, "of at least two values"),
         ({"folds": LABELS / 2}, "folds must be"),
-    ],
-)
-def test_wrong_arguments_are_refused(given, why):
-    with pytest.raises(ProblemError, match=why):
-        xv.statistics.cross_validate(
-            xv.separable(scaled, Y[:, 0], data=A), np.ones(1), ONE, **({"lam": (1e-2, 1e2)} | given)
-        )
+    ):
+        with subtests.test(str(given)), pytest.raises(ProblemError, match=why):
+            xv.statistics.cross_validate(
+                xv.separable(scaled, Y[:, 0], data=A), np.ones(1), ONE, **({"lam": (1e-2, 1e2)} | given)
+            )
 
 
 def test_problems_of_other_kinds_are_refused():

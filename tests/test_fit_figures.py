@@ -212,7 +212,7 @@ def test_dates_are_abscissae_with_dates_at_their_ticks(kind):
     np.testing.assert_allclose(hours[[0, 5]], [1, 2] if kind == "zone" else [0, 0], atol=1e-6)  # in universal time
     curve = lines(top)["fit"]
     assert len(curve) == len(X) if kind in ("data", "zone") else len(curve) > 400
-    for fig, ax in ((figure, below), (residuals, residuals.axes[0])):
+    for fig, ax in ((figure, below), (residuals, residuals.axes[0]))[: 2 if kind == "numpy" else 1]:
         fig.draw_without_rendering()
         labels = [label.get_text() for label in ax.get_xticklabels()]
         assert 3 <= len(labels) <= 8
@@ -480,8 +480,8 @@ def test_names_of_correlations_are_thinned_and_whole():
 def test_figures_are_written_in_all_formats(tmp_path):
     fit = example()
     for figure, suffixes in (
-        (fit.plot_fit(), ("png", "svg", "pdf")),
-        (fit.plot_residuals(), ("svg",)),
+        (fit.plot_fit(), ("svg", "pdf")),
+        (fit.plot_residuals(), ("png",)),
         (fit.plot_correlation(), ("pdf",)),
         (fit.plot_trace(), ("png",)),
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import scipy.stats
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
+from xvarpro.statistics import profiles
 from xvarpro.statistics.intervals import student
 
 from .support import RATES, T, decays, rng
@@ -166,7 +167,7 @@ def test_a_profile_of_a_tree_has_all_entries_of_theta_in_each_row():
 
 
 def test_a_profile_of_an_entry_without_effect_has_no_ends(monkeypatch):
-    monkeypatch.setattr(xv.statistics.profiles, "TRIALS", 12)  # the ends of the others are found by then
+    monkeypatch.setattr(profiles, "TRIALS", 12)  # the ends of the others are found by then
 
     def M(theta, data):
         return decays(theta[:2], data) + 0 * theta[2]
@@ -208,7 +209,8 @@ def test_of_rates_of_which_the_product_matters_only_bounds_give_the_profiles(upp
 
 @pytest.mark.parametrize("upper", [None, np.inf])
 def test_an_end_that_nothing_gives_is_infinite_or_the_bound_and_said(upper, monkeypatch):
-    monkeypatch.setattr(xv.statistics.profiles, "TRIALS", 5)  # more of them find no more
+    monkeypatch.setattr(profiles, "TRIALS", 5)  # more of them find no more
+    monkeypatch.setattr(profiles, "solve_many", partial(profiles.solve_many, max_iter=50))
     fit, _ = product_fit(upper)
     found = fit.interval(by="profile")
     np.testing.assert_array_equal(found.upper, np.inf)

@@ -126,13 +126,13 @@ INEXACT = {
 }
 
 
-@pytest.mark.parametrize("name", INEXACT)
-def test_an_inexact_lower_level_is_part_of_the_status(name):
-    fields, before, after = INEXACT[name]
-    code, it = ended(gap_A=0.75, gap_B=0.25, status=before, lower=error(**fields))
-    assert code == after.code
-    again = before == NO_DESCENT and after is Status.RUNNING
-    assert it.lower.residual == pytest.approx(1e-4 * (1.1e-3 if again else 1.0), rel=1e-14)
+def test_an_inexact_lower_level_is_part_of_the_status(subtests):
+    for name, (fields, before, after) in INEXACT.items():
+        with subtests.test(name):
+            code, it = ended(gap_A=0.75, gap_B=0.25, status=before, lower=error(**fields))
+            assert code == after.code
+            again = before == NO_DESCENT and after is Status.RUNNING
+            assert it.lower.residual == pytest.approx(1e-4 * (1.1e-3 if again else 1.0), rel=1e-14)
 
 
 def test_what_has_converged_has_not_failed():
@@ -221,9 +221,8 @@ def test_a_record_keeps_every_so_many_rows_and_the_last():
     assert kept.table()[:, :2].tolist() == [[0, 0], [3, 1.5], [5, 9.0]]
 
 
-@pytest.mark.parametrize(
-    ("elapsed", "done", "pace", "limit", "steps"),
-    [
+def test_a_compiled_loop_returns_within_a_fifth_of_a_second(subtests):
+    for elapsed, done, pace, limit, steps in (
         (1.0, 10, 0.0, np.inf, 2),  # a fifth of a second's worth
         (1.0, 10, 0.05, np.inf, 2),
         (1.0, 1000, 0.05, np.inf, 4),  # later ones take longer
@@ -232,12 +231,11 @@ def test_a_record_keeps_every_so_many_rows_and_the_last():
         (1.0, 1000, 0.0, 1.0, 1),
         (0.0, 0, 0.0, np.inf, 1),
         (0.0, 3, 0.0, np.inf, 200_000_000),
-    ],
-)
-def test_a_compiled_loop_returns_within_a_fifth_of_a_second(elapsed, done, pace, limit, steps):
-    for compiled, want in ((True, steps), (False, 1)):
-        it = SimpleNamespace(prepared=SimpleNamespace(backend=SimpleNamespace(compiled=compiled)), _pace=pace)
-        assert Run._batch(it, elapsed, done, limit) == pytest.approx(want, abs=1 if want > 100 else 0)
+    ):
+        with subtests.test(str((elapsed, done, pace, limit))):
+            for compiled, want in ((True, steps), (False, 1)):
+                it = SimpleNamespace(prepared=SimpleNamespace(backend=SimpleNamespace(compiled=compiled)), _pace=pace)
+                assert Run._batch(it, elapsed, done, limit) == pytest.approx(want, abs=1 if want > 100 else 0)
 
 
 def test_iterations_of_one_call_of_a_loop_share_its_time(monkeypatch, tmp_path):

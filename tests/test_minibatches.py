@@ -424,9 +424,8 @@ def stuck(theta, data):
 STATED = {"x": xv.Samples(X), "all": X}
 
 
-@pytest.mark.parametrize(
-    ("make", "lower", "message"),
-    [
+def test_what_does_not_fit_is_said_at_the_start(subtests):
+    for make, lower, message in (
         (lambda: xv.separable(exponentials, Y, data={"x": xv.Samples(X[1:])}), None, r"per row of y, 48; got \[47\]"),
         (lambda: xv.separable(stuck, Y, data=STATED, lam=1.0), None, "as many rows as the data of a mini-batch has, 8"),
         (lambda: xv.separable(exponentials, Y, data={"x": X}), SameBatch(), "needs data marked xv.Samples"),
@@ -443,12 +442,9 @@ STATED = {"x": xv.Samples(X), "all": X}
             SecondBatch(),
             "must be left out where each right-hand side has w of its own",
         ),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_said_at_the_start(make, lower, message):
-    method = StochasticProjectedGradient(batch=8, lower=lower)
-    with pytest.raises(ProblemError, match=message):
-        xv.solve(make(), START, BOX, algorithm=method)
+    ):  # fmt: skip
+        with subtests.test(message), pytest.raises(ProblemError, match=message):
+            xv.solve(make(), START, BOX, algorithm=StochasticProjectedGradient(batch=8, lower=lower))
 
 
 def test_batches_with_fewer_rows_than_unknowns_need_a_ridge():
@@ -456,9 +452,8 @@ def test_batches_with_fewer_rows_than_unknowns_need_a_ridge():
         xv.solve(xv.separable(exponentials, Y, data=DATA), START, algorithm=StochasticProjectedGradient(batch=1))
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_wrong_parameters(subtests):
+    for make, message in (
         (lambda: xv.Samples(X, axis=1), "must mark an array that has the axis 1"),
         (lambda: xv.Samples(1.0), "must mark an array"),
         (lambda: SGD(rate=0.0), "rate"),
@@ -469,8 +464,6 @@ def test_batches_with_fewer_rows_than_unknowns_need_a_ridge():
         (lambda: Optax("adam"), "must have init"),
         (lambda: StochasticProjectedGradient(update="adam"), "update must be SGD"),
         (lambda: StochasticProjectedGradient(lower="same"), "lower must be SameBatch"),
-    ],
-)
-def test_wrong_parameters(make, message):
-    with pytest.raises(ProblemError, match=message):
-        make()
+    ):
+        with subtests.test(message), pytest.raises(ProblemError, match=message):
+            make()

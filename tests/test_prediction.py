@@ -51,25 +51,25 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_fitted_values_and_residuals_are_products_with_w(kind, backend):
-    problem, y = PROBLEMS[kind]
-    fit = xv.solve(problem, RATES, over=BOX, max_iter=3, backend=backend)
-    rows = slice(20, None) if kind == "two levels" else slice(None)
-    want = np.exp(-np.outer(T, fit.theta))[rows] @ fit.w
-    assert fit.fitted.shape == fit.residuals.shape == y.shape
-    assert error(fit.fitted, want) < 1e-14
-    assert error(fit.residuals, y - want) < 1e-12
+def test_fitted_values_and_residuals_are_products_with_w(backend, subtests):
+    for kind, (problem, y) in PROBLEMS.items():
+        fit = xv.solve(problem, RATES, over=BOX, max_iter=3, backend=backend)
+        rows = slice(20, None) if kind == "two levels" else slice(None)
+        want = np.exp(-np.outer(T, fit.theta))[rows] @ fit.w
+        with subtests.test(kind):
+            assert fit.fitted.shape == fit.residuals.shape == y.shape
+            assert error(fit.fitted, want) < 1e-14
+            assert error(fit.residuals, y - want) < 1e-12
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
-def test_the_lower_level_at_a_theta_is_least_squares(kind):
-    problem, _ = PROBLEMS[kind]
-    w, value = xv.solve_lower(problem, RATES)
-    same = xv.solve(problem, RATES, over=BOX, max_iter=0)
-    assert error(w, same.w) < 1e-12
-    np.testing.assert_allclose(value, same.value, rtol=1e-12)
+def test_the_lower_level_at_a_theta_is_least_squares(subtests):
+    for kind, (problem, _) in PROBLEMS.items():
+        w, value = xv.solve_lower(problem, RATES)
+        same = xv.solve(problem, RATES, over=BOX, max_iter=0)
+        with subtests.test(kind):
+            assert error(w, same.w) < 1e-12
+            np.testing.assert_allclose(value, same.value, rtol=1e-12)
 
 
 def test_weights_that_are_not_unique_are_said():

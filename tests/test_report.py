@@ -392,20 +392,17 @@ def test_the_headline_of_a_success_gives_no_advice():
     assert str(cut).splitlines()[0].endswith(xv.Status.MAX_ITER.advice)
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
+def test_wrong_arguments_are_refused(subtests):
+    for given, why in (
         ({"names": ["one"]}, "names must hold 2 names, one per entry of theta"),
         ({"names": "ab"}, "names must hold 2 names"),
         ({"amplitudes": ["a", "b", "c"]}, "amplitudes must hold 2 names, one per row of w"),
         ({"correlation": 1.5}, r"in \[0, 1\]"),
         ({"correlation": float("nan")}, r"in \[0, 1\]"),
         ({"absolute_sigma": "yes"}, "absolute_sigma"),
-    ],
-)
-def test_wrong_arguments_are_refused(given, why):
-    with pytest.raises(ProblemError, match=why):
-        example().report(**given)
+    ):
+        with subtests.test(str(given)), pytest.raises(ProblemError, match=why):
+            example().report(**given)
 
 
 def test_what_is_undefined_is_no_number_of_a_report():

@@ -207,7 +207,7 @@ def optimum():
 
 
 @estimators
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_converges_to_the_deterministic_optimum(estimator, seed, optimum):
     """A tenth of the rows at a time: 0.1 % of the excess of the start is left, 1 % where noise is only averaged."""
     fit = convex_fit(estimator, seed=seed)
@@ -394,9 +394,8 @@ def test_free_blocks_and_caps():
     assert fit.gap_B == pytest.approx(np.linalg.norm(g), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
+def test_wrong_parameters(subtests):
+    for parameters, message in (
         ({"batch": 0}, "batch must be a whole number >= 1, got 0"),
         ({"batch": 2.5}, "batch must be a whole number >= 1, got 2.5"),
         ({"certify": 0}, "certify must be a whole number >= 1, got 0"),
@@ -405,8 +404,6 @@ def test_free_blocks_and_caps():
         ({"cap": 0.0}, "0 < cap <= 1, got 0.0"),
         ({"cap": "all"}, "0 < cap <= 1, got 'all'"),
         ({"estimator": "momentum"}, "estimator must be Momentum"),
-    ],
-)
-def test_wrong_parameters(parameters, message):
-    with pytest.raises(ProblemError, match=message):
-        StochasticFrankWolfe(**parameters)
+    ):
+        with subtests.test(str(parameters)), pytest.raises(ProblemError, match=message):
+            StochasticFrankWolfe(**parameters)

@@ -138,21 +138,22 @@ CASES = {
 
 
 def on(backend, *case):
-    """JAX compiles every case anew: a few represent all, others run with `-m thorough`."""
-    few = backend != "jax" or case in (("separable",), ("bilevel many targets",))
-    return pytest.param(backend, *case, marks=[] if few else [pytest.mark.thorough])
+    """JAX compiles every case anew, with `-m thorough`."""
+    return pytest.param(backend, *case, marks=[pytest.mark.thorough] if backend == "jax" else [])
 
 
 over_backends = pytest.mark.parametrize("backend", [on(b) for b in BACKENDS], indirect=True)
 
 
-@pytest.mark.parametrize(("backend", "case"), [on(b, c) for b in BACKENDS for c in CASES], indirect=["backend"])
-def test_value_and_gradient_are_those_of_all_rows(backend, case):
-    (whole, part), theta = CASES[case]
-    value, gradient = xv.value_and_gradient(part, theta, backend=backend.name)
-    want, want_gradient = xv.value_and_gradient(whole, theta, backend=backend.name)
-    assert error(value, want) <= 1e-12
-    assert error(gradient, want_gradient) <= 1e-12
+def test_value_and_gradient_are_those_of_all_rows(backend, subtests):
+    """JAX compiles every case anew: two represent all."""
+    for case in ("separable", "bilevel many targets") if backend.name == "jax" else CASES:
+        (whole, part), theta = CASES[case]
+        value, gradient = xv.value_and_gradient(part, theta, backend=backend.name)
+        want, want_gradient = xv.value_and_gradient(whole, theta, backend=backend.name)
+        with subtests.test(case):
+            assert error(value, want) <= 1e-12
+            assert error(gradient, want_gradient) <= 1e-12
 
 
 @over_backends
@@ -628,9 +629,8 @@ def test_chunks_without_rows_are_passed_over(backend):
     assert values[0] == values[1]
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
+def test_wrong_chunks_are_named_by_number(backend, subtests):
+    for bad, message in (
         (T[60:], r"chunk 2 must be a pair \(data, y\); got an array of shape \(30,\)"),
         ((T[60:], None), r"chunk 2: y must be an array of shape \(rows,\) or \(rows, k\); got NoneType"),
         ((T[60:], SIGNAL[60:, None]), r"chunk 2: y must have shape \(rows,\), .* got \(30, 1\)"),
@@ -641,11 +641,9 @@ def test_chunks_without_rows_are_passed_over(backend):
         ((np.where(T[60:] > 1.5, np.nan, T[60:]), SIGNAL[60:]), r"data, chunk 2, must be finite"),
         ((T[60:], np.where(T[60:] > 1.5, np.inf, SIGNAL[60:])), r"y, chunk 2, must be finite"),
         ((T[60:, None, None], SIGNAL[60:]), r"chunk 2: .*"),
-    ],
-)
-def test_wrong_chunks_are_named_by_number(bad, message, backend):
-    with pytest.raises((ProblemError, ModelError), match=message):
-        xv.value_and_gradient(xv.separable(decays, xv.RowChunks([*GOOD, bad])), START, backend=backend.name)
+    ):
+        with subtests.test(message), pytest.raises((ProblemError, ModelError), match=message):
+            xv.value_and_gradient(xv.separable(decays, xv.RowChunks([*GOOD, bad])), START, backend=backend.name)
 
 
 def test_a_design_of_another_width(backend):
