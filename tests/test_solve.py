@@ -456,7 +456,7 @@ def test_integer_data_keep_their_dtype(backend):
     assert fit.success
 
 
-@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("device", [pytest.param(None, marks=pytest.mark.frameworks), "cpu"])
 def test_float64_numpy_on_jax_with_x64_off_just_works(device):
     """The flag of the process is off: nothing of the solve may be made outside the backend's scope."""
     import jax
