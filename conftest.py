@@ -4,11 +4,14 @@ Two workers with two threads each would wait for one another. ``xvarpro conforma
 """
 
 import os
+from importlib.metadata import version
 from importlib.util import find_spec
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+# XLA ends the process where it does not know a flag
+if find_spec("jaxlib") and version("jaxlib").startswith(("0.8.", "0.9.", "0.10.")):
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 # the examples of an adapter whose framework is not installed cannot be imported
 collect_ignore = [] if find_spec("cupy") else ["src/xvarpro/backends/cupy.py"]

@@ -75,7 +75,28 @@ def plug(tmp_path, monkeypatch):
     backends.registry._of_type.cache_clear()
 
 
-MOST = 12  # variants of a test function that run by default
+# Variants of a test function that run: on NumPy by default, elsewhere with ``-m frameworks``.
+MOST = {"numpy": 12, "cupy": 12, "torch": 3, "array-api-strict": 3, "jax": 1}
+
+# Files where every variant compiles a program of its own, for seconds: JAX is asked them with ``-m thorough``, but for
+# what is about JAX or compiled loops, or is the one run of its kind. The suite compares what JAX computes in any case.
+COMPILES_FOR_LONG = (
+    "test_accuracy", "test_active_set", "test_algorithms", "test_batch_weights", "test_combinators", "test_compression",
+    "test_constrained_weights", "test_cross_validation", "test_doubts", "test_ends", "test_errors", "test_faces",
+    "test_fit_figures", "test_fourier", "test_implicit", "test_in_face", "test_intervals", "test_krylov",
+    "test_levels", "test_levenberg_marquardt", "test_linear_theory", "test_lower", "test_many",
+    "test_matrix_sets", "test_minibatches", "test_models", "test_multistart", "test_norms", "test_operators",
+    "test_prediction", "test_purity", "test_reduced", "test_region", "test_reseed", "test_sets", "test_solve",
+    "test_sparse_weights", "test_special", "test_steps", "test_stochastic", "test_streamed", "test_vector_sets",
+)  # fmt: skip
+ON_JAX = (
+    "test_a_batch_is_the_problem_of_its_rows", "test_callback_sees_every_iterate_and_can_stop",
+    "test_certified_standard_deviations", "test_converged",
+    "test_device_can_be_asked_for_while_jax_is_in_single_precision", "test_every_backend_takes_the_same_steps",
+    "test_every_minimum_is_found_and_counted", "test_float32_jax_works_with_x64_off",
+    "test_its_derivative_is_the_same_on_every_backend", "test_loss_of_rank_is_a_status",
+    "test_profiles_end_where_the_objective_has_risen", "test_time_limit",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items):
@@ -85,27 +106,30 @@ def pytest_collection_modifyitems(items):
         decided = any(map(item.get_closest_marker, ("frameworks", "gallery", "thorough")))
         if not decided and item.path.parent.name != "conformance":  # which marks its parts itself
             functions.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
-    for variants in functions.values():
-        default = [item for item in variants if _framework(item) in (None, "numpy")] or variants
-        others = [item for item in variants if item not in default]
-        beyond = {*_beyond(MOST, default), *_beyond(MOST, others)}
-        for item in variants:
-            if item in beyond:
-                item.add_marker(pytest.mark.thorough)
-            elif item in others:
-                item.add_marker(pytest.mark.frameworks)
+    for (path, name), variants in functions.items():
+        on = {framework: [item for item in variants if _framework(item) == framework] for framework in MOST}
+        if not on["numpy"]:  # no test of all frameworks, or one of frameworks themselves
+            on = {"numpy": variants}
+        for framework, among in on.items():
+            long = framework == "jax" and path.stem in COMPILES_FOR_LONG and name not in ON_JAX
+            beyond = set(among) if long else _beyond(MOST[framework], among)
+            for item in among:
+                if item in beyond:
+                    item.add_marker(pytest.mark.thorough)
+                elif framework != "numpy":
+                    item.add_marker(pytest.mark.frameworks)
 
 
 def _framework(item):
-    """The framework that a variant is about: the one that a parameter names."""
+    """The framework that a variant is about: the one that a parameter names, or NumPy."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return next((x for x in values if isinstance(x, str) and x in BACKENDS), None)
+    return next((x for x in values if isinstance(x, str) and x in BACKENDS), "numpy")
 
 
 def _beyond(most, items):
     """All but `most` variants, which have every value of every parameter, then every pair, as far as they go."""
     if len(items) <= most:
-        return []
+        return set()
     having = {item: set(item.callspec.indices.items()) for item in items}
     pairs = {item: set(combinations(sorted(values), 2)) for item, values in having.items()}
     left, seen, seen_pairs = list(items), set(), set()
@@ -114,7 +138,7 @@ def _beyond(most, items):
         seen |= having[best]
         seen_pairs |= pairs[best]
         left.remove(best)
-    return left
+    return set(left)
 
 
 def float64(backend):
