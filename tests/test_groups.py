@@ -48,7 +48,7 @@ def program(rank, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     group = xv.distributed.TorchGroup()
     own = Own(rank, group, slice(100 * rank, 100 * rank + 100), slice(3 * rank, 3 * rank + 3))
-    parts = solves, mini_batches, slow, sent, checkpoints, failures
+    parts = collectives, solves, mini_batches, slow, sent, checkpoints, failures
     found = {name: x for part in parts for name, x in part(own, store).items()}
     dist.destroy_process_group()
     return found
@@ -77,6 +77,12 @@ def of_all(own):
         "columns": xv.separable(decays, own.parts(), data=T, compress=False, **given),
         "compressed": xv.separable(decays, own.parts(), data=T, **given),
     }
+
+
+def collectives(own, store):
+    x = np.array([1.0, own.rank])
+    (total,), (first,), gathered = own.group.total((x,)), own.group.first((x,)), own.group.gather((x,))
+    return {"collectives": (total, first, *(part for (part,) in gathered)), "texts": own.group.texts(f"{own.rank}")}
 
 
 def solves(own, store):
@@ -228,6 +234,12 @@ def processes(tmp_path_factory):
 def whole():
     problem = xv.separable(decays, Y, data=T, lam=1e-3, R=penalty, mu=1e-2)
     return *xv.value_and_gradient(problem, START), xv.solve(problem, NEAR, over=BOX, tol=1e-8)
+
+
+def test_collectives_give_all_processes_the_same(processes):
+    for found in processes:
+        assert [x.tolist() for x in found["collectives"]] == [[2.0, 1.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
+        assert found["texts"] == ["0", "1"]
 
 
 @pytest.mark.parametrize("kind", ["rows", "columns", "compressed"])
