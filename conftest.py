@@ -15,4 +15,3 @@ if find_spec("jaxlib") and version("jaxlib").startswith(("0.8.", "0.9.", "0.10."
 
 # the examples of an adapter whose framework is not installed cannot be imported
 collect_ignore = [] if find_spec("cupy") else ["src/xvarpro/backends/cupy.py"]
-collect_ignore_glob = ["tests/sharding/*"]  # programs for processes of their own, with several devices
