@@ -25,7 +25,7 @@ ABSENT = [name for name in backends.known() if name not in USABLE]
 SOLVES = ("solves", "results", "paper", "distributed")  # areas whose cases are whole solves
 LONG = ("step decisions", "known minimum", "processors that round otherwise")  # many iterations
 # what JAX compiles for more than a second
-DEAR = ("results", "mixtures", "modes of the caller", "weights in a set", "certified")
+SLOW_TO_COMPILE = ("results", "mixtures", "modes of the caller", "weights in a set", "certified")
 NUMPY, STRICT = suite.reference(), "array-api-strict"
 
 
@@ -67,11 +67,11 @@ def parts(target, check):
         return [(every, thorough)]  # its second device stands for both
     if not alone:
         some = first if solves or compiled else every if name == "numpy" else classes
-        more = thorough if compiled and (solves or check.name in DEAR) else frameworks
+        more = thorough if compiled and (solves or check.name in SLOW_TO_COMPILE) else frameworks
         return [(some, more), (every, thorough)] if more is frameworks and some is not every else [(every, more)]
-    dear = check.name in LONG or (compiled and (solves or check.name in DEAR))
-    now = () if name in ("torch", "jax", STRICT) and not (compiled and dear) else frameworks
-    return [(first, now), (others, thorough if dear else frameworks)]
+    slow = check.name in LONG or (compiled and (solves or check.name in SLOW_TO_COMPILE))
+    now = () if name in ("torch", "jax", STRICT) and not (compiled and slow) else frameworks
+    return [(first, now), (others, thorough if slow else frameworks)]
 
 
 WHICH = {every: "", first: ": first", others: ": others", classes: ": classes"}
