@@ -147,17 +147,15 @@ def test_the_covariance_is_how_solutions_of_moved_data_spread(subtests):
 def check_by_moved_data(region):
     over, keywords = REGIONS[region]
 
-    def solution(c, theta0):
+    theta0 = np.full(4, START.get(region, 0.0))
+
+    def solution(c):
         fit = xv.solve(linear_problem(c, **keywords), theta0, over=over, tol=1e-13, max_iter=20000)
         return np.concatenate([fit.theta, fit.w]), fit
 
     h = 1e-4
-    _, fit = solution(C, np.full(4, START.get(region, 0.0)))
-    up, down = np.empty((2, 7, C.size))
-    for i, e in enumerate(h * np.eye(C.size)):
-        up[:, i] = solution(C + e, fit.theta)[0]
-        down[:, i] = solution(C - e, fit.theta)[0]
-    K = (up - down) / (2 * h)
+    _, fit = solution(C)
+    K = np.stack([(solution(C + h * e)[0] - solution(C - h * e)[0]) / (2 * h) for e in np.eye(C.size)], axis=1)
     found = xv.statistics.linear_theory(linear_problem(**keywords), fit.theta, over, absolute_sigma=True)
     root = keywords.get("weights", np.ones(C.size)) ** 0.5
     want = (K / root) @ (K / root).T
