@@ -511,13 +511,13 @@ def test_products_of_very_many_rows_have_all_of_them_and_conjugates(columns, bac
 
 
 def test_factors_of_very_many_rows_in_single_precision(backend):
-    m = 8 * trees.MANY + 7
+    m = 32 * trees.MANY + 7  # LAPACK of PyTorch is off by 0.003 and 0.005 here, in one thread
     for kind in ("float32", "complex64"):
         A = many(m, 3, kind) + np.asarray(2, kind)
         Q, R = map(host, backend.qr(send(backend, A)))
         assert Q.dtype == R.dtype == kind
         Q, R = (x.astype(complex) for x in (Q, R))
-        assert np.abs(Q @ R - A).max() <= 1e-3
+        assert np.abs(Q @ R - A).max() <= 2e-3
         assert np.abs(Q.conj().T @ Q - np.eye(3)).max() <= 1e-4
         only = host(backend.qr(send(backend, A), mode="r")[1])
         assert np.abs(only.conj().T @ only - R.conj().T @ R).max() <= 1e-4 * m

@@ -495,6 +495,25 @@ def test_float32_jax_works_with_x64_off():
     assert fit.theta.dtype == fit.w.dtype == "float32"
 
 
+def test_a_model_on_jax_has_the_callers_float64_in_a_solve_in_single_precision():
+    import jax
+
+    kinds = []
+
+    def M(theta, data):
+        kinds.append(jax.numpy.asarray(1 / 3, dtype="float64").dtype.name)
+        return decays(theta, data)
+
+    with jax.enable_x64(True):
+        solve(
+            xv.separable(M, SIGNAL.astype("float32"), data={"t": T.astype("float32")}),
+            backend="jax",
+            dtype="float32",
+            max_iter=1,
+        )
+    assert set(kinds) == {"float64"}
+
+
 @pytest.mark.parametrize("mode", ["grad", "no_grad", "inference"])
 def test_torch_modes_of_the_caller(mode):
     import torch
