@@ -6,12 +6,20 @@ Two workers with two threads each would wait for one another. ``xvarpro conforma
 import os
 from importlib.metadata import version
 from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 # XLA ends the process where it does not know a flag
 if find_spec("jaxlib") and version("jaxlib").startswith(("0.8.", "0.9.", "0.10.")):
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+
+# what one process of a session compiled, or one stage of .ci/run, is not compiled again by another
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    kept = TemporaryDirectory(prefix="xvarpro-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = kept.name
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 # the examples of an adapter whose framework is not installed cannot be imported
 collect_ignore = [] if find_spec("cupy") else ["src/xvarpro/backends/cupy.py"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from contextlib import nullcontext
 from itertools import combinations
@@ -13,7 +12,6 @@ from xvarpro import backends
 
 from .support import BACKENDS, no_cuda
 
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # a test compiles what it runs
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a job in the background of a shell: programs that tests start, and interrupt, would never end
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -447,13 +447,7 @@ def test_ctrl_c_returns_within_a_second(backend, tmp_path):
 
 
 def run(backend, **more):
-    """What a run of a method with a memory finds, to its bits; programs are compiled once, not after every kill."""
-    if backend == "jax":
-        import jax
-
-        jax.config.update("jax_enable_compilation_cache", True)
-        jax.config.update("jax_compilation_cache_dir", os.environ["PROGRAMS"])
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    """What a run of a method with a memory finds, to its bits."""
     problem, theta0, over = atoms()
     fit = xv.solve(problem, theta0, over=over, algorithm=METHODS["variance reduced"], tol=0.0, max_iter=60,
                    backend=backend, deterministic=True, **more)  # fmt: skip
@@ -465,16 +459,14 @@ def run(backend, **more):
 @pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
 def test_a_run_that_is_killed_goes_on_to_the_same_bits(backend, kills, tmp_path):
     path, draw, died = tmp_path / "state.npz", random.Random(0), 0
-    environment = {"PROGRAMS": str(tmp_path)}
-    whole = start(run, backend, **environment).returned()
+    whole = start(run, backend).returned()
 
     def written():
         return os.stat(path).st_mtime_ns if path.exists() else 0
 
     while died < kills:
         was = written()
-        child = start(partial(run, backend, checkpoint=path, checkpoint_every=1, resume=path if was else None),
-                      **environment)  # fmt: skip
+        child = start(partial(run, backend, checkpoint=path, checkpoint_every=1, resume=path if was else None))
         # the first write comes after the compilation; some are killed before
         while draw.random() > 0.002 and written() == was and child.process.is_alive():
             time.sleep(0.005)
@@ -487,7 +479,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bits(backend, kills, tmp_path)
             assert child.returned() == whole, died
             path.unlink()
     again = {"resume": path} if path.exists() else {}
-    assert start(partial(run, backend, **again), **environment).returned() == whole
+    assert start(partial(run, backend, **again)).returned() == whole
 
 
 def command() -> None:
