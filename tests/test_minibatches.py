@@ -31,6 +31,7 @@ X = np.linspace(-1.0, 1.0, 48)
 Y = np.exp(-2.0 * X) + np.exp(-0.5 * X) + 0.01 * rng(0).normal(size=48)
 START = np.array([0.3, 1.5])
 BOX = Box(0.0, 5.0)
+RIDGED = {"lam": 0.1, "solver": xv.lower.QR()}  # compiles fast
 
 
 def exponentials(theta, data):
@@ -82,7 +83,7 @@ def of_batch(f, theta, indices, lower):
 def test_a_batch_is_the_problem_of_its_rows(name, backend):
     """Each choice of w against the problem written out: value and gradient."""
     M, y, data, more = CASES[name]
-    problem = xv.separable(M, y, data=data, lam=0.1, compress=False, **more)
+    problem = xv.separable(M, y, data=data, compress=False, **RIDGED, **more)
     first, second = [3, 40, 17, 8], [21, 5, 33, 30]
     (upper, above), (lower, below) = (whole(CASES[name], rows, 4) for rows in (first, second))
     every, full = whole(CASES[name], range(48), 48)
@@ -251,7 +252,7 @@ def test_rules_are_those_of_torch(rule, kind, options, backend):
 
 def trained(update, backend="numpy", over=BOX, **options):
     method = StochasticProjectedGradient(**{"batch": 8, "update": update, **options})
-    problem = xv.separable(exponentials, Y, data=DATA, lam=0.1)
+    problem = xv.separable(exponentials, Y, data=DATA, **RIDGED)
     return xv.solve(problem, START, over, algorithm=method, max_iter=60, tol=0.0, backend=backend)
 
 
@@ -356,7 +357,7 @@ def test_a_loader_of_torch(backend, lower):
     loader = torch.utils.data.DataLoader(
         pairs, batch_size=12, shuffle=True, generator=torch.Generator().manual_seed(0)
     )  # fmt: skip
-    problem = xv.separable(plain, xv.RowChunks(loader), lam=0.1)
+    problem = xv.separable(plain, xv.RowChunks(loader), **RIDGED)
     method = StochasticProjectedGradient(lower=lower, update=Adam(rate=0.05))
     fit = xv.solve(problem, torch.tensor(START), BOX, algorithm=method, max_iter=40, tol=0.0, backend=backend)
     assert fit.value < 0.5 * fit.trace.value[0]
@@ -374,10 +375,10 @@ def test_a_second_batch_of_chunks_is_compiled_once():
         calls.append(len(data))
         return plain(theta, data)
 
-    given = xv.Level(counted, Y[:20], lam=0.1)
+    chunks, given = xv.RowChunks(PIECES[:2]), xv.Level(counted, Y[:20], **RIDGED)
     for problem, lower in (
-        (xv.separable(counted, xv.RowChunks(PIECES), lam=0.1), SecondBatch()),
-        (xv.bilevel(lower=given, upper=xv.Level(counted, xv.RowChunks(PIECES)), data=X[:20]), None),
+        (xv.separable(counted, chunks, **RIDGED), SecondBatch()),
+        (xv.bilevel(lower=given, upper=xv.Level(counted, chunks), data=X[:20]), None),
     ):
         method = StochasticProjectedGradient(lower=lower, update=SGD(rate=0.1), certify=1000)
         found = []

@@ -670,7 +670,7 @@ def test_a_set_of_matrices_on_a_kernel_warns_of_its_slices(make):
 @pytest.mark.parametrize("case", ["PyTorch", pytest.param("Equinox", marks=pytest.mark.frameworks)], indirect=True)
 def test_a_layer_returns_a_module_that_carries_gradients(case):
     """The network that fits a signal, as a function of that signal."""
-    problem = xv.separable(case.M, lambda net, data: data["y"], data=None, lam=1e-2)
+    problem = xv.separable(case.M, lambda net, data: data["y"], data=None, **LEVEL)
     over = {"*": xv.sets.L2Ball(1.0)}
     net = xv.project(case.net, over)
     own = xv.backends.owner(case.data["x"])
@@ -685,8 +685,12 @@ def test_a_layer_returns_a_module_that_carries_gradients(case):
             slope = y.grad
         else:
             layer = xv.layers.jax.solve(problem, net, **options)
-            slope = jax.grad(lambda y: case.M(layer({**case.data, "y": y}).theta, case.data).sum())(y)
-            found = layer({**case.data, "y": y})
+
+            def fitted(y):
+                found = layer({**case.data, "y": y})
+                return case.M(found.theta, case.data).sum(), found
+
+            slope, found = jax.grad(fitted, has_aux=True)(y)
             jax.effects_barrier()
     assert type(found.theta) is type(case.net)
     assert np.isfinite(host(slope)).all()
