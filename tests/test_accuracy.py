@@ -22,7 +22,7 @@ def load():
 accuracy = load()
 EPS = {dtype: float(np.finfo(dtype).eps) for dtype in accuracy.CONDITIONS}
 CONDITIONS = {"float64": (1e2, 1e5, 1e8, 1e12), "float32": (1e1, 1e3, 1e5)}
-DRAWS = 3
+DRAWS = 2
 
 
 def errors(solver, case, cond, backend):

@@ -201,7 +201,7 @@ def test_no_method_is_advised_that_has_just_failed():
 
 def test_less_than_a_direction_at_a_time_can_show_is_rounding(backend):
     """A good fit of a large target: together the directions promise more than rounding, each of them less."""
-    n, draw = 12, rng(3)
+    n, draw = 6, rng(3)
     A, x = draw.normal(size=(40, n)), draw.permutation(n).astype(float)
     y = A @ (0.7 * x + 0.3 * (n - 1) / 2) + 0.1 * draw.normal(size=40)
 

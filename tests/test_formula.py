@@ -42,7 +42,7 @@ def of_lagrangian(f, theta, w, v):
 
 
 def test_cotangents_are_the_vjp_of_the_lagrangian(backend, subtests):
-    for kind in KINDS if backend.name == "numpy" else FEW:
+    for kind in KINDS if backend.name == "numpy" else FEW[:: 2 if backend.name == "jax" else 1]:
         with subtests.test(kind):
             assert difference(kind, backend.name) <= 1e-12
 

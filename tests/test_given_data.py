@@ -44,7 +44,7 @@ def test_every_use_of_a_fit_takes_columns_and_lists():
                 fit.predict({"more": {"t": t, "name": "decays", "none": None}, "shape": (40, 2)}),
                 band.lower,
                 fit.interval(by=xv.statistics.Profile()).lower,
-                fit.interval(by=xv.statistics.Bootstrap(samples=4)).upper,
+                fit.interval(by=xv.statistics.Bootstrap(samples=2)).upper,
                 xv.multistart(problem, START, BOX, starts=2).best.theta,
                 many.theta[1],
                 *xv.value_and_gradient(problem, START),

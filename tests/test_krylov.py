@@ -164,7 +164,7 @@ def test_condition_is_that_of_the_singular_values(kind, lam):
     shape, s = SPECTRA[kind]
     stacked = np.sqrt(s**2 + lam)
     least = np.sqrt(lam) if lam and len(s) < shape[1] else np.min(stacked)
-    for seed in range(6):
+    for seed in range(3):
         A = with_singular_values(shape, s, seed)
         y = (np.zeros if seed == 0 else np.ones)((shape[0], 1 + seed % 3))
         found = diagnosed(Products(A), lam, y)
@@ -319,7 +319,7 @@ def test_error_of_the_gradient_is_estimated_and_falls_with_the_tolerance(bilevel
     residuals of one size one may be larger than the other by the condition of the normal equations.
     """
     theta, ratios, largest, errors = np.zeros(4), [], [], {}
-    for seed in range(45):
+    for seed in range(24):
         problem = random_problem(seed, bilevel)
         value, exact = xv.value_and_gradient(problem(), theta)
         squares = np.linalg.svd(problem().data["A"], compute_uv=False) ** 2 + problem().lower.lam
@@ -444,7 +444,7 @@ def test_certificate_is_honest_from_the_first_step_to_the_last(algorithm, bileve
 def test_a_solve_runs_on_every_backend(bilevel, backend):
     """Compiled, where a backend compiles."""
     fit = xv.solve(
-        fitting(lower.LSMR(), bilevel), START, over=xv.sets.Box(*BOX), algorithm=ALGORITHMS["paper"], tol=1e-2,
+        fitting(lower.LSMR(), bilevel), START, over=xv.sets.Box(*BOX), algorithm=ALGORITHMS["paper"], tol=1e-1,
         max_iter=15, backend=backend,
     )  # fmt: skip
     assert true_gap(bilevel, fit.theta) <= fit.gap_A * (1 + 1e-9)

@@ -18,7 +18,7 @@ from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 from xvarpro.sets.regions import Regions
 
-from .support import HOST_BACKENDS, error, host, rng, send
+from .support import error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
 RATES, SPREAD = np.array([1.0, 5.0]), 1e-2
@@ -250,6 +250,7 @@ def test_every_backend_takes_the_same_steps(backend):
     problem, theta0, over = two()
     fits = [xv.solve(problem, theta0, over=over, backend=name) for name in ("numpy", backend)]
     assert fits[0].n_iter == fits[1].n_iter
+    assert fits[1].status is xv.Status.CONVERGED
     assert error(fits[1].theta, fits[0].theta) <= 1e-9
     np.testing.assert_allclose(fits[1].trace.value, fits[0].trace.value, rtol=1e-9)
 
@@ -678,7 +679,7 @@ def test_the_better_one_of_two_models_takes_the_next_step():
     assert model.damping.tolist() == [1e-3, 1e-3]
 
 
-@pytest.mark.parametrize("backend", HOST_BACKENDS)
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
 def test_a_trial_without_a_gradient_is_tried_again_nearer(backend):
     t = np.linspace(0.1, 2.0, 40)
 

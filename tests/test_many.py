@@ -310,8 +310,8 @@ def test_gauss_newton_matrices_are_those_of_the_problems_by_themselves(kind):
 
 
 def test_vertices_where_nothing_projects(backend):
-    theta0, over = np.full((4, 3), 1 / 3), xv.sets.Oracle(xv.sets.Simplex().lmo, width=2.0)
-    problem = xv.separable(mixtures, rng(4).normal(size=(4, 12)), data=rng(3).normal(size=(3, 12, 2)))
+    theta0, over = np.full((3, 3), 1 / 3), xv.sets.Oracle(xv.sets.Simplex().lmo, width=2.0)
+    problem = xv.separable(mixtures, rng(1).normal(size=(3, 12)), data=rng(2).normal(size=(3, 12, 2)))
     fit = xv.solve_many(problem, theta0, over=over, tol=5e-3, max_iter=2000, backend=backend)
     assert fit.success.all()
     best = xv.solve_many(problem, theta0, over=xv.sets.Simplex(), tol=1e-9, backend=backend)

@@ -66,12 +66,11 @@ def gradients(shape, count, seed=0, dtype="float64"):
 
 @cache
 def points(C_and_shape):
-    """Feasible points, inside and on the boundary: mixtures of vertices, the centre, and projections where offered."""
+    """Feasible points, inside and on the boundary: vertices, the centre, and projections where offered."""
     C, shape = C_and_shape.value
-    like = np.zeros(shape)
-    found = [C.random_point(like, seed) for seed in range(20)] + [C.center(like)]
+    found = [*C.lmo(rng(1).normal(size=(20, *shape))), C.center(np.zeros(shape))]
     if C.has_projection:
-        found += [x for s in (0.01, 1.0, 30.0) for x in C.project(s * rng(1).normal(size=(10, *shape)))]
+        found += [x for s in (0.01, 1.0, 30.0) for x in C.project(s * rng(1).normal(size=(4, *shape)))]
     return np.array(found)
 
 
@@ -191,7 +190,7 @@ def test_what_is_not_finite_never_passes_for_a_number(case, backend):
 
 
 @in_turn("kind", KINDS, ids=lambda k: k.__name__)
-@in_turn("n", [1, 2, 3, 24])
+@in_turn("n", [1, 2, 24])
 def test_other_sizes(kind, n):
     for C, shape in examples(kind, n):
         g = starts(shape, 1, n)[0]
@@ -239,7 +238,7 @@ def test_nothing_is_divided_by_zero(case):
     x = np.stack([np.zeros(shape), np.ones(shape), C.center(g[0]), *C.lmo(g), 1e9 * g[0]])
     with np.errstate(divide="raise", invalid="raise"):
         for method in ("lmo", "support", "violation", *(["project"] if C.has_projection else [])):
-            for point in (x, *x) if C.event_ndim else x:
+            for point in (x, x[0], x[2]) if C.event_ndim else x:
                 getattr(C, method)(point)
         if C.has_faces:
             for point in x[1:-1]:
@@ -265,8 +264,8 @@ def test_one_call_of_the_lmo_certifies_a_projection(case, dtype):
     C, shape = case
     far = 9 if dtype == "float64" else 3
     for scale in (10.0**-far, 10.0**far):
-        found = (scale * starts(shape, 3)).astype(dtype)
-        for x in (*found[1:], -np.abs(found[1])):
+        found = (scale * starts(shape, 2)).astype(dtype)
+        for x in (found[1], -np.abs(found[1])):
             p = C.project(x)
             assert p.dtype == dtype
             y = C.lmo(p - x)
@@ -284,7 +283,7 @@ def test_one_call_of_the_lmo_certifies_a_projection(case, dtype):
 def test_diameter_is_the_largest_distance_of_two_points(n):
     """Never less, and no more unless the class calls it an upper bound."""
     for C, shape in [example for kind in KINDS for example in examples(kind, n)]:
-        g = gradients(shape, (60 if C.polytope else 300) if C.compiles else 20, n)
+        g = gradients(shape, (60 if C.polytope else 300) if C.compiles else 5, n)
         g = np.concatenate([g, np.sign(g)])
         pairs = np.concatenate([C.lmo(g), C.lmo(-g)]).reshape(-1, g[0].size)
         flat = np.unique(np.round(pairs, 12), axis=0)[:600]
@@ -315,15 +314,15 @@ def test_batch_equals_loop(case):
 @each
 def test_arguments_are_read_only_and_may_be_strided(case):
     C, shape = case
-    for x in gradients(shape, 2):
-        kept, strided = x.copy(), np.flip(x)
-        x.flags.writeable = False
-        for method in ("lmo", "violation", "support", *(["project"] if C.has_projection else [])):
-            fun = getattr(C, method)
-            out = fun(x)
-            assert (x == kept).all()
-            assert not np.shares_memory(out, x) or (out == x).all()
-            assert np.abs(fun(strided) - fun(strided.copy())).max() <= rounding(C, shape) * 8
+    x = gradients(shape, 2)[1]
+    kept, strided = x.copy(), np.flip(x)
+    x.flags.writeable = False
+    for method in ("lmo", "violation", "support", *(["project"] if C.has_projection else [])):
+        fun = getattr(C, method)
+        out = fun(x)
+        assert (x == kept).all()
+        assert not np.shares_memory(out, x) or (out == x).all()
+        assert np.abs(fun(strided) - fun(strided.copy())).max() <= rounding(C, shape) * 8
 
 
 @settings(deadline=None, max_examples=150)
@@ -341,12 +340,6 @@ def test_lmo_of_anything_is_feasible_and_finite(case, entries):
     assert inner(unit, v) <= inner(unit, C.lmo(-g)) + rounding(C, shape) * (1 + C.diameter(g)) * g.size
 
 
-@in_turn("case", CASES[::8])
-def test_the_check_for_sets_of_ones_own_passes(case):
-    sets.check(*case)
-
-
-@pytest.mark.frameworks  # for the time that it takes
-@in_turn("case", [case for i, case in enumerate(CASES) if i % 8])
-def test_the_check_for_sets_of_ones_own_passes_on_the_others(case):
-    sets.check(*case)
+@in_turn("kind", KINDS, ids=lambda k: k.__name__)
+def test_the_check_for_sets_of_ones_own_passes(kind):
+    sets.check(*examples(kind, 2)[0])

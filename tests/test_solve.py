@@ -44,6 +44,7 @@ START = np.array([0.5, 8.0])
 BOX = Box(0.0, 10.0)
 PAPER = xv.algorithms.cr_varpro()
 FAST = xv.algorithms.SpectralProjectedGradient()  # to compile
+SIMPLE = xv.algorithms.FrankWolfe(Quarter())  # the same, where any method will do
 
 
 def solve(problem=None, theta0=START, **keywords):
@@ -99,10 +100,9 @@ def test_time_limit(backend):
         return decays(theta, data)
 
     problem = xv.separable(slow, SIGNAL + 0.05 * rng(1).normal(size=T.size), data={"t": T})
-    fit = solve(problem, backend=backend.name, algorithm=PAPER, tol=0.0, max_iter=10**6, time_limit=0.1)
-    assert fit.status is Status.TIME_LIMIT or (backend.name == "jax" and fit.status is Status.ROUNDING)
-    assert fit.seconds < 2.0
-    assert fit.seconds >= 0.1 or fit.status is Status.ROUNDING
+    fit = solve(problem, backend=backend.name, algorithm=SIMPLE, tol=0.0, max_iter=10**6, time_limit=0.1)
+    assert fit.status is Status.TIME_LIMIT
+    assert 0.1 <= fit.seconds < 2.0
 
 
 def test_no_time_at_all(backend):
@@ -176,8 +176,7 @@ def test_objective_that_is_not_finite_at_the_start(backend):
 def test_objective_that_stops_being_finite_mid_way(backend):
     problem = xv.separable(poles, np.zeros(T.size) - 5.0, data={"t": T}, lam=0.1)
     start = np.array([0.1, 0.2])
-    method = xv.algorithms.FrankWolfe(Quarter())
-    fit = solve(problem, start, over=Box(0.0, 10.0), algorithm=method, backend=backend.name)
+    fit = solve(problem, start, over=Box(0.0, 10.0), algorithm=SIMPLE, backend=backend.name)
     assert fit.status is Status.NON_FINITE
     assert not fit.success
     assert 1 <= fit.n_iter < 20
@@ -192,7 +191,7 @@ def twins(theta, data):
 
 @pytest.mark.parametrize("solver", [xv.lower.QR(), xv.lower.Cholesky()], ids=repr)
 def test_loss_of_rank_is_a_status(solver, backend):
-    fit = solve(xv.separable(twins, SIGNAL, data={"t": T}, solver=solver), backend=backend.name)
+    fit = solve(xv.separable(twins, SIGNAL, data={"t": T}, solver=solver), algorithm=SIMPLE, backend=backend.name)
     assert fit.status is Status.RANK_DEFICIENT
     assert "linearly dependent" in fit.message
     assert "lam > 0" in fit.message
@@ -456,20 +455,20 @@ def test_integer_data_keep_their_dtype(backend):
     assert fit.success
 
 
-@pytest.mark.parametrize("device", [pytest.param(None, marks=pytest.mark.frameworks), "cpu"])
-def test_float64_numpy_on_jax_with_x64_off_just_works(device):
+def test_float64_numpy_on_jax_with_x64_off_just_works():
     """The flag of the process is off: nothing of the solve may be made outside the backend's scope."""
     import jax
 
     assert not jax.config.jax_enable_x64
     problem, how = decay_problem(noise=0.05, solver=xv.lower.SVD()), {"algorithm": FAST, "max_iter": 8, "tol": 0.0}
-    fit = solve(problem, backend="jax", device=device, **how)
     want = solve(problem, **how)
-    assert fit.theta.dtype == np.float64
-    assert fit.provenance["dtype"] == "float64"
-    assert fit.value == pytest.approx(want.value, rel=1e-12)
-    assert not jax.config.jax_enable_x64
-    assert jax.numpy.ones(2).dtype == "float32"
+    for place in (None, "cpu"):
+        fit = solve(problem, backend="jax", device=place, **how)
+        assert fit.theta.dtype == np.float64
+        assert fit.provenance["dtype"] == "float64"
+        assert fit.value == pytest.approx(want.value, rel=1e-12)
+        assert not jax.config.jax_enable_x64
+        assert jax.numpy.ones(2).dtype == "float32"
 
 
 def test_float64_cannot_be_returned_to_jax_with_x64_off():

@@ -102,7 +102,7 @@ def test_no_encoder_gets_below_the_floor(data, theta0):
 @pytest.fixture(scope="module")
 def found(data, less_tuned):
     small = autoencoder.experiment(data, widths=WIDTHS, ridge=1e-6)
-    return race.run(replace(small, methods=less_tuned(small.methods)), Budget(5, 60.0))
+    return race.run(replace(small, methods=less_tuned(small.methods)), Budget(3, 60.0))
 
 
 def test_every_method_descends_within_the_set(found, data):

@@ -559,7 +559,8 @@ def problem_and_start(name):
 @pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
 def test_results_and_problems_are_pickled_and_copied(name):
     problem, theta0 = problem_and_start(name)
-    fit = xv.solve(problem, theta0, over={"rate": BOX}, max_iter=3)
+    how = {"over": {"rate": BOX}, "algorithm": xv.algorithms.FrankWolfe(), "max_iter": 3}
+    fit = xv.solve(problem, theta0, **how)
     recipe = fit.recipe
     for back in (pickle.loads(pickle.dumps(fit)), copy.deepcopy(fit), copy.copy(fit)):
         assert type(back.theta["rate"]) is type(fit.theta["rate"])
@@ -568,7 +569,7 @@ def test_results_and_problems_are_pickled_and_copied(name):
     (w,) = pickle.loads(pickle.dumps(fit)).w_chunks()
     assert type(w) is type(fit.w)
     for back in (pickle.loads(pickle.dumps(problem)), copy.deepcopy(problem)):
-        again = xv.solve(back, theta0, over={"rate": BOX}, max_iter=3)
+        again = xv.solve(back, theta0, **how)
         assert again.value == fit.value
     chunks = xv.RowChunks.cut(PROBLEM.data, PROBLEM.lower.y, rows=16)
     for back in (pickle.loads(pickle.dumps(chunks)), copy.deepcopy(chunks)):

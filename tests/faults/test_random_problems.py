@@ -197,7 +197,7 @@ def check(seed, name):
     over = {"a": given.C} if given.free else given.C
     start = as_float64(given.theta0)
     fit = xv.solve(
-        given.problem(), given.theta0, over=over, algorithm=given.algorithm, tol=given.tol, max_iter=40, backend=name
+        given.problem(), given.theta0, over=over, algorithm=given.algorithm, tol=given.tol, max_iter=25, backend=name
     )
     np.testing.assert_equal(as_float64(given.theta0), start)
     theta, eps = as_float64(fit.theta), float(np.finfo(given.y.dtype).eps)
@@ -238,7 +238,7 @@ def test_random_problems_on_numpy(subtests):
 
 
 @pytest.mark.frameworks
-@pytest.mark.parametrize(("name", "seeds"), [("torch", range(10)), ("jax", [3])])
+@pytest.mark.parametrize(("name", "seeds"), [("torch", range(10)), ("jax", [15])])
 def test_random_problems_on_another_framework(name, seeds, subtests):
     for seed in seeds:
         with subtests.test(seed=seed):
