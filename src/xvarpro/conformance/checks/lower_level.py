@@ -154,6 +154,11 @@ def levels() -> dict[str, Level]:
         m, n = case.M.shape
         if m >= n and case.M.explicit:
             found[f"{name}, no ridge"] = Level(lower.choose(case.M, 0.0), case.M, 0.0, complex=case.complex)
+        if case.complex:
+            weight = _weight(n) + 0.25j * _drawn((n, n), 6)
+            found[f"{name}, complex ridge"] = Level(
+                lower.choose(case.M, RIDGE, weight), case.M, Omega=weight, complex=True
+            )
     kernel = operators.Circulant.examples((6, 6))[0]
     M, smooth = (trees.map_arrays(held, kernel), operators.Circulant(held(np.array([2.0, -1, 0.5, 0, 0, 0.25]))))
     found["Circulant, circulant ridge"] = Level(lower.choose(M, RIDGE, smooth), M, Omega=smooth)
@@ -343,9 +348,10 @@ def fitted(level: Level) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _dependent() -> dict[str, np.ndarray]:
-    equal, zero = _drawn((9, 4), 0), _drawn((9, 4), 0)
-    equal[:, 3], zero[:, 2] = equal[:, 1], 0.0
-    return {"equal columns": equal, "a column of 0": zero, "0": 0 * zero}
+    equal, zero, sum_ = (_drawn((9, 4), 0) for _ in range(3))
+    equal[:, 3], zero[:, 2], sum_[:, 1] = equal[:, 1], 0.0, sum_[:, [0, 2, 3]] @ [0.5, -1.25, 0.75]
+    one = np.outer(_drawn((9, 1), 0), [1.0, -0.5, 2.0, 0.25])
+    return {"equal columns": equal, "a column of 0": zero, "a sum of columns": sum_, "rank 1": one, "0": 0 * zero}
 
 
 def _once(solver: LowerSolver) -> tuple[str, ...]:
@@ -367,22 +373,50 @@ def dependent() -> dict[str, Level]:
 @check("lower level", dependent, against="definition")
 def loss_of_rank(target: Target, level: Level) -> Iterator[Measured]:
     """A design without full rank is reported, or solved by the w of least norm; nothing is raised."""
-    plain, w, *_, deficient, _, _ = target.once(solved, level).values[:7]
+    plain, w, *_, deficient, condition, _ = target.once(solved, level).values[:7]
     least_norm = isinstance(level.solver, lower.SVD | lower.LSMR)
     yield Measured("deficient", bool(deficient), not least_norm)
     yield Measured("shape", plain.shape, (4, level.k))
     if least_norm:
         least = np.linalg.pinv(level.A[0]) @ level.y
-        yield Measured("w of least norm", w, least, ITERATIVE * target.eps, 1.0)
+        yield Measured("M w", level.A[0] @ w, level.A[0] @ least, ITERATIVE * target.eps, 1.0)
+        # a preconditioner has a norm of its own
+        if isinstance(getattr(level.solver, "preconditioner", lower.Identity()), lower.Identity):
+            yield Measured("w of least norm", w, least, ITERATIVE * target.eps, 1.0)
+    if isinstance(level.solver, lower.SVD) and least.any():
+        s = np.linalg.svd(level.A[0], compute_uv=False)
+        kept = s[s > 1e-5 * s[0]]
+        yield Measured("condition of what is kept", condition, kept[0] / kept[-1], ITERATIVE * target.eps)
 
 
-@check("lower level", solvers, against="definition")
-def what_is_not_finite(target: Target, solver: LowerSolver) -> Iterator[Measured]:
-    """A NaN in the design is reported or gives NaN weights; nothing is raised."""
-    A = _drawn((9, 4), 0)
-    A[1, 1] = np.nan
-    lam = 0.0 if _solves(solver, _drawn((9, 4), 0), 0.0) else RIDGE
-    plain, *_, deficient, _, _ = solved(target, Level(solver, Dense(A), lam, turn=_once(solver))).values[:7]
+@cache
+def not_finite() -> dict[str, Level]:
+    """Every solver on an array, and every design with the solver that fits it, with one entry that is no number."""
+    found = {}
+    for bad in (np.nan, np.inf):
+        for name, solver in solvers().items():
+            lam = 0.0 if _solves(solver, _drawn((9, 4), 0), 0.0) else RIDGE
+            for shape, ridge in ((9, 4), lam), ((4, 9), RIDGE):
+                M = _spoilt(Dense(_drawn(shape, 0)), bad)
+                turn = _once(solver) if (bad, shape[0]) == (np.inf, 9) else ()
+                found[f"{name}, {shape[0]} x {shape[1]}, {bad}"] = Level(solver, M, ridge, turn=turn)
+        for name, case in designs().items():
+            if case.first and not case.complex:
+                found[f"{name}, {bad}"] = Level(lower.choose(case.M, RIDGE), _spoilt(case.M, bad))
+    return found
+
+
+def _spoilt(M: Operator, bad: float) -> Operator:
+    arrays, skeleton = trees.partition(M)
+    first = np.array(arrays[0])
+    first.flat[first.size // 2] = bad
+    return skeleton.fill([first, *arrays[1:]])
+
+
+@check("lower level", not_finite, against="definition")
+def what_is_not_finite(target: Target, level: Level) -> Iterator[Measured]:
+    """A NaN or an inf in the design is reported or gives weights that are not finite; nothing is raised."""
+    plain, *_, deficient, _, _ = solved(target, level).values[:7]
     yield Measured("believed", bool(np.isfinite(plain).all() and not deficient), False)
 
 

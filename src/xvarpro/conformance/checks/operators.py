@@ -140,8 +140,8 @@ def dottest(target: Target, case: Case) -> Iterator[Measured]:
 
 @check("operators", cases, against="definition")
 def precision(target: Target, case: Case) -> Iterator[Measured]:
-    """Products have the precision of the target, and are real or complex as the design is."""
-    Mw, Mr, e, A, *_ = target.once(products, case).dtypes
+    """Products have the target's precision, real or complex as the design is; gradients are as their arrays."""
+    Mw, Mr, e, A, *outer = target.once(products, case).dtypes
     for name, kind, is_complex in (
         ("matvec", Mw, case.complex),
         ("rmatvec", Mr, case.complex),
@@ -149,3 +149,6 @@ def precision(target: Target, case: Case) -> Iterator[Measured]:
         ("dense", A, np.iscomplexobj(case.A)),
     ):
         yield Measured(name, kind, target.complex_dtype if is_complex else target.dtype)
+    arrays = [x for x in trees.partition(case.M)[0] if x.dtype.kind in "fc"]
+    for i, (kind, x) in enumerate(zip(outer, arrays, strict=True)):
+        yield Measured(f"gradient by array {i}", kind, target.complex_dtype if x.dtype.kind == "c" else target.dtype)
