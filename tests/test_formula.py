@@ -18,7 +18,7 @@ from .support import error, rng
 
 KINDS = test_reduced.CASES | {kind: (problem, test_levels.START) for kind, problem in test_levels.PROBLEMS.items()}
 # on frameworks other than NumPy: the formula has none in it
-FEW = ("separable Omega", "bilevel upper ridge Omega", "bilevel operator", "complex, two levels",
+FEW = ("Omega", "bilevel upper ridge Omega", "bilevel operator", "complex, two levels",
           "ridge by theta, two levels", "mask")  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def difference(kind, name):
 
 def test_the_adjoint_part_is_not_zero():
     """The identity would hold without it, were v of no effect."""
-    prepared = prepare(*KINDS["bilevel upper ridge"])
+    prepared = prepare(*KINDS["bilevel upper ridge Omega"])
     w, v = (np.ones(prepared.structure.w_shape) * x for x in (1.0, 0.5))
     with_v, without = (prepared.call(by_hand, prepared.theta, w, x) for x in (v, 0 * v))
     assert error(with_v, without) > 1e-3

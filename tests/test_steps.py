@@ -399,49 +399,10 @@ def test_exact_step_stops_at_the_largest_step(at):
 # -- steps by the clock ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("rule", "want"),
-    [
-        (OpenLoop(), [1.0, 2 / 3, 1 / 2, 2 / 5]),
-        (OpenLoop(4.0), [1.0, 4 / 5, 2 / 3, 4 / 7]),
-        (LogAdaptive(), [1.0, (2 + np.log(2)) / (3 + np.log(2)), (2 + np.log(3)) / (4 + np.log(3))]),
-        (Constant(0.25), [0.25, 0.25, 0.25]),
-    ],
-    ids=repr,
-)
-def test_clock(rule, want):
-    """Step after step, whether the objective falls or rises."""
-    memory = rule.init(np.float64(7.0))
-    for alpha in want:
-        line = Line(lambda a: 1.0 + 5 * a, 1.0)
-        got, found = line.search(rule, memory=memory)
-        assert got == pytest.approx(alpha, rel=1e-15)
-        assert line.tried == [got]
-        memory = found.memory
-
-
 # -- what every rule promises ------------------------------------------------------------------------------------------
 
 
 each = in_turn("rule", VARIANTS, ids=repr)
-
-
-@in_turn("cap", [1.0, 0.3, 1e-3])
-@each
-def test_cap_bounds_every_trial(rule, cap):
-    for line in lines(8):
-        alpha, _ = line.search(rule, cap=cap)
-        assert 0 < alpha <= cap
-        assert max(line.tried) <= cap
-
-
-@in_turn("bad", [np.nan, np.inf])
-@each
-def test_a_trial_that_is_not_finite_is_rejected(rule, bad):
-    line = Line(lambda alpha: bad if alpha > 0.1 else 1 - alpha, 1.0)
-    alpha, found = line.search(rule)
-    assert 0 < alpha <= 0.1
-    assert np.isfinite(float(found.point.value))
 
 
 @in_turn("bad", [np.nan, np.inf, -np.inf])
@@ -464,14 +425,6 @@ def test_a_search_without_descent_hands_back_where_it_began(rule):
     assert alpha == 0
     assert float(found.point.value) == 1.0
     assert len(line.tried) == rule.limit + 1
-
-
-@pytest.mark.parametrize("rule", MONOTONE, ids=repr)
-def test_no_rule_raises_the_objective(rule):
-    for line in lines():
-        alpha, found = line.search(rule)
-        assert alpha > 0
-        assert float(found.point.value) == line.f(alpha) < line.value
 
 
 @in_turn(("gap", "dd"), [(0.0, 0.0), (0.0, 1.0), (-1e-17, 1.0), (1.0, 1e-300), (1e-300, 1e300)])
