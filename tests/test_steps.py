@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xvarpro import backends, steps
-from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
+from xvarpro.algorithms.steps import Armijo, ExactStep, OpenLoop, ShortStep
 from xvarpro.algorithms.steps.interface import StepRule
 
 from .support import in_turn, rng
