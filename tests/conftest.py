@@ -116,6 +116,9 @@ def pytest_collection_modifyitems(items):
                     item.add_marker(pytest.mark.thorough)
                 elif framework != "numpy":
                     item.add_marker(pytest.mark.frameworks)
+    for item in items:
+        if item.get_closest_marker("thorough"):
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "frameworks"]
 
 
 def _framework(item):
