@@ -143,15 +143,14 @@ RIGHT = [("numpy", over, dtype) for over in SETS for dtype in ("float64", "float
 @pytest.mark.parametrize(("name", "over", "dtype"), [*RIGHT, ("jax", SETS[0], "float32"), ("jax", SETS[2], "float64")])
 def test_a_right_gradient_passes(name, over, dtype):
     algorithm, solver = (SPECTRAL, xv.lower.QR()) if name == "jax" else (None, None)
+
+    def M(theta, x):
+        return xv.array_namespace(theta).tanh(x @ theta)
+
     for size in (1e-3, 1.0):
-
-        def M(theta, x, size=size):
-            xp = xv.array_namespace(theta)
-            return xp.tanh(x @ theta / size)
-
         theta = (rng(1).normal(size=(4, 3)) * size).astype(dtype)
         theta = xv.project(theta, over) if over is not None else theta
-        y, x = Y.numpy().astype(dtype), X.numpy().astype(dtype)
+        y, x = Y.numpy().astype(dtype), (X.numpy() / size).astype(dtype)
         problem = xv.separable(M, y, data=x, lam=1e-3, solver=solver)
         fit = xv.solve(problem, theta, over=over, backend=name, algorithm=algorithm, debug=True, max_iter=1)
         assert fit.n_iter <= 1

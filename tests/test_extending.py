@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -102,12 +103,11 @@ def test_a_projection_satisfies_the_variational_inequality(C):
 @pytest.mark.parametrize("name", HOST_BACKENDS)
 def test_the_algorithm_runs_on_every_backend(name):
     part = example("An algorithm")
-    fit = xv.solve(
-        part.problem, part.start_at, over=part.over, algorithm=part.ProjectedGradient(), max_iter=2000,
-        tol=1e-4, backend=name, dtype="float64",
-    )  # fmt: skip
-    assert fit.success
-    np.testing.assert_allclose(fit.theta, part.fit.theta, rtol=1e-5)
+    problem = replace(part.problem, lower=replace(part.problem.lower, solver=xv.lower.QR()))  # compiles fast
+    how = {"over": part.over, "algorithm": part.ProjectedGradient(), "max_iter": 20, "dtype": "float64"}
+    fit, want = (xv.solve(problem, part.start_at, backend=b, **how) for b in (name, "numpy"))
+    assert fit.n_iter == want.n_iter == 20
+    np.testing.assert_allclose(fit.theta, want.theta, rtol=1e-9)
 
 
 def test_the_algorithm_certifies_counts_and_descends():

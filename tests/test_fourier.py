@@ -25,7 +25,7 @@ from xvarpro.operators import (
     ValidConvolution,
 )
 
-from .support import central_differences, error, host, in_turn, interpreted, rng, send
+from .support import error, host, in_turn, inner, interpreted, rng, send
 
 GRIDS = [(1,), (2,), (5,), (6,), (3, 4), (4, 3), (2, 3, 4), (3, 2, 3), (2, 1, 3, 2)]
 K = 3
@@ -453,8 +453,10 @@ PROBLEMS = {
 def test_gradient_is_that_of_the_value(case, backend):
     problem, theta = PROBLEMS[case]
     _, gradient = xv.value_and_gradient(problem, theta, backend=backend.name)
-    want = central_differences(lambda x: float(xv.value_and_gradient(problem, x)[0]), theta)
-    assert error(gradient, want) <= 1e-7
+    way = draw(40, *theta.shape)
+    ahead, behind = (float(xv.value_and_gradient(problem, theta + h * way)[0]) for h in (1e-6, -1e-6))
+    allowed = 1e-7 * np.linalg.norm(gradient) * np.linalg.norm(way)
+    assert inner(host(gradient), way) == pytest.approx((ahead - behind) / 2e-6, abs=allowed)
 
 
 @pytest.mark.parametrize("solver", [lower.QR(), lower.Cholesky(), lower.SVD()], ids=repr)
@@ -488,7 +490,7 @@ def signals(N, D):
 
 @pytest.mark.parametrize("name", ["numpy", "torch"])
 def test_blind_deconvolution_reaches_the_water_filling_optimum(name):
-    N, D, lam, rho = 50, 128, 1e-3, 1.0
+    N, D, lam, rho = 20, 64, 1e-3, 1.0
     Y, start = signals(N, D), draw(2, N, D)
     start /= np.linalg.norm(start)
     problem = xv.separable(stacked, Y.ravel(), lam=lam)

@@ -51,6 +51,7 @@ def squares(theta):
     return np.sum((A @ np.linalg.lstsq(A, Y)[0] - Y) ** 2)
 
 
+@cache
 def brute_end(entry, sign, t):
     """The end of an interval by nested one-dimensional searches."""
     best = squares(example().theta)

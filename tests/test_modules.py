@@ -192,6 +192,7 @@ def test_the_result_is_a_module_and_the_caller_keeps_theirs(case):
     assert np.abs(inside).max() > 0.79
 
 
+@pytest.mark.parametrize("case", ["PyTorch", "Equinox"], indirect=True)
 def test_the_same_problem_with_a_dict_ends_at_the_same(case):
     net = case.start
     held = modules.architectures(net)[0]
@@ -690,7 +691,7 @@ def test_a_layer_returns_a_module_that_carries_gradients(case):
                 found = layer({**case.data, "y": y})
                 return case.M(found.theta, case.data).sum(), found
 
-            slope, found = jax.grad(fitted, has_aux=True)(y)
+            slope, found = eqx.filter_jit(jax.grad(fitted, has_aux=True))(y)
             jax.effects_barrier()
     assert type(found.theta) is type(case.net)
     assert np.isfinite(host(slope)).all()

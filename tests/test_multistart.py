@@ -58,7 +58,7 @@ def total(found):
 
 
 def test_every_minimum_is_found_and_counted(backend):
-    found = of_waves(backend=backend)
+    found = of_waves(starts=32, backend=backend)
     frequencies, values = scanned()
     assert len(frequencies) >= 6
     theta = np.array([m.theta[0] for m in found.minima])
@@ -66,8 +66,8 @@ def test_every_minimum_is_found_and_counted(backend):
     order = np.argsort(theta[inside])
     np.testing.assert_allclose(theta[inside][order], frequencies, atol=(HIGH - LOW) / 20_000)
     np.testing.assert_allclose(np.array([m.value for m in found.minima])[inside][order], values, rtol=1e-5)
-    assert total(found) == 64
-    assert np.array_equal(np.sort(np.concatenate([m.reached for m in found.minima])), np.arange(64))
+    assert total(found) == 32
+    assert np.array_equal(np.sort(np.concatenate([m.reached for m in found.minima])), np.arange(32))
     assert found.best.value == pytest.approx(values.min(), rel=1e-5)
     assert found.best.success
     assert len(found.best.trace.value) >= 1

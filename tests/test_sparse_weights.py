@@ -139,7 +139,7 @@ def test_mini_batches_of_columns_average_to_all():
         assert float(whole[0]) == pytest.approx(sum(float(value) for value, _ in parts), rel=1e-12)
         assert error(whole[1], sum(gradient for _, gradient in parts)) <= 1e-11
         method = xv.algorithms.StochasticFrankWolfe(batch=2, certify=5)
-        fit = xv.solve(problem, ONE, over=xv.sets.Box(0.5, 2.0), algorithm=method, max_iter=20)
+        fit = xv.solve(problem, ONE, over=xv.sets.Box(0.5, 2.0), algorithm=method, max_iter=10)
         assert fit.value <= float(whole[0])
 
 

@@ -210,7 +210,7 @@ def optimum():
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_converges_to_the_deterministic_optimum(estimator, seed, optimum):
     """A tenth of the rows at a time: 0.1 % of the excess of the start is left, 1 % where noise is only averaged."""
-    fit = convex_fit(estimator, 400, seed=seed)
+    fit = convex_fit(estimator, 320, seed=seed)
     left = (fit.value - optimum.value) / (fit.trace.value[0] - optimum.value)
     assert 0 <= left <= (1e-2 if isinstance(estimator, Momentum) else 1e-3)
     assert fit.value - optimum.value <= fit.gap_A  # convex: the certificate bounds the error

@@ -152,7 +152,7 @@ VERTICES = {
 def test_lmo_picks_the_best_vertex(name, backend):
     C, vertices = VERTICES[name]
     on, V = moved(backend, C), np.array(vertices)
-    G = gradients(300, (4,))
+    G = gradients(90, (4,))
     found = host(compiled(backend, on.lmo)(send(backend, G)))
     support = host(compiled(backend, on.support)(send(backend, G)))
     for g, v, most in zip(G, found, support, strict=True):
@@ -247,7 +247,7 @@ SMOOTH = {
 def test_lmo_reaches_the_dual_norm(name, backend):
     C, dual = SMOOTH[name]
     on = moved(backend, C)
-    G = gradients(300, (4,))
+    G = gradients(90, (4,))
     found = host(compiled(backend, on.lmo)(send(backend, G)))
     support = host(compiled(backend, on.support)(send(backend, G)))
     for g, v, most in zip(G, found, support, strict=True):
@@ -319,7 +319,7 @@ SAME = {
 @in_turn("name", SAME)
 def test_equivalent_sets_agree(name):
     first, *others = SAME[name]
-    g = gradients(100, (5,))
+    g = gradients(45, (5,))
     for C in others:
         reached = np.sum(g * C.lmo(g), axis=-1)
         assert (np.abs(reached - np.sum(g * first.lmo(g), axis=-1)) <= 20 * EPS * np.abs(g).sum(axis=-1)).all()

@@ -176,11 +176,11 @@ def test_autodiff_through_the_solver_minimises_the_same_objective(made, name):
     from dataclasses import replace
 
     task = replace(made.task(0), backend=name)
-    o = ThroughSolver(rate=0.01).run(task, Budget(8))
+    o = ThroughSolver(rate=0.01).run(task, Budget(3))
     lower, upper = task.splits
     assert o.objective == pytest.approx(objective(o.theta, lower, upper, task.lam), rel=1e-8)
     assert o.objective < o.curve.value[0]
-    here = ThroughSolver(rate=0.01).run(replace(task, backend="numpy"), Budget(8))
+    here = ThroughSolver(rate=0.01).run(replace(task, backend="numpy"), Budget(3))
     np.testing.assert_allclose(o.theta["A"], here.theta["A"], atol=1e-8)
 
 

@@ -287,7 +287,7 @@ def test_each_descends_within_the_set_with_a_penalty(name):
 @pytest.mark.parametrize("other", HOST_BACKENDS[1:])
 def test_backends_agree(name, other):
     here, there = (
-        METHODS[name].run(Task(SEPARABLE, THETA, OVER, backend=b), Budget(5, 60.0)) for b in ("numpy", other)
+        METHODS[name].run(Task(SEPARABLE, THETA, OVER, backend=b), Budget(2, 60.0)) for b in ("numpy", other)
     )
     np.testing.assert_allclose(vector(there.theta), vector(here.theta), rtol=1e-6, atol=1e-8)
 

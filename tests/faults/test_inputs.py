@@ -280,13 +280,14 @@ def test_the_sets_may_be_given_by_position():
 
 @pytest.mark.parametrize("backend", HOST_BACKENDS)
 def test_what_a_callback_may_return(backend):
-    there = xv.backends.get(backend)
+    there, how = xv.backends.get(backend), {"algorithm": xv.algorithms.FrankWolfe(), "backend": backend}
+    problem = stated(solver=xv.lower.QR())  # compiles fast
     ends = [True, np.True_, send(there, np.array(True))]
-    assert {solved(callback=lambda info, x=x: x, backend=backend).status for x in ends} == {xv.Status.STOPPED}
+    assert {solved(problem, callback=lambda info, x=x: x, **how).status for x in ends} == {xv.Status.STOPPED}
     for answer in (None, False, np.False_):
-        assert solved(callback=lambda info, x=answer: x, backend=backend).n_iter == 3
+        assert solved(problem, callback=lambda info, x=answer: x, **how).n_iter == 3
     for answer in (np.zeros(2), send(there, np.zeros(2, bool)), "no", 0, 1):
-        message = raised(lambda x=answer: solved(callback=lambda info: x, backend=backend))
+        message = raised(lambda x=answer: solved(problem, callback=lambda info: x, **how))
         assert message.startswith("callback must return True to stop the solve, and None or False to go on; got")
 
 

@@ -23,7 +23,7 @@ def task(i):
     kind, m = ("float64", "float32")[i % 2], 20 + 2 * (i % 4)
     t, rates = T[:m], np.array([1.0 + 0.2 * i, 5.0])
     y = np.exp(-np.outer(t, rates)) @ np.array([2.0, 1.0 + i])
-    problem = xv.separable(decays, y.astype(kind), data={"t": t.astype(kind)}, lam=1e-6 * (1 + i))
+    problem = xv.separable(decays, y.astype(kind), data={"t": t.astype(kind)}, lam=1e-6 * (1 + i), solver=xv.lower.QR())
     method = (None, xv.algorithms.cr_varpro(), xv.algorithms.SpectralProjectedGradient())[i % 3]
     return problem, np.array([0.5, 8.0], kind), method
 
@@ -32,15 +32,15 @@ def answer(i, name):
     """What `task` comes to: every number of it, and the settings of the thread afterwards."""
     problem, theta0, method = task(i)
     before = backends.get(name).settings()
-    fit = xv.solve(problem, theta0, over=xv.sets.Box(0.0, 10.0), algorithm=method, backend=name, max_iter=15)
+    fit = xv.solve(problem, theta0, over=xv.sets.Box(0.0, 10.0), algorithm=method, backend=name, max_iter=6)
     assert backends.get(name).settings() == before
     return host(fit.theta).tobytes(), host(fit.w).tobytes(), fit.value, fit.gap, fit.status, fit.trace.value.tobytes()
 
 
 @pytest.mark.parametrize("name", HOST_BACKENDS)
 def test_eight_threads_with_problems_of_their_own_give_the_bits_of_one(name):
-    different = 8 if name != "jax" else 3  # of which each is compiled
-    tasks = [i % different for i in range(16)]
+    different = range(8) if name != "jax" else (1, 2)  # in both dtypes, of which each is compiled, fast
+    tasks = [different[i % len(different)] for i in range(16)]
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(lambda i: answer(i, name), tasks))
     alone = {i: answer(i, name) for i in set(tasks)}
