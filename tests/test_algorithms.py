@@ -789,7 +789,7 @@ def in_units(c, algorithm, backend="numpy"):
     """The dictionary problem with its target in other units, for ten iterations."""
     problem = xv.separable(dictionary_problem().lower.M, c * dictionary_problem().lower.y, lam=0.1)
     start = dictionary_start()
-    return xv.solve(problem, start, over=L1, algorithm=algorithm, max_iter=10, tol=1e-9, backend=backend)
+    return xv.solve(problem, start, over=L1, algorithm=algorithm, max_iter=6, tol=1e-9, backend=backend)
 
 
 def same_but_for_units(here, there, c):
