@@ -786,10 +786,10 @@ def test_certificate_of_a_free_block_at_the_result(subtests):
 
 
 def in_units(c, algorithm, backend="numpy"):
-    """The dictionary problem with its target in other units, for ten iterations."""
+    """The dictionary problem with its target in other units, for six iterations."""
     problem = xv.separable(dictionary_problem().lower.M, c * dictionary_problem().lower.y, lam=0.1)
     start = dictionary_start()
-    return xv.solve(problem, start, over=L1, algorithm=algorithm, max_iter=10, tol=1e-9, backend=backend)
+    return xv.solve(problem, start, over=L1, algorithm=algorithm, max_iter=6, tol=1e-9, backend=backend)
 
 
 def same_but_for_units(here, there, c):

@@ -28,7 +28,7 @@ def solved():
 
     def solve(caplog, lam=1e-3, radius=1.0, tol=1e-8, scale=1.0, unit=1.0, **options):
         y = scale * np.random.default_rng(1).normal(size=(8, 5))
-        problem = xv.separable(design, y, data=np.full((8, 1), unit), lam=lam)
+        problem = xv.separable(design, y, data=np.full((8, 1), unit), lam=lam, solver=xv.lower.SVD())
         caplog.clear()
         with jax.log_compiles(), caplog.at_level(logging.WARNING, logger="jax"):
             fit = xv.solve(problem, start, over=xv.sets.L1Ball(radius), tol=tol, backend="jax", max_iter=5, **options)

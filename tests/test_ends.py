@@ -239,8 +239,8 @@ def test_a_result_shows_its_status_and_the_advice():
 # -- saddles -----------------------------------------------------------------------------------------------------------
 
 
-def twin_problem(lam=1e-3):
-    return xv.separable(decays, SIGNAL + 0.02 * rng(1).normal(size=T.size), data={"t": T}, lam=lam)
+def twin_problem(lam=1e-3, **keywords):
+    return xv.separable(decays, SIGNAL + 0.02 * rng(1).normal(size=T.size), data={"t": T}, lam=lam, **keywords)
 
 
 TWINS = {
@@ -274,14 +274,15 @@ def test_two_equal_rates_are_parted(name, kind):
         ("array-api-strict", "spectral", "simplex"),
         ("torch", "default", "simplex"),
         ("torch", "quasi-Newton", "free"),
-        ("jax", "default", "simplex"),
+        ("jax", "spectral", "simplex"),
         pytest.param("jax", "spectral", "free", marks=pytest.mark.thorough),
     ],
 )
 @pytest.mark.frameworks
 def test_two_equal_rates_are_parted_everywhere(backend, name, kind):
     over, start = TWINS[kind]
-    fit = xv.solve(twin_problem(), start, over=over, algorithm=METHODS[name], max_iter=100, backend=backend)
+    problem = twin_problem(solver=xv.lower.SVD() if backend == "jax" else None)  # which compiles it sooner
+    fit = xv.solve(problem, start, over=over, algorithm=METHODS[name], max_iter=100, backend=backend)
     assert fit.status is Status.CONVERGED
     leaves_the_saddle(fit, twin_problem(), over)
 

@@ -68,7 +68,7 @@ def _points(name):
 
 
 def _mixtures(vertices):
-    for seed in range(9):
+    for seed in range(6):
         draw = rng(seed)
         k = int(draw.integers(1, min(len(vertices), N + 2) + 1))
         some = vertices[draw.permutation(len(vertices))[:k]]

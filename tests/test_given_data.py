@@ -89,7 +89,8 @@ def test_a_layer_of_torch_takes_lists_and_columns():
 @pytest.mark.frameworks
 def test_a_layer_of_jax_takes_lists_and_columns():
     jax = pytest.importorskip("jax")
-    problem = xv.separable(lambda theta, data: xv.models.exponentials(data["t"], theta), lambda theta, data: data["y"])
+    model, y = (lambda theta, data: xv.models.exponentials(data["t"], theta)), lambda theta, data: data["y"]
+    problem = xv.separable(model, y, solver=xv.lower.SVD())
     with jax.enable_x64(True):
         method = xv.algorithms.SpectralProjectedGradient()
         layer = xv.layers.jax.solve(problem, jax.numpy.array([2.0]), algorithm=method, tol=1e-5)

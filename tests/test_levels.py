@@ -199,7 +199,7 @@ def test_weights_by_entry_are_never_compressed():
 
 @pytest.mark.parametrize("kind", ["complex", "mask", "ridge by theta, two levels"])
 def test_solves_descend_on_every_backend(kind, name):
-    fit = xv.solve(PROBLEMS[kind], START, over=xv.sets.Box(0.1, 8.0), backend=name, max_iter=30)
+    fit = xv.solve(PROBLEMS[kind], START, over=xv.sets.Box(0.1, 8.0), backend=name, max_iter=10)
     assert fit.status in (xv.Status.CONVERGED, xv.Status.MAX_ITER, xv.Status.NO_DESCENT)
     assert fit.value < fit.trace.value[0]
     assert fit.verified.violation <= 1e-12

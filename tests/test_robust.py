@@ -248,10 +248,11 @@ def test_units_of_the_target_do_not_matter(name, unit):
     assert other.gap == pytest.approx(unit * unit * one.gap, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", HOST_BACKENDS)
+@pytest.mark.parametrize("name", HOST_BACKENDS[1:])  # and NumPy's is the reference
 @pytest.mark.parametrize("loss", [xv.losses.Huber(0.05), xv.losses.Cauchy(), xv.losses.Poisson()], ids=repr)
 def test_every_framework_finds_the_same(loss, name):
-    problem = stated(counts() if loss == xv.losses.Poisson() else outliers())
+    solver = xv.lower.SVD() if name == "jax" else None  # which compiles it sooner
+    problem = stated(counts() if loss == xv.losses.Poisson() else outliers(), solver=solver)
     reference = xv.solve_robust(problem, START, xv.sets.Box(0.0, 20.0), loss=loss)
     backend = xv.backends.get(name)
     with float64(backend):

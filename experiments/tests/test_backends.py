@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from xvarpro_experiments import autoencoder, deconvolution, dictionary, fewshot
@@ -40,6 +42,8 @@ OTHERS = [pytest.param(name, marks=pytest.mark.frameworks) for name in HOST_BACK
 def test_the_papers_method_is_the_same_on_every_backend(case, other):
     """Objectives, steps, gradients at one point and the end of five iterations, by the tolerances of `compare`."""
     problem, theta0, over = case()
+    if other == "jax" and case is not blind_deconvolution:  # SVD compiles sooner, of matrices that are dense
+        problem = replace(problem, lower=replace(problem.lower, solver=xv.lower.SVD()))
     found = xv.compare(
         problem, theta0, over=over, backends=["numpy", other], algorithm=xv.algorithms.cr_varpro(), max_iter=5
     )

@@ -553,7 +553,8 @@ def problem_and_start(name):
     backend = xv.backends.get(name)
     y = send(backend, PROBLEM.lower.y, "float32")
     data = {"t": send(backend, PROBLEM.data["t"], "float32")}
-    return xv.separable(model, y, data=data, lam=1e-3), {"rate": send(backend, START, "float32")}
+    problem = xv.separable(model, y, data=data, lam=1e-3, solver=xv.lower.SVD())
+    return problem, {"rate": send(backend, START, "float32")}
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "jax"])

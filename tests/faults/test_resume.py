@@ -58,7 +58,8 @@ def dictionary(theta, data):
 def atoms(backend="numpy"):
     """A problem, a start with dead atoms, and a set that offers all that any method asks for."""
     data = np.eye(6) + 0.1 * rng(3).normal(size=(6, 6))
-    problem = xv.separable(dictionary, rng(0).normal(size=(6, 20)), data=data, lam=0.01, compress=False)
+    given = {"data": data, "lam": 0.01, "solver": xv.lower.SVD(), "compress": False}
+    problem = xv.separable(dictionary, rng(0).normal(size=(6, 20)), **given)
     D = rng(1).normal(size=(6, 4))
     D[:, 3:] = 0.0
     start = 0.9 * D / np.abs(D).sum()
