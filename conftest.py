@@ -6,7 +6,7 @@ Two workers with two threads each would wait for one another. ``xvarpro conforma
 import os
 from importlib.metadata import version
 from importlib.util import find_spec
-from tempfile import TemporaryDirectory
+from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -14,10 +14,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 if find_spec("jaxlib") and version("jaxlib").startswith(("0.8.", "0.9.", "0.10.")):
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
-# what one process of a session compiled, or one stage of .ci/run, is not compiled again by another
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    kept = TemporaryDirectory(prefix="xvarpro-tests-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = kept.name
+# what one run compiled is not compiled again by another
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent / ".pytest_cache" / "jax"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 

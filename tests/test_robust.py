@@ -248,6 +248,7 @@ def test_units_of_the_target_do_not_matter(name, unit):
     assert other.gap == pytest.approx(unit * unit * one.gap, rel=1e-3)
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("name", HOST_BACKENDS[1:])  # and NumPy's is the reference
 @pytest.mark.parametrize("loss", [xv.losses.Huber(0.05), xv.losses.Cauchy(), xv.losses.Poisson()], ids=repr)
 def test_every_framework_finds_the_same(loss, name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -22,7 +23,7 @@ jnp = jax.numpy
 P = jax.sharding.PartitionSpec
 
 # compiling takes most of the time
-QUICK = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count="
+QUICK = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count="
 EXCHANGE = re.compile(r"= (.*?) (?:all-gather|all-to-all|all-reduce|collective-permute|reduce-scatter)(?:-start)?\(")
 START, BOX, FIRST_ORDER = np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0), xv.algorithms.FrankWolfe()
 

@@ -10,7 +10,7 @@ import typer
 
 from xvarpro_experiments import deconvolution, frame
 
-SMALL = {"signals": 20, "length": 64, "iterations": 200, "time": 5.0}  # for `xvarpro run all`
+SMALL = {"signals": 20, "length": 64, "iterations": 80, "time": 5.0}  # for `xvarpro run all`
 
 
 @frame.command(iterations=5000, time=3.0, data=(None, None), out=Path("xvarpro-out/deconvolution"))

@@ -198,7 +198,7 @@ def results(target: Target, name: str) -> Iterator[Measured]:
 def _refused_or_doubles(target: Target, problem: Problem, x: Array) -> bool:
     """Whether theta0 is refused for its dtype, or whole numbers are taken as doubles."""
     try:
-        found = solve(problem, x, backend=target.backend, max_iter=1)
+        found = solve(problem, x, backend=backends.uncompiled(target.backend), algorithm=SHORT, max_iter=0)
     except ProblemError as error:
         return "float32 or float64" in str(error)
     return "int" in dtype_name(x) and dtype_name(found.theta) == "float64"

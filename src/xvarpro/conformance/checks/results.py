@@ -19,13 +19,14 @@ from xvarpro.core.struct import Array, Tree
 
 LONG = 2500  # iterations: more than two chunks of a compiled loop
 EAGER = 60  # where a loop has no chunks
+FEWEST = algorithms.FrankWolfe(xv.steps.Constant())
 
 
-def at_start(target: Target, reference: Reference, **options: Any) -> xv.Result:
-    """The result at theta0; it may warn of what is checked."""
+def at_start(target: Target, reference: Reference) -> xv.Result:
+    """The result at theta0, by the method that computes least there; it may warn of what is checked."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return evaluation.solve(target, reference, options.pop("algorithm", None), options.pop("n", 0), **options)
+        return evaluation.solve(target, reference, FEWEST, 0)
 
 
 # -- verified ----------------------------------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ def dead_units(target: Target, case: Dead) -> Iterator[Measured]:
     want = len(case.columns) if case.counted else 0
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        got = evaluation.solve(target, Reference(problem, theta, xv.sets.Box(0.0, 2.0)), None, 0)
+        got = evaluation.solve(target, Reference(problem, theta, xv.sets.Box(0.0, 2.0)), FEWEST, 0)
     warned = [w for w in seen if issubclass(w.category, xv.DeadUnitsWarning)]
     yield Measured("units", got.verified.units, 5)
     yield Measured("dead units", got.verified.dead_units, want)
