@@ -183,6 +183,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
         f"{seam}.accumulation",
         f"{seam}.preconditioners",
         f"{seam}.vectors",
+        f"{seam}.spectra",
         f"{seam}.common",
         f"{seam}.backtracking",
         f"{seam}.normal",

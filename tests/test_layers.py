@@ -112,6 +112,26 @@ def test_a_torch_module_trains_through_it():
     assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "lam", "rtol"), [("float32", 1e-4, 1e-4), ("float32", 1e-6, 1e-4), ("float64", 1e-12, 1e-8)]
+)
+def test_torch_a_wide_head_has_the_gradient_of_its_closed_form(dtype, lam, rtol):
+    """``w = S^T (S S^T + lam)^-1 Y``, whose n x n system is singular as lam goes to 0."""
+    draw = torch.Generator().manual_seed(0)
+    kind = getattr(torch, dtype)
+    S, Q, Y = torch.randn(5, 64, generator=draw), torch.randn(15, 64, generator=draw), torch.eye(5)
+
+    def gradient(weights):
+        x = S.to(kind).requires_grad_()
+        ((Q.to(kind) @ weights(x) - Y.to(kind).repeat(3, 1)) ** 2).sum().backward()
+        return x.grad
+
+    head = xv.separable(lambda theta, d: d + 0 * theta.sum(), Y.to(kind), lam=lam)
+    got = gradient(lambda x: xv.layers.torch.Solve(head, torch.zeros(1, dtype=kind))(x).w)
+    want = gradient(lambda x: x.T @ torch.linalg.solve(x @ x.T + lam * torch.eye(5, dtype=kind), Y.to(kind)))
+    assert (got - want).norm() <= rtol * want.norm()
+
+
 def test_torch_says_where_there_is_no_gradient():
     free = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), algorithm=SPECTRAL, tol=1e-13)
     tight = free(tensors()).theta[1].item()

@@ -13,8 +13,8 @@ import xvarpro as xv
 from xvarpro import sets
 from xvarpro.core.namespace import device, dtype_name
 from xvarpro.errors import BackendNotInstalledError, ProblemError
-from xvarpro.sets._spectra import svd as _svd
 from xvarpro.sets.lanczos import _by_cholesky, _Ritz
+from xvarpro.sets.spectra import svd as _svd
 from xvarpro.sets.transport import _flow
 
 from .support import compiles_for_long, host, in_turn, inner, rng, send

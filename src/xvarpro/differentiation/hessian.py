@@ -21,6 +21,9 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError
+from xvarpro.lower.interface import Adjoint
+from xvarpro.objective.in_memory import ModelOutputs
+from xvarpro.objective.least_squares import LowerSolution
 from xvarpro.objective.reduced import Reduced
 
 
@@ -33,6 +36,8 @@ class ReducedHessian:
         First derivatives of the reduced objective.
     kinks, truncated : array, 0-d
         Number of entries of w at a bound with multiplier 0; whether the factorisation dropped a direction.
+    pull_w : callable
+        From c, as w, to the gradient of ``<c, w>`` with respect to theta and data.
     zeros : tuple of arrays
         Zeros in the shapes of theta, data and z.
     """
@@ -45,15 +50,19 @@ class ReducedHessian:
         w = solver.argmin(backend, system, factor, low.y)
         w, r = solver.refine(backend, system, factor, low.y, w, low.residual(w))
 
-        def inverse(c: Array) -> Array:
-            v = solver.adjoint(backend, system, factor, c, low.y, w, r).v
-            if v is None:
+        def adjoint(c: Array) -> Adjoint:
+            found = solver.adjoint(backend, system, factor, c, low.y, w, r)
+            if found.v is None:
                 raise ProblemError(f"second derivatives need a solver that returns v; got {solver!r}: use lower.QR()")
-            return v
+            return found
 
+        self._adjoint = adjoint  # with v = H_L^-1 c
         upper = f.levels(parts)[1]
-        self._inverse = inverse  # H_L^-1
-        self._z: Leaves = (w,) if f.problem.is_separable else (w, inverse(upper.slope(w, upper.residual(w))))
+        upper_r, coupled = r, None
+        if not f.problem.is_separable:
+            upper_r = upper.residual(w)
+            coupled = adjoint(upper.slope(w, upper_r))
+        self._z: Leaves = (w,) if coupled is None or coupled.v is None else (w, coupled.v)
         *_, self.kinks, self.truncated = solver.diagnose(backend, system, factor, low.y)
 
         data, held = trees.partition(f.problem.data)
@@ -62,15 +71,33 @@ class ReducedHessian:
         still = tuple(x for i, x in enumerate(data) if i not in moving)
         p, m = len(theta), len(moving)
 
-        def lagrangian(*arrays: Array) -> Array:
-            x, y = iter(arrays[p : p + m]), iter(arrays[p + m + len(self._z) :])
+        def at(arrays: Leaves, n: int) -> Reduced:
+            """The objective of the data among `arrays`; its other ones are the last, n arrays after these."""
+            x, y = iter(arrays[p : p + m]), iter(arrays[p + m + n :])
             moved = held.fill([next(x if i in moving else y) for i in range(len(data))])
-            problem = trees.changed(skeleton.fill(y), data=moved)
-            return f.with_problem(problem).lagrangian(arrays[:p], *arrays[p + m : p + m + len(self._z)])
+            return f.with_problem(trees.changed(skeleton.fill(y), data=moved))
+
+        def lagrangian(*arrays: Array) -> Array:
+            n = len(self._z)
+            return at(arrays, n).lagrangian(arrays[:p], *arrays[p + m : p + m + n])
+
+        def outputs(*arrays: Array) -> Leaves:
+            return at(arrays, 0).outputs(*arrays[:p])
+
+        def pulled(cotangents: ModelOutputs) -> tuple[Leaves, Leaves]:
+            """What the user's functions return, pulled back to theta and data."""
+            found = backend.vjp(outputs, x, (*still, *rest))[1](trees.partition(cotangents)[0])
+            return found[:p], found[p:]
+
+        def pull_w(c: Array) -> tuple[Leaves, Leaves]:
+            zeros = trees.map_arrays(namespace_of(w).zeros_like, (parts.upper, parts.R))
+            return pulled(ModelOutputs(low.condition_cotangents(parts.lower, w, adjoint(c)), *zeros))
 
         x = (*theta, *(data[i] for i in moving))
-        slopes, self._product = hessian_product(backend, lagrangian, (*x, *self._z), (*still, *rest))
-        self.gradient, self.data_gradient = slopes[:p], slopes[p : p + m]
+        # of residuals and of M v as the solver has them: in the dual form both are lost where they are computed again
+        self.gradient, self.data_gradient = pulled(f.cotangents(parts, LowerSolution(w, r, upper_r, coupled)))
+        self.pull_w = pull_w
+        _, self._product = hessian_product(backend, lagrangian, (*x, *self._z), (*still, *rest))
         self._p, self._m = p, m
         self.zeros: Leaves = tuple(namespace_of(y).zeros_like(y) for y in (*x, *self._z))
 
@@ -93,10 +120,10 @@ class ReducedHessian:
         row = self._row(u)[0][: self._p]
         return trees.dot(row, row)
 
-    def pull_w(self, c: Array) -> tuple[Leaves, Leaves]:
-        """The gradient of ``<c, w>`` with respect to theta and data."""
-        v = self._inverse(c)
-        return self._sum(self._row(None, -v) if len(self._z) == 1 else self._row(None, None, v))
+    def _inverse(self, c: Array) -> Array:
+        """``H_L^-1 c``."""
+        v: Any = self._adjoint(c).v
+        return v
 
     def push_w(self, u: Leaves, along: Leaves) -> Array:
         """The derivative of w along a change of theta and of the data."""

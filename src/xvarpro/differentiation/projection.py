@@ -12,24 +12,33 @@ from collections.abc import Callable
 from functools import partial
 
 from xvarpro.backends import Backend
-from xvarpro.backends.calculus import directional_derivative, directional_error
+from xvarpro.backends.calculus import central_difference, directional_derivative, directional_error
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import Region, event
+from xvarpro.sets.spectra import SpectralSet
 
 UNKNOWN = 2.0**-26  # of theta's largest entry, what a solve in double precision does not know of a multiplier
+ROUNDING = 256.0  # in eps, of a projection's largest entry
 LINEAR = 0.02  # relative error of a linear model of P along a short step; at a kink it is of order 1
 
 
 def jacobian(backend: Backend, region: Region, theta: Leaves, q: Leaves) -> Callable[[Leaves], Leaves]:
-    """J at q, with ``theta = P(q)``: from the face of a polytope, else the derivative of `project`."""
+    """J at q, with ``theta = P(q)``: from the face of a polytope, of a spectrum's if it is one of matrices.
+
+    Else the derivative of `project`.
+    """
     parts: dict[int, Callable[[Array], Array]] = {}
     for i, C in region.constrained:
         if _by_faces(C):
             parts[i] = _face_projector(C, _point(C, q[i], theta[i]))
+        elif isinstance(C, SpectralSet):
+            parts[i] = C.slope(q[i], partial(_bend, backend, C.spectrum))
+        elif C.spectral:
+            parts[i] = central_difference(partial(_project, C), q[i])
         elif C.has_projection:
             parts[i] = directional_derivative(backend, partial(_project, C), q[i])
         else:
@@ -38,6 +47,14 @@ def jacobian(backend: Backend, region: Region, theta: Leaves, q: Leaves) -> Call
                 "neither: use another set for this leaf"
             )
     return lambda d: tuple(parts[i](x) if i in parts else x for i, x in enumerate(d))
+
+
+def nearest(region: Region, theta: Leaves, q: Leaves) -> Leaves:
+    """The projection of q, or theta itself for a set without one."""
+    out = list(q)
+    for i, C in region.constrained:
+        out[i] = _point(C, q[i], theta[i])
+    return tuple(out)
 
 
 def matrix(region: Region, theta: Leaves, J: Callable[[Leaves], Leaves]) -> Array:
@@ -61,7 +78,9 @@ def range_projector(
     normals = {i: q[i] - _point(C, q[i], theta[i]) for i, C in region.constrained if i not in flat}
 
     def off(i: int, d: Array) -> Array:
-        n = normals[i]
+        n, xp = normals[i], namespace_of(d)
+        # inside, where a projection by a decomposition gives q back to rounding, there is no normal
+        n = xp.where(xp.max(xp.abs(n)) > ROUNDING * xp.finfo(n.dtype).eps * xp.max(xp.abs(q[i])), n, 0 * n)
         return d - (trees.inner(n, d) / positive_or_one(trees.inner(n, n))) * n
 
     def project(d: Leaves) -> Leaves:
@@ -73,7 +92,10 @@ def range_projector(
 
 def jacobian_error(backend: Backend, region: Region, eps: float) -> float:
     """Relative error of products with J."""
-    return eps if all(_by_faces(C) for _, C in region.constrained) else directional_error(backend, eps)
+    sets = [C.spectrum if isinstance(C, SpectralSet) else C for _, C in region.constrained]
+    if any(C.spectral for C in sets):
+        return eps ** (2 / 3)
+    return eps if all(map(_by_faces, sets)) else directional_error(backend, eps)
 
 
 def degenerate(region: Region, theta: Leaves, q: Leaves, J: Callable[[Leaves], Leaves]) -> Array:
@@ -138,6 +160,13 @@ def _face_projector(C: Set, x: Array) -> Callable[[Array], Array]:
     """Of directions at x, which may have leading axes: one direction each."""
     face = Region(((0, C),))
     return lambda d: face.tangent((d,), (x,))[0]
+
+
+def _bend(backend: Backend, C: Set, s: Array, d: Array) -> Array:
+    """The derivative of the projection onto a set of vectors at s along d."""
+    if _by_faces(C):
+        return C.tangent(d, C.project(s))
+    return directional_derivative(backend, C.project, s)(d)
 
 
 def _point(C: Set, q: Array, theta: Array) -> Array:

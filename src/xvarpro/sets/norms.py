@@ -10,7 +10,7 @@ from typing import final
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
 from xvarpro.core.trees import raveled, sum_, unraveled
-from xvarpro.sets._spectra import polar
+from xvarpro.sets.spectra import polar
 from xvarpro.sets.vectors import unit, vertex
 
 __all__ = ["L1", "L2", "ColumnNorm", "Norm", "RowNorm", "Sign", "Spectral"]

@@ -11,16 +11,18 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._spectra import SpectralSet, eigh
 from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.k_largest import Hypersimplex
 from xvarpro.sets.lanczos import Lanczos, Leading, LeadingSet
 from xvarpro.sets.simplex import CappedSimplex, Simplex
+from xvarpro.sets.spectra import SpectralSet, eigh
 from xvarpro.sets.vectors import divisor
 
 
 class _OfEigenvalues(SpectralSet):
     """Symmetric or Hermitian matrices whose eigenvalues lie in `spectrum`; a gradient counts by its Hermitian part."""
+
+    of_eigenvalues = True
 
     @property
     def _unit(self) -> float:

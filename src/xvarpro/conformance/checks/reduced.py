@@ -13,8 +13,9 @@ import numpy as np
 import xvarpro as xv
 from xvarpro.batch import prepare as many
 from xvarpro.conformance import evaluation, problems
+from xvarpro.conformance.checks import sets
 from xvarpro.conformance.evaluation import Evaluated
-from xvarpro.conformance.problems import Data, Reference
+from xvarpro.conformance.problems import Data, Reference, held
 from xvarpro.conformance.rational import fractions, solution
 from xvarpro.conformance.references import lower
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check
@@ -25,6 +26,7 @@ from xvarpro.differentiation import implicit
 from xvarpro.differentiation.hessian import ReducedHessian
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian
+from xvarpro.sets.interface import Set
 
 Make = Callable[[], Reference]
 SECOND = (problems.two_ridges, problems.complex_target)  # those that are compiled
@@ -150,22 +152,75 @@ def _one_column(theta: Array, data: Data) -> Array:
 
 
 def _away(theta: Array, data: Data) -> Array:
-    return namespace_of(theta).concat([0 * theta[:1], theta - data["d"]])
+    xp = namespace_of(theta)
+    off = xp.reshape(theta - data["d"], (-1,))
+    return xp.concat([0 * off[:1], off])
 
 
-@check("reduced gradient", against="closed form")
-def derivative_of_a_solution(target: Target, _: None) -> Iterator[Measured]:
-    """The nearest point ``d / |d|`` of the unit ball to d moves with d by ``(I - d d^T / |d|^2) / |d|``."""
-    target.represent(())
-    d, c = np.array([1.5, -2.0, 0.5]), np.array([1.0, 0.25, -0.5])
-    problem = xv.separable(_one_column, _away, data={"M": np.eye(4, 1), "d": d})  # 1/2 |theta - d|^2
-    size = float(np.linalg.norm(d))
+class Nearest(NamedTuple):
+    """A set, and points of which the solution is the nearest point of the set."""
+
+    C: Set
+    d: np.ndarray
+    turn: tuple[str, ...] = ()  # the precisions in which it is compiled, where solutions are
+
+
+@cache
+def solutions() -> dict[str, Nearest]:
+    """Of every class that projects: a point inside, or on the affine hull, one outside, one of equal singular values.
+
+    Where the nearest point has different derivatives to each side another one is drawn.
+    """
+    found = {}
+    for name, case in sets.cases().items():
+        C, shape = case.C, case.shape
+        if not C.has_projection or not name.endswith(" 0"):
+            continue
+        size, middle = min(max(case.diameter, 1e-3), 2.0), np.asarray(C.center(np.zeros(shape)))
+        where = {"inside": 1e-3, "outside": 2.0}
+        for place, far in where.items():
+            for seed in range(20):
+                d = held(middle + far * size * np.random.default_rng(seed).normal(size=shape))
+                # faces are flat: none other is as near as the differences of single precision reach
+                near = (1e-6, 1e-2) if C.polytope else (1e-6,)
+                if all(np.linalg.norm(np.subtract(*_slopes(C, d, h))) <= 1e-3 for h in near):
+                    turn = ("float64",) * (name in ("L2Ball 0", "SpectralBall 0"))
+                    found[f"{name}, {place}"] = Nearest(C, d, turn)
+                    break
+        if C.spectral and len(shape) == 2:
+            equal = np.zeros(shape)
+            np.fill_diagonal(equal, [3.0, 3.0, 2.25, 2.25])
+            found[f"{name}, equal values"] = Nearest(C, equal)
+    return found
+
+
+def _slopes(C: Set, d: np.ndarray, step: float = 1e-6) -> tuple[np.ndarray, np.ndarray]:
+    """Of the projection along one direction, to either side of d."""
+    e, h = _way(d), step * float(np.max(np.abs(d)))
+    behind, here, ahead = (np.asarray(C.project(d + t * e)) for t in (-h, 0.0, h))
+    return (here - behind) / h, (ahead - here) / h
+
+
+def _way(d: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(7).normal(size=d.shape)
+
+
+@check("reduced gradient", solutions, against="definition")
+def derivative_of_a_solution(target: Target, case: Nearest) -> Iterator[Measured]:
+    """The nearest point of a set to d moves with d as differences of projections say, inside and on the boundary."""
+    target.represent(case.turn)
+    C, d = case.C, case.d
+    c = np.random.default_rng(8).normal(size=d.shape)
+    problem = xv.separable(_one_column, _away, data={"M": np.eye(d.size + 1, 1), "d": d})  # 1/2 |theta - d|^2
     found = implicit.gradient(
-        problem, d / size, implicit.Cotangent(theta=c), over=xv.sets.L2Ball(1.0),
+        problem, C.project(d), implicit.Cotangent(theta=c), over=C,
         backend=target.backend, device=target.device, dtype=target.dtype,
     )  # fmt: skip
-    want = (c - d * (d @ c) / size**2) / size
-    yield Measured("c^T dtheta / dd", np.asarray(found.data["d"], np.float64), want, 20 * target.eps ** (2 / 3))
+    got = float(np.sum(np.asarray(found.data["d"], np.float64) * _way(d)))
+    want = float(np.sum(c * sum(_slopes(C, d))) / 2)
+    yield Measured(
+        "<c, dtheta>", got, want, 30 * target.eps ** (2 / 3), float(np.linalg.norm(c) * np.linalg.norm(_way(d)))
+    )
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
@@ -23,6 +24,7 @@ class SpectralSet(Set):
     event_ndim = 2
     spectral = True
     takes_complex = True
+    of_eigenvalues = False
 
     @property
     @abstractmethod
@@ -46,6 +48,42 @@ class SpectralSet(Set):
     def project(self, x: Array) -> Array:
         U, s, Vh = self._decomposed(x)
         return composed(U, self.spectrum.project(s), Vh)
+
+    def slope(self, x: Array, bend: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
+        """The derivative of `project` at x, a linear map of directions, in divided differences.
+
+        No derivative of singular vectors has a part in it, which equal values do not have. ``bend(s, d)`` is the
+        derivative of the spectrum's projection at s along d. Source: Lewis and Sendov, "Nonsmooth analysis of singular
+        values", Set-Valued Analysis 2005.
+        """
+        xp = namespace_of(x)
+        U, s, Vh = self._decomposed(x)
+        f, r = self.spectrum.project(s), s.shape[-1]
+        eye = xp.eye(r, dtype=s.dtype, device=device(s))
+        J = xp.stack([bend(s, xp.broadcast_to(eye[j, :], s.shape)) for j in range(r)], axis=-1)
+        own = xp.linalg.diagonal(J)
+        # values closer than this have the mean of the derivatives at both, to its square
+        near = xp.finfo(s.dtype).eps ** (1 / 3) * xp.max(xp.abs(s), axis=-1)[..., None, None]
+
+        def over(a: Array, b: Array, limit: Array) -> Array:
+            apart = xp.abs(b) > near
+            return xp.where(apart, a / xp.where(apart, b, xp.ones_like(b)), limit)
+
+        (s_i, s_j), (f_i, f_j), (J_i, J_j) = ((v[..., :, None], v[..., None, :]) for v in (s, f, own))
+        mean = 0.5 * (J_i + J_j)
+        even, odd = over(f_i - f_j, s_i - s_j, mean - J), over(f_i + f_j, s_i + s_j, mean)
+        share = over(f_i, s_i, J_i)  # of directions beyond the vectors
+
+        def along(d: Array) -> Array:
+            E = adjoint(U) @ d @ adjoint(Vh)
+            H = hermitian(E)
+            turned = even * H + xp.sum(J * xp.linalg.diagonal(H)[..., None, :], axis=-1)[..., None] * eye
+            if self.of_eigenvalues:
+                return U @ turned @ Vh
+            left, right = d @ adjoint(Vh) - U @ E, adjoint(U) @ d - E @ Vh
+            return U @ (turned + odd * (E - H)) @ Vh + (left * adjoint(share)) @ Vh + U @ (share * right)
+
+        return along
 
     def diameter(self, like: Array) -> float:
         return self.spectrum.diameter(np.empty(min(like.shape[-2:])))
