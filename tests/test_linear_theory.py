@@ -865,3 +865,63 @@ def test_statistics_of_a_fit_call_the_model_once():
         assert np.array_equal(fit.statistics().w_stderr, xv.statistics.linear_theory(other, fit.theta).w_stderr)
     moved = fit.attach(xv.separable(lambda theta, data: 2 * decays(theta, data), wide.lower.y, data={"t": T}))
     assert error(moved.statistics().w_stderr, 0.5 * fit.statistics().w_stderr) < 1e-6
+
+
+# -- units, and starts of which the data say nothing -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0.0, 1400.0, 1600.0, 2011.0])
+def test_errors_do_not_depend_on_where_the_axis_begins(first):
+    """Years: columns from 1600 on are above 1e154, and their squares beyond the range of numbers."""
+    y = np.array([255.0, 350, 450, 555, 660])
+    problem = xv.separable(lambda b, x: xv.models.exponentials(x, -b), y, data=first + np.arange(5))
+    found = xv.solve(problem, 0.1).statistics()
+    assert found.theta_stderr == pytest.approx(0.0152794, rel=1e-4)
+    assert found.dof == pytest.approx(3.0)
+    assert 0 < found.w_stderr[0] < np.inf
+
+
+def test_a_start_of_which_the_data_say_nothing_has_an_error_of_that_size():
+    """What is left of the gradient, at a rate of 40, leads out of the box, where no constraint is."""
+    t = np.arange(60.0)
+
+    def M(k, t):
+        return xv.models.columns(xv.models.exponentials(t, k), xv.models.polynomials(t, 0))
+
+    y = 3 * np.exp(-t / 10) + 1 + 0.02 * rng(0).normal(size=60)
+    fit = xv.solve(xv.separable(M, y, data=t), 40.0, over=(0, 100))
+    found, k, w = fit.statistics(), float(fit.theta), fit.w[0]
+    tangent = -w * t * np.exp(-k * t)
+    tangent -= np.mean(tangent[1:]) * (t > 0)  # off the span of both columns
+    assert found.theta_stderr == pytest.approx(np.sqrt(found.variance) / np.linalg.norm(tangent), rel=1e-3)
+
+
+@pytest.mark.parametrize("upper", [np.inf, 1.0, 1e3, 1e12])
+def test_an_entry_is_at_a_bound_by_the_rounding_of_that_bound(upper):
+    """And not by that of the other one, which may be in other units."""
+    x = np.linspace(0, 5, 50)
+
+    def M(k, x):
+        return xv.models.columns(xv.models.exponentials(x, k / 1e-12), xv.models.polynomials(x, 0))
+
+    y = 3 * np.exp(-x) + 1 + 0.02 * rng(0).normal(size=50)
+    found = xv.solve(xv.separable(M, y, data=x), 5e-13, over=(0, upper)).statistics()
+    assert found.theta_stderr == pytest.approx(7.5117e-15, rel=1e-4)
+    assert not found.reasons
+
+
+def test_errors_without_weights_are_said_to_be_those_of_sigma_1():
+    fit, given = example(), xv.separable(decays, Y, data={"t": T}, weights=np.full(T.size, 4.0))
+    assert "sigma = 1 for all data" in fit.statistics(absolute_sigma=True).noise_from
+    weighted = xv.solve(given, np.array([0.8, 3.0])).statistics(absolute_sigma=True)
+    assert "the weights as 1 / sigma^2" in weighted.noise_from
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_of_exact_data_theta_is_off_by_no_more_than_three_errors(dtype):
+    """What a solve leaves of a residual of zero is alike from one datum to the next."""
+    t = np.linspace(0.0, 2.0, 8192, dtype=dtype)
+    y = (2 * np.exp(-t) + np.exp(-5 * t)).astype(dtype)
+    fit = xv.solve(xv.separable(decays, y, data={"t": t}), np.array([0.5, 8.0], dtype), over=xv.sets.Box(0.0, 10.0))
+    off = np.abs(fit.theta - np.array([1.0, 5.0])) / fit.statistics().theta_stderr
+    assert (off < 3).all()

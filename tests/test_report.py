@@ -69,7 +69,7 @@ def test_a_report_says_where_the_size_of_the_noise_is_from():
     loss = xv.solve_robust(PROBLEM, example().theta, over=xv.sets.Box(0.0, 20.0), loss=xv.losses.Huber(0.02))
     for fit, absolute, said in (
         (example(), False, "scaled by reduced chi2 (weights are relative)"),
-        (example(), True, "from the weights as 1 / sigma^2 (absolute_sigma)"),
+        (example(), True, "from sigma = 1 for all data, as there are no weights (absolute_sigma)"),
         (loss, False, "from each residual (sandwich)"),
         (loss, True, "from the loss as a log likelihood (absolute_sigma)"),
     ):

@@ -165,9 +165,8 @@ class Box(_Entrywise):
 
     def _held(self, x: Array) -> Array:
         lower, upper = self._bounds(x)
-        # a step that ends at a bound is rounded at the size of the bound
-        size = _sizes(lower, upper)
-        return negligible(x - lower, size) | negligible(upper - x, size)
+        # a step that ends at a bound is rounded at the size of that bound: the other one may be in other units
+        return negligible(x - lower, _sizes(lower, lower)) | negligible(upper - x, _sizes(upper, upper))
 
     def reach(self, d: Array, x: Array) -> Array:
         xp = namespace_of(d)

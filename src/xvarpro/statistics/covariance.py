@@ -104,24 +104,36 @@ class Influence:
         moved = (self.theta * noise).reshape(len(self.theta), -1)
         return moved @ moved.T
 
-    def variances_of_w(self, noise: np.ndarray) -> np.ndarray:
-        """Variances of w, (n, k)."""
-        C, columns = self.covariance_of_theta(noise), []
-        for j in range(self._k):
-            F, K = self.lower(j).answer * noise[:, j], self.theta[:, :, j] * noise[:, j]
-            columns.append(_variances(self.tangent(j), C, F, K))
-        return np.stack(columns, axis=1)
+    def errors_of_theta(self, noise: np.ndarray) -> np.ndarray:
+        """Standard errors of theta, (p,)."""
+        return _lengths((self.theta * noise).reshape(len(self.theta), -1))
+
+    def errors_of_w(self, noise: np.ndarray) -> np.ndarray:
+        """Standard errors of w, (n, k)."""
+        answers = [self.lower(j).answer * noise[:, j] for j in range(self._k)]
+        K = [self.theta[:, :, j] * noise[:, j] for j in range(self._k)]
+        return self._errors(np.stack([self.tangent(j) for j in range(self._k)]), np.stack(answers), np.stack(K), noise)
+
+    def _errors(self, T: np.ndarray, F: np.ndarray, K: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Of w, (n, k): each right-hand side moves it by ``F e + T dtheta``, its noise e theta by ``K e``."""
+        moved = (self.theta * noise).reshape(len(self.theta), -1)
+        # in units of the errors of theta and of w: squares of those of the user may leave the range of numbers
+        unit = _positive(_lengths(moved))[:, None]
+        C, T, K = (moved / unit) @ (moved / unit).T, T * unit.T, K / unit
+        size = _positive(np.maximum(np.max(np.abs(T), axis=-1, initial=0.0), np.max(np.abs(F), axis=-1)))[..., None]
+        T, F = T / size, F / size
+        return (size[..., 0] * np.sqrt(np.sum(F**2, axis=-1) + np.sum((T @ C + 2 * F @ K.mT) * T, axis=-1))).T
 
     def of_columns(self, X: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Variances of w, (n, k), and whether they are undetermined, for k other right-hand sides of the target.
+        """Standard errors of w, (n, k), and whether they are undetermined, for k other right-hand sides of the target.
 
         They share the design and the standard deviation of all data. X, (k, m, p), has the tangents of their residuals.
         """
         low, sigma = self._lower[0], noise.flat[0]
         tangents, rows = -low.answer @ X, X - low.Q @ (low.Q.T @ X)
         K = sigma * self._root @ (rows @ self._root).mT  # their part of `theta`
-        found = _variances(tangents, self.covariance_of_theta(noise), sigma * low.answer, K)
-        return found.T, self._lost(tangents, low, X).T
+        found = self._errors(tangents, np.broadcast_to(sigma * low.answer, (len(X), *low.answer.shape)), K, noise)
+        return found, self._lost(tangents, low, X).T
 
     def _lost(self, tangent: np.ndarray, low: Lower, X: np.ndarray) -> np.ndarray:
         """Which entries of w the data leave open, by theta or by w itself."""
@@ -146,9 +158,14 @@ class Influence:
         return out.reshape(len(out), -1)
 
 
-def _variances(T: np.ndarray, C: np.ndarray, F: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """Of w of a right-hand side, which its noise e moves by ``F e + T dtheta``, ``K e`` being its part of dtheta."""
-    return np.sum(F**2, axis=-1) + np.sum((T @ C + 2 * F @ K.mT) * T, axis=-1)
+def _lengths(A: np.ndarray, axis: int = 1) -> np.ndarray:
+    """Of vectors whose squares may leave the range of numbers."""
+    top = _positive(np.max(np.abs(A), axis=axis, keepdims=True, initial=0.0))
+    return np.squeeze(top, axis) * np.linalg.norm(A / top, axis=axis)
+
+
+def _positive(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x, 1.0)
 
 
 def _factored(at: Linearised, j: int, eps: float) -> Lower:
@@ -156,7 +173,7 @@ def _factored(at: Linearised, j: int, eps: float) -> Lower:
     A = np.concatenate([M @ B, at.ridge @ B])
     inverse, Q, null = _pseudo_inverse(A, eps)
     m = M.shape[0]
-    condition = float(np.linalg.norm(np.linalg.norm(A, axis=0)[:, None] * inverse))
+    condition = float(np.linalg.norm(_lengths(A, 0)[:, None] * inverse))
     return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, B, null, condition)
 
 
@@ -165,8 +182,7 @@ def _pseudo_inverse(A: np.ndarray, eps: float, lost: Any = 0.0) -> tuple[np.ndar
 
     Where the columns are differences, `lost` is what rounding may leave of them.
     """
-    size = np.linalg.norm(A, axis=0)
-    size = np.where(size > 0, size, 1.0)
+    size = _positive(_lengths(A, 0))
     U, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
     left = np.linalg.norm(Vh[: len(s)] * (lost / size), axis=1)
     # of the numbers, and of the decomposition in double precision

@@ -12,7 +12,7 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.differentiation.projection import degenerate, jacobian, matrix
+from xvarpro.differentiation.projection import degenerate, jacobian, matrix, nearest
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
@@ -26,6 +26,7 @@ from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import fingerprints
 
 LARGEST = 5000  # columns of the triangle of rows in chunks
+NEARBY = 1e-3  # of theta: what a step from a solution leads to at most, where no constraint is
 SMALLEST = 1e-306  # squares below this, or beyond one over it, are no longer numbers of full precision
 
 
@@ -173,8 +174,7 @@ def linearised(
             "statistics need derivatives of the residual by theta with their squares in the range of the precision; "
             f"got {size:.3g}. Give the target or theta other units"
         )
-    step = 1.0 / (float(np.sum(np.abs(rows) ** 2)) / p or 1.0)
-    J, flat = _projection(prepared, slopes, step)
+    J, flat, step = _projection(prepared, slopes, 1.0 / (float(np.sum(np.abs(rows) ** 2)) / p or 1.0))
     return Linearised(
         prepared,
         np.concatenate([_host(x).ravel() for x in prepared.theta]),
@@ -278,15 +278,21 @@ def _moved(f: Reduced, theta: Leaves) -> tuple[ModelOutputs, list[Any]]:
     return outputs, [push(trees.unraveled(eye[j, :], theta)) for j in range(flat.shape[0])]
 
 
-def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[np.ndarray, bool]:
-    """The derivative of the projection onto the sets of theta, (p, p), and whether it depends on the side."""
+def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[np.ndarray, bool, float]:
+    """The derivative of the projection onto the sets of theta, (p, p), whether it depends on the side, and the step."""
     backend, region, theta = prepared.backend, prepared.region, prepared.theta
     with backend.scope(prepared.dtype):
         g = trees.unraveled(prepared.to_backend(gradient), theta)
         q = trees.axpy(-step, g, theta)
+        size = float(np.max(np.abs(_host(trees.raveled(theta))), initial=0.0))
+        moved = np.abs(_host(trees.raveled(nearest(region, theta, q)) - trees.raveled(theta)))
+        if np.max(moved, initial=0.0) > NEARBY * size:
+            # the data say so little of theta that what is left of the gradient leads elsewhere, not to a constraint
+            step *= NEARBY * size / (step * float(np.max(np.abs(gradient))))
+            q = trees.axpy(-step, g, theta)
         J = jacobian(backend, region, theta, q)
         found = _host(matrix(region, theta, J))
-        return 0.5 * (found + found.T), bool(degenerate(region, theta, q, J))
+        return 0.5 * (found + found.T), bool(degenerate(region, theta, q, J)), step
 
 
 def _ridge(problem: Problem, n: int, dtype: Any) -> np.ndarray:

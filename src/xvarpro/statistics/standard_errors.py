@@ -34,6 +34,7 @@ SHOWN = 30  # entries in a text
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
 IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors, fit.statistics().w_stderr_chunks()"
 NO_LIKELIHOOD = "the loss is no log likelihood of the data: AIC and BIC are not given"
+EXACT = 100.0  # in eps of the target: a residual below says nothing of noise
 AT_ONCE = 2**20  # entries of the tangents of right-hand sides in chunks
 # a design near the smallest numbers has weights near the largest: what is beyond them comes out as the error inf
 QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
@@ -88,7 +89,7 @@ class Statistics:
         Of a fit by a loss, `RobustResult.deviance`; None for least squares.
     variance : float
         Of an observation of weight 1: 1 with `absolute_sigma`, else `residual_variance`, or that of the target's
-        rounding where it is more.
+        rounding where it is more; chi2 where that is zero to rounding, of which many data tell no more than one.
     absolute_sigma : bool
         Whether the weights are taken for 1 / sigma^2 of the data.
     sandwich : bool
@@ -181,7 +182,9 @@ class Statistics:
     def noise_from(self) -> str:
         """Where standard errors have the size of the noise from."""
         if self.absolute_sigma:
-            known = "the weights as 1 / sigma^2" if self.deviance is None else "the loss as a log likelihood"
+            given = self.at.prepared.original.lower.weights is not None
+            weights = "the weights as 1 / sigma^2" if given else "sigma = 1 for all data, as there are no weights"
+            known = weights if self.deviance is None else "the loss as a log likelihood"
             return f"from {known} (absolute_sigma)"
         return "from each residual (sandwich)" if self.sandwich else "scaled by reduced chi2 (weights are relative)"
 
@@ -208,7 +211,7 @@ class Statistics:
         """Whether the residual is zero to rounding: it says nothing of noise then."""
         at = self.at.in_real_numbers
         eps = float(np.finfo(at.prepared.dtype).eps)
-        return self.chi2 <= (100 * eps) ** 2 * float(np.sum(at.y**2))
+        return self.chi2 <= (EXACT * eps) ** 2 * float(np.sum(at.y**2))
 
     @cached_property
     def limits(self) -> list[constraints.Limit]:
@@ -435,15 +438,20 @@ def theory(
             f"{'more' if lost else f'{influence.parameters:.4g}'} parameters. {advice}"
         )
     # data are known to rounding at best: a residual of 0 makes no error 0
-    rounding = (float(np.finfo(prepared.dtype).eps) * float(np.linalg.norm(real.y))) ** 2 / data
-    variance = 1.0 if absolute_sigma else max(chi2 / dof, rounding)
+    rounding = (float(np.finfo(prepared.dtype).eps) * float(np.linalg.norm(real.y))) ** 2
+    if absolute_sigma:
+        variance = 1.0
+    elif chi2 <= EXACT**2 * rounding:
+        # what a solve leaves of a residual of 0 is alike from one datum to the next: many do not average it out
+        variance = max(chi2, rounding)
+    else:
+        variance = max(chi2 / dof, rounding / data)
     noise = np.full(r.shape, variance**0.5)
     if sandwich:
-        noise = np.maximum(np.abs(r) * (data / dof) ** 0.5, rounding**0.5)
+        noise = np.maximum(np.abs(r) * (data / dof) ** 0.5, (rounding / data) ** 0.5)
     w_stderr = None if at.in_columns else _like_w(at, _errors_of_w(influence, noise))
     with np.errstate(**QUIET):
-        variances = np.diagonal(influence.covariance_of_theta(noise))
-        theta_stderr = _or_inf(np.sqrt(variances), influence.undetermined_theta)
+        theta_stderr = _or_inf(influence.errors_of_theta(noise), influence.undetermined_theta)
     if not enough:
         unlikely = math.nan
     elif deviance is not None:
@@ -483,7 +491,7 @@ def correlated(C: np.ndarray) -> np.ndarray:
 
 @np.errstate(**QUIET)
 def _errors_of_w(influence: Influence, noise: np.ndarray) -> np.ndarray:
-    return _or_inf(np.sqrt(influence.variances_of_w(noise)), influence.undetermined_w)
+    return _or_inf(influence.errors_of_w(noise), influence.undetermined_w)
 
 
 def _or_inf(errors: np.ndarray, undetermined: np.ndarray) -> np.ndarray:
@@ -500,8 +508,7 @@ def _errors_by_column(at: Linearised, influence: Influence, noise: np.ndarray) -
         for w in columns(all_w, max(1, AT_ONCE // (p * m))):
             X = (dM @ w).transpose(2, 1, 0)
             with np.errstate(**QUIET):
-                variances, lost = influence.of_columns(X, noise)
-                found.append(_or_inf(np.sqrt(variances), lost))
+                found.append(_or_inf(*influence.of_columns(X, noise)))
         yield _like_w(at, np.concatenate(found, axis=1))
 
 
