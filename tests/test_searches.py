@@ -249,9 +249,9 @@ def test_what_is_no_number_ends_its_own_search_only():
 
 
 def test_a_search_that_cannot_settle_ends():
-    """At 0 there is no rounding of t; the evaluations are four for each digit of the precision."""
+    """At 0 there is no rounding of t; brackets are halved until no number is left."""
     _, steps = found(lambda t: np.sign(-t), lambda t: 0 * t, vector(-1.0), vector(2.0), vector(0.1))
-    assert steps == 4 * 52
+    assert steps <= 2 * (1024 + 52)
 
 
 # -- isotonic regression -----------------------------------------------------------------------------------------------

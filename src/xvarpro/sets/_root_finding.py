@@ -33,8 +33,10 @@ def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | fl
     """
     xp = namespace_of(low)
     backend = backends.owner(low)
-    eps = xp.finfo(low.dtype).eps
-    budget = -4 * round(math.log2(eps))
+    info = xp.finfo(low.dtype)
+    eps = info.eps
+    # halves of the longest bracket, and as many steps between two halves
+    budget = 2 * round(math.log2(info.max) - math.log2(eps))
     State = tuple[Array, Array, Array, Array, Array, Array, Array]
 
     def body(state: State) -> State:

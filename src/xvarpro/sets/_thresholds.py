@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from xvarpro import backends
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._root_finding import root
+
+PASSES = 40  # each takes as many digits as the precision has
 
 
 def onto_simplex(x: Array, radius: float) -> Array:
@@ -43,9 +45,20 @@ def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | flo
     from the set: the search is repeated from its own result until the rounding is that of the set.
     """
     xp = namespace_of(y)
-    y = y - threshold(y, weights, upper, total) * weights
-    for _ in range(1 if xp.finfo(y.dtype).eps < 1e-10 else 2):
-        y = y - threshold(y, weights, upper, total, xp.zeros_like(y[..., :1])) * weights
+    size = 8 * xp.finfo(y.dtype).eps * total / xp.max(weights)
+    State = tuple[Array, Array, Array]
+
+    def again(state: State) -> State:
+        y, _, k = state
+        t = threshold(y, weights, upper, total, xp.zeros_like(y[..., :1]))
+        return y - t * weights, t, k + 1
+
+    def going(state: State) -> Array:
+        return xp.any(xp.abs(state[1]) > size) & (state[2] < PASSES)
+
+    t = threshold(y, weights, upper, total)
+    count = xp.zeros((), dtype=xp.int32, device=device(y))
+    y, _, _ = backends.owner(y).while_loop(going, again, (y - t * weights, t, count))
     y = xp.where(y < 0, xp.zeros_like(y), y)
     return y if upper is None else xp.where(y > upper, xp.zeros_like(y) + upper, y)
 

@@ -150,38 +150,41 @@ class GroupL1InfBall(_GroupBall):
         return self._in_best_group(self._over(namespace_of(g).sum, scaled(g)[0]), phase(g))
 
     def project(self, x: Array) -> Array:
-        # twice: what is far away comes back with the rounding of where it was
-        return self._project(self._project(x))
-
-    def _project(self, x: Array) -> Array:
         xp = namespace_of(x)
         n, eps = x.shape[-1], xp.finfo(x.dtype).eps
         fits = xp.expand_dims(self._size(x), axis=-1) <= self.radius
         if vanishes(self.radius):
             return 0 * x
-        parts = [xp.abs(part) for part in split(self.groups, x)]
+        sizes = [xp.abs(part) for part in split(self.groups, x)]
+        # of what is far away differences count: what is kept of each group, and not what it loses, is sought, from what
+        # the largest one holds; and no group is cut higher than at the radius
+        whole = [xp.sum(part, axis=-1, keepdims=True) for part in sizes]
+        highest = xp.max(by_group(self.groups, [part[..., 0] for part in whole], n), axis=-1, keepdims=True)
+        parts = [xp.where(part > self.radius, self.radius + 0 * part, part) for part in sizes]
+        below = [part - xp.expand_dims(highest, axis=-1) for part in whole]
 
-        def cuts(loss: Array) -> list[Array]:
-            """Where each group is cut to lose that much: at 0 where it has no more."""
+        def cuts(minus_kept: Array) -> list[Array]:
+            """Where each group is cut to keep that much: at 0 where it has to lose more than it has."""
             out = []
-            for part in parts:
-                lost = xp.zeros_like(part[..., :1]) + xp.expand_dims(loss, axis=-1)
+            for part, less in zip(parts, below, strict=True):
+                most, kept = xp.sum(part, axis=-1, keepdims=True), less - xp.expand_dims(minus_kept, axis=-1)
+                lost = xp.where(kept < most, most - kept, xp.zeros_like(most))
                 cut = threshold(part, xp.ones((), dtype=x.dtype, device=device(x)), None, lost)
-                out.append(xp.where(xp.sum(part, axis=-1, keepdims=True) > lost, cut, xp.zeros_like(cut))[..., 0])
+                out.append(xp.where(kept > 0, cut, xp.zeros_like(cut))[..., 0])
             return out
 
-        def surplus(loss: Array) -> tuple[Array, Array]:
-            heights, rates = cuts(loss), []
+        def surplus(minus_kept: Array) -> tuple[Array, Array]:
+            heights, rates = cuts(minus_kept), []
             for part, cut in zip(parts, heights, strict=True):
                 count = xp.sum(xp.astype(part > xp.expand_dims(cut, axis=-1), x.dtype), axis=-1)
-                rates.append(xp.where(cut > 0, 1 / xp.maximum(count, xp.ones_like(count)), 0 * count))
+                rates.append(xp.where((cut > 0) & (count > 0), 1 / xp.maximum(count, xp.ones_like(count)), 0 * count))
             value = xp.sum(by_group(self.groups, heights, n), axis=-1, keepdims=True) - self.radius
             return value, -xp.sum(by_group(self.groups, rates, n), axis=-1, keepdims=True)
 
-        high = xp.max(self._over(xp.sum, x), axis=-1, keepdims=True)
-        near = eps * self.radius
-        loss = root(surplus, xp.zeros_like(high), high, 0.5 * high, close=near, near=near)
-        heights = by_entry(self.groups, by_group(self.groups, cuts(loss), n), n)
+        most = self.radius * max(entries for _, entries in plan_of(self.groups, n).sizes)
+        low, near = -xp.where(highest > most, most + 0 * highest, highest), eps * self.radius
+        kept = root(surplus, low, 0 * low, 0.5 * low, close=0.0, near=near)
+        heights = by_entry(self.groups, by_group(self.groups, cuts(kept), n), n)
         return xp.where(fits, x, phase(x) * xp.minimum(xp.abs(x), heights))
 
     def diameter(self, like: Array) -> float:

@@ -78,6 +78,11 @@ class ConvexHull(Set):
 
     def project(self, x: Array) -> Array:
         k, n = self.atoms.shape
+        xp = namespace_of(x)
+        # further away than this products with atoms that tie differ by more than the atoms do
+        size, far = xp.max(xp.abs(as_like(self.atoms, x))), xp.max(xp.abs(x), axis=-1, keepdims=True)
+        most = size * xp.finfo(x.dtype).eps ** -0.5
+        x = xp.where(far > most, x / or_one(far) * most, x)
         return nearest_point(lambda r: self.lmo(-r), x, capacity=min(k, n + 1) + 1, rounds=8 * k + 64)[0]
 
     def diameter(self, like: Array) -> float:

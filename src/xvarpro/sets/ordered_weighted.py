@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._ball import NormBall
 from xvarpro.sets._isotonic import antitonic
@@ -86,32 +86,40 @@ class OWLBall(NormBall):
         return xp.sum(spread(self.weights, x) * xp.sort(xp.abs(x), axis=-1, descending=True), axis=-1)
 
     def project(self, x: Array) -> Array:
-        # twice: what is far away comes back with the rounding of where it was
-        return self._project(self._project(x))
-
-    def _project(self, x: Array) -> Array:
         xp = namespace_of(x)
         weights = spread(self.weights, x) + xp.zeros_like(x)
         order, place = ranked(xp.abs(x))
         falling = xp.take_along_axis(xp.abs(x), order, axis=-1)
+        # ``falling - t weights`` in terms of ``late = highest - t``: the first k entries have the mean 0 at the highest
+        sums, total = xp.cumulative_sum(falling, axis=-1), xp.cumulative_sum(weights, axis=-1)
+        k = xp.argmax(sums / total, axis=-1, keepdims=True)
+        S_k, W_k = (xp.take_along_axis(v, k, axis=-1) for v in (sums, total))
+        first = xp.arange(x.shape[-1], dtype=k.dtype, device=device(x)) <= k
+        over = (falling - falling[..., :1]) - (S_k / W_k) * (weights - weights[..., :1])
+        count = xp.astype(k + 1, x.dtype)
+        over = over - xp.sum(xp.where(first, over, xp.zeros_like(over)), axis=-1, keepdims=True) / count
+        # the first block alone reaches the radius there. Sums so far below 0 that no trial lifts them above it are no
+        # ends of a block: what is far away leaves numbers of the set's size
+        latest = self.radius * count / W_k**2
+        reached = xp.where(mask_at(x, k), xp.zeros_like(over), xp.cumulative_sum(over, axis=-1))
+        reached = xp.maximum(xp.where(reached > 0, 0 * reached, reached), -4 * latest * total[..., -1:])
+        over = xp.concat([reached[..., :1], reached[..., 1:] - reached[..., :-1]], axis=-1)
 
-        def prox(t: Array) -> tuple[Array, Array]:
-            y, slope = antitonic(falling - t * weights, weights)
+        def prox(minus_late: Array) -> tuple[Array, Array]:
+            y, slope = antitonic(over - minus_late * weights, weights)
             return xp.where(y < 0, xp.zeros_like(y), y), slope
 
-        def surplus(t: Array) -> tuple[Array, Array]:
-            y, slope = prox(t)
+        def surplus(minus_late: Array) -> tuple[Array, Array]:
+            y, slope = prox(minus_late)
             rate = xp.sum(xp.where(y > 0, slope * slope, xp.zeros_like(y)), axis=-1, keepdims=True)
             return xp.sum(weights * y, axis=-1, keepdims=True) - self.radius, -rate
 
-        sums = xp.cumulative_sum(falling, axis=-1) / xp.cumulative_sum(weights, axis=-1)
-        high = xp.max(sums, axis=-1, keepdims=True)
         inside = xp.expand_dims(self._size(x), axis=-1) <= self.radius
-        # where x is inside the root is 0: no search
-        high = xp.where(inside, 0 * high, high)
         near = xp.finfo(x.dtype).eps * self.radius
-        t = root(surplus, xp.zeros_like(high), high, xp.zeros_like(high), close=0.0, near=near)
-        y = xp.take_along_axis(prox(t)[0], place, axis=-1)
+        # where x is inside there is no search
+        low = xp.where(inside, 0 * latest, -latest)
+        late = root(surplus, low, 0 * low, low, close=0.0, near=near)
+        y = xp.take_along_axis(prox(late)[0], place, axis=-1)
         # what rounding leaves of the constraint
         length = xp.expand_dims(self._size(y), axis=-1)
         y = xp.where(length > self.radius, y * (self.radius / or_one(length)), y)
@@ -182,14 +190,13 @@ class Permutahedron(Set):
         return xp.take_along_axis(self._falling(g) + xp.zeros_like(g), place, axis=-1)
 
     def project(self, x: Array) -> Array:
-        # twice: what is far away comes back with the rounding of where it was
-        return self._project(self._project(x))
-
-    def _project(self, x: Array) -> Array:
         xp = namespace_of(x)
         order, place = ranked(x)
-        falling = xp.take_along_axis(x, order, axis=-1)
         weights = self._falling(x) + xp.zeros_like(x)
+        # entries further apart than the weights are not pooled: what is far away leaves numbers of the set's size
+        falling = xp.take_along_axis(x, order, axis=-1)
+        gaps = xp.minimum(falling[..., :-1] - falling[..., 1:], 2 * (weights[..., :1] - weights[..., -1:]))
+        falling = xp.concat([xp.zeros_like(x[..., :1]), -xp.cumulative_sum(gaps, axis=-1)], axis=-1)
         # block by block, ``falling - mean(falling) + mean(weights)``: what is far apart meets the weights exactly
         _, middle, height = antitonic(falling - weights, falling, weights)
         return xp.take_along_axis((falling - middle) + height, place, axis=-1)

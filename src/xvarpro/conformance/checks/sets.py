@@ -470,6 +470,31 @@ def projection(target: Target, case: Case) -> Iterator[Measured]:
     yield Measured("projections of points inside", p[-n:], x[-n:], tolerance, case.size)
 
 
+@cache
+def far_away(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """Points 2^24 sizes away, and the nearest ones of a polytope: of those draws that are far enough to be alone."""
+    draw, size = np.random.default_rng(9), max(case.diameter, 1.0)
+    x = draw.normal(size=(10, *case.shape))
+    for i in range(4):
+        x[i] = 0.0
+        x[i].flat[draw.integers(x[i].size)] = (-1.0) ** i
+    x = held(x) * 2.0**24 * size
+    p, further = (np.asarray(case.C.project(y)) for y in (x, 4 * x))
+    axes = tuple(range(1, x.ndim))
+    alone = np.abs(p - further).max(axis=axes) <= 1e-9 * case.size
+    return x[alone], p[alone]
+
+
+@check("sets", lambda: {k: v for k, v in _with("has_projection")().items() if v.C.polytope}, against="definition")
+def far_projection(target: Target, case: Case) -> Iterator[Measured]:
+    """Once a point is far from a polytope, further away along its ray changes nothing, to 1e30 times the size."""
+    target.represent(())
+    x, want = far_away(case)
+    for power in (0, 16, 40, 76):
+        p = target.eager.compute(_project, case.C, x * 2.0**power)
+        yield Measured(f"2^{24 + power} sizes away", p, want, case.rounding * target.eps, case.size)
+
+
 @check("sets", _with("has_faces"), against="definition")
 def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
     """Vertex to leave, tangent, reach and end of a path are those of the inequalities that hold with equality."""
