@@ -156,6 +156,18 @@ def test_workers_that_hang_end_in_one_message(client, lazy, tmp_path):
     assert xv.value_and_gradient(patient, START)[0] == value
 
 
+def test_chunks_of_which_a_selection_leaves_nothing_are_left_out(client, lazy):
+    t, y = lazy
+    kept = [x[(t < 0.4) | (t > 1.1)].compute_chunk_sizes() for x in (t, y)]
+    assert 0 in kept[0].chunks[0]
+    value, gradient = xv.value_and_gradient(xv.separable(decays, xv.distributed.dask_rows(*kept)), START)
+    t, y = (x.compute() for x in kept)
+    want, slope = xv.value_and_gradient(xv.separable(decays, y, data=t), START)
+    assert (float(value), *gradient) == pytest.approx((float(want), *slope), rel=1e-9)
+    with pytest.raises(xv.errors.ProblemError, match="y must have rows; got 4 chunks without any"):
+        xv.distributed.dask_rows(*(x[lazy[0] < -1.0].compute_chunk_sizes() for x in lazy))
+
+
 def test_a_lost_connection_ends_in_one_message_and_another_client_goes_on(client, lazy, undisturbed, tmp_path):
     def problem(through):
         return xv.separable(decays, xv.distributed.dask_rows(*lazy, through), lam=1e-3)

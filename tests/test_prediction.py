@@ -252,3 +252,30 @@ def test_bands_of_many_right_hand_sides_and_what_has_none():
             call()
     with pytest.raises(ModelError):
         fit.band({"x": T})
+
+
+def test_complex_data_with_real_weights_have_intervals_and_a_band_for_each_part():
+    """As the same problem in real numbers, real parts above imaginary ones."""
+    f = np.linspace(0, 10, 200)
+    y = 10 * np.cos(4 * f) + 5j * np.sin(4 * f) + 0.1 * (rng(0).normal(size=200) + 1j * rng(1).normal(size=200))
+
+    def parts(p, f):
+        xp = xv.array_namespace(p)
+        zero = 0 * f
+        return xp.stack([xp.cos(p * f), zero], axis=1), xp.stack([zero, xp.sin(p * f)], axis=1)
+
+    def M(p, f):
+        re, im = parts(p, f)
+        return re + 1j * im
+
+    def both(p, f):
+        return xv.array_namespace(p).concat(parts(p, f))
+
+    fit = xv.solve(xv.separable(M, y, data=f, W=xv.lower.Bounded(-np.inf, np.inf)), 4.02)
+    real = xv.solve(xv.separable(both, np.concatenate([y.real, y.imag]), data=f), 4.02)
+    one, other = fit.interval(0.95), real.interval(0.95)
+    np.testing.assert_allclose(one.upper - one.lower, other.upper - other.lower, rtol=1e-6)
+    for prediction in (False, True):
+        band, wanted = fit.band(level=0.9, prediction=prediction), real.band(level=0.9, prediction=prediction)
+        for got, want in zip(band, wanted, strict=True):
+            np.testing.assert_allclose(np.concatenate([got.real, got.imag]), want, rtol=1e-6, atol=1e-8)

@@ -80,9 +80,13 @@ def dask_rows(data: Tree, y: Any, client: Client | None = None, timeout: float |
             "chunks, or call compute_chunk_sizes()"
         )
     blocks = [_blocks(x, y.chunks[0]) if _is_lazy(x) else [x] * y.numblocks[0] for x in leaves]
-    made = [dask.delayed(_chunk)(treedef, *parts) for parts in zip(*blocks, strict=True)]
+    # chunks of which a selection left no row add nothing
+    some = [parts for parts, size in zip(zip(*blocks, strict=True), y.chunks[0], strict=True) if size]
+    if not some:
+        raise ProblemError(f"y must have rows; got {len(y.chunks[0])} chunks without any")
+    made = [dask.delayed(_chunk)(treedef, *parts) for parts in some]
     client = client or current()
-    return RowChunks(OnWorkers(client.compute(made), list(y.chunks[0]), client, timeout))
+    return RowChunks(OnWorkers(client.compute(made), [size for size in y.chunks[0] if size], client, timeout))
 
 
 class OnWorkers(Remote):

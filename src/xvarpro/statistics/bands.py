@@ -13,12 +13,12 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
-from xvarpro.statistics.intervals import student
+from xvarpro.statistics.intervals import complex_w, student
 from xvarpro.statistics.prediction import roots, sensitivities
 
 
 class Band(NamedTuple):
-    """The model with its band, NumPy arrays of shape (m,) or (m, k).
+    """The model with its band, NumPy arrays of shape (m,) or (m, k); complex ones have a band for each part.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ def band(
         raise ProblemError(
             "bands need all right-hand sides of the target in memory; got them in chunks. Pass some as one array"
         )
-    if np.iscomplexobj(backends.to_numpy(fit.w)):
+    if complex_w(fit):
         raise ProblemError("bands need a real w; got a complex one. fit.statistics().propagate has both of its parts")
     problem = fit.least_squares
     if prediction and problem is not fit.stated:
@@ -91,13 +91,31 @@ def band(
     columns = []
     for j in range(1 if w.ndim == 1 else w.shape[1]):
         by_theta, by_w = sensitivities(problem, fit.theta, fit.w, j, supply)
-        columns.append((by_w @ w if w.ndim == 1 else by_w @ w[:, j], s.product_stderr(by_theta, by_w, j)))
-    value, stderr = columns[0] if w.ndim == 1 else (np.stack(x, axis=1) for x in zip(*columns, strict=True))
+        value = by_w @ w if w.ndim == 1 else by_w @ w[:, j]
+        errors = [s.product_stderr(x, z, j) for x, z in zip(_parts(by_theta), _parts(by_w), strict=True)]
+        columns.append((value, *errors))
+    value, *errors = columns[0] if w.ndim == 1 else (np.stack(x, axis=1) for x in zip(*columns, strict=True))
     if prediction:
         root = _roots(problem, data, weights, value.shape)
-        stderr = np.hypot(stderr, np.divide(s.variance**0.5, root, out=np.full(root.shape, np.inf), where=root > 0))
-    width = student(s, level) * stderr
-    return Band(value, value - width, value + width)
+        noise = np.divide(s.variance**0.5, root, out=np.full(root.shape, np.inf), where=root > 0)
+        errors = [np.hypot(x, noise) for x in errors]
+    widths = [student(s, level) * x for x in errors]
+    lower, upper = ([x + sign * width for x, width in zip(_parts(value), widths, strict=True)] for sign in (-1.0, 1.0))
+    return Band(value, _joined(lower), _joined(upper))
+
+
+def _parts(x: np.ndarray) -> list[np.ndarray]:
+    """Real and imaginary part of a complex array."""
+    return [x.real, x.imag] if np.iscomplexobj(x) else [x]
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """The array with these parts, of which some may be infinite."""
+    if len(parts) == 1:
+        return parts[0]
+    out = np.empty(parts[0].shape, complex)
+    out.real, out.imag = parts
+    return out
 
 
 def _roots(problem: Problem, data: Tree, weights: Array | float | None, shape: tuple[int, ...]) -> np.ndarray:

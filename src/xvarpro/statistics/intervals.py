@@ -133,7 +133,7 @@ def interval(
             "by must be 'linear', 'profile' or 'bootstrap', or one of xv.statistics.Linear(), Profile(), Bootstrap(); "
             f"got {shown(by)}"
         )
-    if not fit.in_columns and np.iscomplexobj(backends.to_numpy(fit.w)):
+    if not fit.in_columns and complex_w(fit):
         raise ProblemError("intervals need a real w; got a complex one. fit.statistics() has errors of both its parts")
     shape = (fit.verified.units,) if fit.in_columns else tuple(fit.w.shape)
     of_theta, of_w = given_names(fit.theta, shape, names, amplitudes)
@@ -155,6 +155,12 @@ def student(s: Statistics, level: float) -> float:
     return float(quantile(0.5 + level / 2, math.inf if s.absolute_sigma else s.dof))
 
 
+def complex_w(fit: Result) -> bool:
+    """Whether w has an imaginary part: bounds, where it has any, make it real."""
+    W = fit.least_squares.lower.W
+    return np.iscomplexobj(backends.to_numpy(fit.w)) and (W is None or W.linear)
+
+
 # -- entries of theta, then of w, as vectors ---------------------------------------------------------------------------
 
 
@@ -174,4 +180,5 @@ def warnings(s: Statistics) -> list[str]:
 
 
 def _vector(arrays: list[Any]) -> np.ndarray:
-    return np.concatenate([np.ravel(backends.to_numpy(x) if trees.is_array(x) else x) for x in arrays]).astype(float)
+    parts = [np.ravel(backends.to_numpy(x) if trees.is_array(x) else x).real for x in arrays]
+    return np.concatenate(parts).astype(float)
