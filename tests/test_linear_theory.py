@@ -896,6 +896,15 @@ def test_a_start_of_which_the_data_say_nothing_has_an_error_of_that_size():
     assert found.theta_stderr == pytest.approx(np.sqrt(found.variance) / np.linalg.norm(tangent), rel=1e-3)
 
 
+@pytest.mark.parametrize("over", [None, (-1.0, 1.0), xv.sets.L2Ball(1.0)], ids=["free", "box", "ball"])
+def test_a_theta_of_zero_that_is_no_minimum_has_errors(over):
+    problem = xv.separable(decays, Y, data={"t": T})
+    found = xv.solve(problem, np.zeros(1), over=over, max_iter=0).statistics()
+    np.testing.assert_allclose(
+        found.theta_stderr, xv.solve(problem, np.full(1, 1e-9), max_iter=0).statistics().theta_stderr
+    )
+
+
 @pytest.mark.parametrize("upper", [np.inf, 1.0, 1e3, 1e12])
 def test_an_entry_is_at_a_bound_by_the_rounding_of_that_bound(upper):
     """And not by that of the other one, which may be in other units."""

@@ -26,7 +26,7 @@ from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import fingerprints
 
 LARGEST = 5000  # columns of the triangle of rows in chunks
-NEARBY = 1e-3  # of theta: what a step from a solution leads to at most, where no constraint is
+NEARBY = 1e-3  # of theta's largest entry, of 1 where that is 0: as far as a step from a solution leads
 SMALLEST = 1e-306  # squares below this, or beyond one over it, are no longer numbers of full precision
 
 
@@ -284,11 +284,11 @@ def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[
     with backend.scope(prepared.dtype):
         g = trees.unraveled(prepared.to_backend(gradient), theta)
         q = trees.axpy(-step, g, theta)
-        size = float(np.max(np.abs(_host(trees.raveled(theta))), initial=0.0))
+        size = float(np.max(np.abs(_host(trees.raveled(theta))), initial=0.0)) or 1.0
         moved = np.abs(_host(trees.raveled(nearest(region, theta, q)) - trees.raveled(theta)))
-        if np.max(moved, initial=0.0) > NEARBY * size:
+        if not np.max(moved, initial=0.0) <= NEARBY * size:
             # the data say so little of theta that what is left of the gradient leads elsewhere, not to a constraint
-            step *= NEARBY * size / (step * float(np.max(np.abs(gradient))))
+            step = NEARBY * size / float(np.max(np.abs(gradient)))
             q = trees.axpy(-step, g, theta)
         J = jacobian(backend, region, theta, q)
         found = _host(matrix(region, theta, J))
