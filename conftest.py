@@ -1,4 +1,4 @@
-"""What pytest leaves out, one thread per process, and programs that are run once and need no optimised code.
+"""What pytest leaves out, one thread per process, and what makes the frameworks quicker.
 
 Two workers with two threads each would wait for one another. ``xvarpro conformance`` runs what users run.
 """
@@ -18,6 +18,14 @@ if find_spec("jaxlib") and version("jaxlib").startswith(("0.8.", "0.9.", "0.10."
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent / ".pytest_cache" / "jax"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+if find_spec("array_api_strict"):
+    # which seeks the dtype of every array in tuples, one comparison in Python after the other
+    from array_api_strict import _array_object, _dtypes
+
+    _array_object._all_dtypes = frozenset(_dtypes._all_dtypes)
+    for name, dtypes in _dtypes._dtype_categories.items():
+        _dtypes._dtype_categories[name] = frozenset(dtypes)
 
 # the examples of an adapter whose framework is not installed cannot be imported
 collect_ignore = [] if find_spec("cupy") else ["src/xvarpro/backends/cupy.py"]
