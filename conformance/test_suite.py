@@ -2,7 +2,8 @@
 
 NumPy runs every case in double precision, and one case of each check runs elsewhere in one precision; array-api-strict
 is on its second device there. With ``-m frameworks`` the others run, in both precisions; JAX compiles a case of every
-class of shapes, and whole solves are made once in single precision and on JAX. The rest of these has ``-m thorough``.
+class of shapes; whole solves are made once in single precision and on JAX, and so is each check in single precision on
+array-api-strict, whose rules do not depend on it. The rest of these has ``-m thorough``.
 A case that fails is named. ``xvarpro conformance`` runs all of it.
 """
 
@@ -66,7 +67,7 @@ def parts(target, check):
     if (name, target.device, target.dtype) == (STRICT, "cpu", "float64"):
         return [(every, thorough)]  # its second device stands for both
     if not alone:
-        some = first if solves or compiled else every if name == "numpy" else classes
+        some = first if solves or compiled or name == STRICT else every if name == "numpy" else classes
         more = thorough if compiled and (solves or check.name in SLOW_TO_COMPILE) else frameworks
         return [(some, more), (every, thorough)] if more is frameworks and some is not every else [(every, more)]
     slow = check.name in LONG or (compiled and (solves or check.name in SLOW_TO_COMPILE))
