@@ -67,8 +67,8 @@ def test_starts_hold_their_last_value_up_to_the_end_of_the_longest():
 @pytest.mark.parametrize(
     ("race", "said"),
     [
-        (both(1.0), "paper is within 1 % of the best value 4 times as fast as the best rival"),
-        (both(2.0), "paper comes within 1 % of the best value, no rival does"),
+        (both(1.0), "paper is within 1 % of the best value known 4 times as fast as the first rival"),
+        (both(2.0), "paper is within 1 % of the best value known, no rival is"),
         (
             raced(outcome("paper", [0, 1], [0.0, 0.1], [3.0, 1.0])),
             "paper ends lowest of the package's methods",
@@ -81,7 +81,7 @@ def test_one_sentence_says_what_the_race_came_to(race, said):
 
 def test_a_race_is_drawn_above_its_best_value_with_names_at_the_ends():
     figure = figures.of(both(1.5))["convergence"]
-    assert figure.get_suptitle() == "paper comes within 1 % of the best value, no rival does"
+    assert figure.get_suptitle() == "paper is within 1 % of the best value known, no rival is"
     left, right = figure.axes
     assert left.get_ylabel().replace("\n", " ") == "relative excess over the lowest reduced objective"
     for ax, x in ((left, [1, 2]), (right, [0.4, 0.9])):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from xvarpro_experiments import datasets, dictionary, race
+from xvarpro_experiments import datasets, dictionary, race, report
 from xvarpro_experiments.descent import Budget
 from xvarpro_experiments.methods import Curve, Method, Outcome, Solver, Tuned
 from xvarpro_experiments.race import Experiment, Race
@@ -196,6 +196,29 @@ def test_a_duel_is_over_common_targets():
     worse = outcome("ours", "ours", [0, 1], [0.0, 1.0], [9.0, 6.0])
     assert raced(worse, one).duel("ours")["speedup"][0.1]["median"] == 0
     assert raced(worse).duel("ours")["rivals"] == 0
+
+
+def test_the_sentence_of_a_duel_says_what_came(subtests):
+    def ran(name, family, seconds, end):
+        return outcome(name, family, [0, 1], [0.0, seconds], [9.0, end])
+
+    first = raced(ran("ours", "ours", 1.0, 3.0), ran("one", "rival", 2.0, 3.0))
+    alone = raced(ran("ours", "ours", 1.0, 3.0), ran("one", "rival", 1.0, 6.0))
+    last = raced(ran("ours", "ours", 1.0, 6.0), ran("one", "rival", 1.0, 3.0))
+    nobody = replace(alone, optima={0: 1.0})
+    known = "within 1 % of the best value known"
+    small = raced(ran("ours", "ours", 1.0, 1e-3), ran("one", "rival", 1.0, 1e-6))
+    for found, said in (
+        (first, f"-66.67% at equal time; it is {known} 2 times as fast as the first rival"),
+        (alone, f"-50.00% at equal time; it is {known}, no rival is"),
+        (last, f"+100.00% at equal time; it is not {known}, a rival is"),
+        (nobody, f"-50.00% at equal time; it is not {known}, and no rival is"),
+        (small, f"0.001 where they have 1e-06 at equal time; it is not {known}, a rival is"),
+    ):
+        with subtests.test(said):
+            assert report.duel(found) == [f"ours against the rivals: {said}"]
+    judged = replace(first, experiment=replace(first.experiment, judged_by="accuracy"))
+    assert report.duel(judged) == ["The methods are judged by accuracy, not by the objective."]
 
 
 def test_the_best_is_a_method_of_the_package_that_is_finite():

@@ -47,13 +47,11 @@ def of(race: Race) -> dict[str, Figure]:
 
 def sooner(race: Race) -> str:
     """What the best method of the package is over the best rival, in a sentence."""
-    best, rivals = race.best().method, [m.name for m in race.experiment.methods if m.family == "rival"]
-    times = race.duel(best)["speedup"][0.01] if rivals else None
-    if times is None or not times["median"]:
+    best = race.best().method
+    duel = race.duel(best)
+    if not duel["rivals"] or duel["speedup"][0.01] is None or not duel["speedup"][0.01]["median"]:
         return f"{best} ends lowest of the package's methods"
-    if not any(np.isfinite(race.seconds_to(rival, 0.01)).any() for rival in rivals):
-        return f"{best} comes within 1 % of the best value, no rival does"
-    return f"{best} is within 1 % of the best value {times['median']:.2g} times as fast as the best rival"
+    return f"{best} {race.sooner(duel)}"
 
 
 def _above(race: Race, name: str, least: float) -> list[Curve]:

@@ -43,6 +43,8 @@ class Experiment:
         Figures of its own: ``figures(race) -> {file name: matplotlib Figure}``.
     notes : callable, optional
         Sentences below the table: ``notes(race) -> sequence of str``.
+    judged_by : str
+        What decides between methods; where it is not the objective, `notes` say who wins.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Experiment:
     objective: str = "reduced objective"
     figures: Callable[[Race], Mapping[str, Any]] | None = None
     notes: Callable[[Race], Sequence[str]] | None = None
+    judged_by: str = "objective"
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ class Race:
         if not rivals:
             return {"method": name, "rivals": 0}
         lowest = np.nanmin([self.readings(rival, "seconds") for rival in rivals], axis=0)
-        speedups = {}
+        speedups, arrived = {}, {}
         for above in TARGETS:
             first = np.min([self.seconds_to(rival, above) for rival in rivals], axis=0)
             longest = [max(o.seconds for o in found if o.method in rivals) for found in self.outcomes.values()]
@@ -156,12 +159,28 @@ class Race:
                 if math.isfinite(min(theirs, ours))
             ]
             speedups[above] = spread(found) if found else None
+            arrived[above] = bool(np.isfinite(first).any())
+        values = self.readings(name, "seconds")
         return {
             "method": name,
             "rivals": len(rivals),
-            "excess": spread(self.readings(name, "seconds") / lowest - 1),
+            "objective": spread(values),
+            "lowest": spread(lowest),
+            "excess": spread(values / lowest - 1),
             "speedup": speedups,
+            "arrived": arrived,
         }
+
+    def sooner(self, duel: Mapping[str, Any], above: float = 0.01) -> str:
+        """What a `duel` says of the time to a target, after the name of the method."""
+        times, target = duel["speedup"][above], f"within {100 * above:g} % of the best value known"
+        if times is None:
+            return f"is not {target}, and no rival is"
+        if not times["median"]:
+            return f"is not {target}, a rival is"
+        if not duel["arrived"][above]:
+            return f"is {target}, no rival is"
+        return f"is {target} {times['median']:.2g} times as fast as the first rival"
 
     def record(self) -> dict[str, Any]:
         """For the summary."""

@@ -77,23 +77,19 @@ def tuned(found: Race) -> list[str]:
 
 
 def duel(found: Race) -> list[str]:
-    """Sentences on the paper's method and the best of the package against the best rival."""
-    best = found.best().method
+    """Sentences on the paper's method and the best of the package against the rivals, where the objective decides."""
+    if found.experiment.judged_by != "objective":
+        return [f"The methods are judged by {found.experiment.judged_by}, not by the objective."]
+    best, start = found.best().method, max(float(o[0].curve.value[0]) for o in found.outcomes.values())
     names = dict.fromkeys([m.name for m in found.experiment.methods if m.family == "paper"] + [best])
     out = []
     for d in (found.duel(name) for name in names):
         if d["rivals"]:
-            out.append(f"{d['method']} against the rivals: {d['excess']['median']:+.2%} at equal time; {_sooner(d)}")
+            ours, lowest = d["objective"]["median"], d["lowest"]["median"]
+            near_zero = not lowest > 0.01 * start  # of which a percentage says nothing
+            apart = f"{ours:.3g} where they have {lowest:.3g}" if near_zero else f"{d['excess']['median']:+.2%}"
+            out.append(f"{d['method']} against the rivals: {apart} at equal time; it {found.sooner(d)}")
     return out
-
-
-def _sooner(duel: Mapping[str, Any]) -> str:
-    times = duel["speedup"][0.01]
-    if times is None:
-        return "neither came within 1 % of the best value known"
-    if not times["median"]:
-        return "a rival came within 1 % of the best value known, and it did not"
-    return f"within 1 % of the best value known {times['median']:.2g} times as fast as the first of them"
 
 
 def endings(found: Race) -> list[str]:
