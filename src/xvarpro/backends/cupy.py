@@ -16,6 +16,7 @@ from cupy import ndarray
 from cupyx import errstate, geterr
 from cupyx.scipy.linalg import solve_triangular
 
+from xvarpro.backends import checksums
 from xvarpro.backends.special import derivative
 from xvarpro.backends.taped import TapedBackend
 from xvarpro.backends.testing import Fixture, SuiteHooks
@@ -48,6 +49,10 @@ class CuPyBackend(SuiteHooks, TapedBackend):
 
     def to_numpy(self, x: ndarray) -> np.ndarray:
         return cp.asnumpy(x)
+
+    def checksum(self, x: ndarray) -> ndarray | None:
+        with x.device:
+            return checksums.numpy_like(xp, x)
 
     def lent(self, x: ndarray) -> ndarray:
         if x.flags.forc and min(x.strides, default=0) >= 0:  # an axis of one entry may run backwards

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+import array_api_compat.numpy as compat
 import numpy as np
 
+from xvarpro.backends import checksums
 from xvarpro.backends.placement import Placement
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
@@ -68,6 +70,15 @@ class Backend(ABC):
     @abstractmethod
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
         """Values of 0-d arrays as numbers, with one synchronisation of the device."""
+
+    def checksum(self, x: Array) -> Array | None:
+        """A 0-d integer, where `x` is, that is another one after `x` was written to.
+
+        None where nothing writes to arrays of the framework, or where they hold Python objects: of these nothing can be
+        said. Here it is that of the values as `to_numpy` returns them: a framework whose arrays are not in the memory
+        of the host reduces them where they are.
+        """
+        return checksums.numpy_like(compat, self.to_numpy(x))
 
     @abstractmethod
     def devices(self) -> dict[str, Device]:

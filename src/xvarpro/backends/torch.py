@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
+from xvarpro.backends import checksums
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import cholesky_qr, each_matrix, nan_if_not_finite
 from xvarpro.backends.forks import refuse_fork
@@ -32,6 +34,7 @@ from xvarpro.errors import ModelError, ProblemError
 
 _LINE = 64  # bytes that the widest instructions read at once
 _KINDS = ("cpu", "cuda")  # of devices
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
 _started = os.getpid()
 adopt(Tensor, xp, None)
 
@@ -69,6 +72,13 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
     def to_numpy(self, x: Tensor) -> np.ndarray:
         return x.numpy(force=True)  # also of the zeros without memory that a second derivative may be
+
+    def checksum(self, x: Tensor) -> Tensor:
+        # its own counter of versions does not see what is written by .data, or by another framework in its memory
+        x = self.lent(x)
+        flat = (x if x.is_contiguous() else x.mT).reshape(-1)
+        found: Tensor = checksums.of_integers(xp, flat.view(_INTEGERS[math.gcd(x.element_size(), 8)]))
+        return found
 
     def lent(self, x: Tensor) -> Tensor:
         x = x.detach().resolve_conj().resolve_neg()
