@@ -52,7 +52,7 @@ class CuPyBackend(SuiteHooks, TapedBackend):
 
     def checksum(self, x: ndarray) -> ndarray | None:
         with x.device:
-            return checksums.numpy_like(xp, x)
+            return checksums.numpy_like(x)
 
     def lent(self, x: ndarray) -> ndarray:
         if x.flags.forc and min(x.strides, default=0) >= 0:  # an axis of one entry may run backwards

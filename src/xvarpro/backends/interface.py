@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import array_api_compat.numpy as compat
 import numpy as np
 
 from xvarpro.backends import checksums
@@ -78,7 +77,7 @@ class Backend(ABC):
         said. Here it is that of the values as `to_numpy` returns them: a framework whose arrays are not in the memory
         of the host reduces them where they are.
         """
-        return checksums.numpy_like(compat, self.to_numpy(x))
+        return checksums.numpy_like(self.to_numpy(x))
 
     @abstractmethod
     def devices(self) -> dict[str, Device]:
