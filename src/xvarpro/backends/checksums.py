@@ -15,7 +15,7 @@ def numpy_like(x: Any) -> Array | None:
     """`of_integers` for the bits of an array of NumPy or CuPy; None for Python objects."""
     if x.dtype.hasobject:
         return None
-    flat = (x.T if x.flags.f_contiguous else x).reshape(-1)
+    flat = (x.T if x.flags.f_contiguous else x).ravel()
     return of_integers(flat.view(f"i{math.gcd(x.dtype.itemsize, 8)}"))
 
 
