@@ -70,14 +70,13 @@ class Backend(ABC):
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
         """Values of 0-d arrays as numbers, with one synchronisation of the device."""
 
-    def checksum(self, x: Array) -> Array | None:
-        """A 0-d integer, where `x` is, that is another one after `x` was written to.
+    def checksum(self, x: Array) -> Any:
+        """A number that is another one after `x` was written to; a 0-d array where `x` lies on a device.
 
-        None where nothing writes to arrays of the framework, or where they hold Python objects: of these nothing can be
-        said. Here it is that of the values as `to_numpy` returns them: a framework whose arrays are not in the memory
-        of the host reduces them where they are.
+        None where nothing writes to arrays of the framework, and of Python objects, of which nothing can be said. Here
+        it is that of `to_numpy`: a framework whose arrays are not in the host's memory adds them up where they are.
         """
-        return checksums.numpy_like(self.to_numpy(x))
+        return checksums.of_host(self.to_numpy(x))
 
     @abstractmethod
     def devices(self) -> dict[str, Device]:

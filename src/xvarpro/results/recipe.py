@@ -16,7 +16,7 @@ from xvarpro.backends import exchange, modules, of, owner
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import dtype_name
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import split_name
 from xvarpro.problem.problem import Problem
@@ -177,7 +177,7 @@ def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
     return [name for name, x in hashes(problem, "").items() if x != stored.get(name)]
 
 
-def _checksum(x: Any, name: str) -> Array | None:
+def _checksum(x: Any, name: str) -> Any:
     x = exchange.as_array(x, name)
     backend = of(x) if trees.is_array(x) else None
     return None if backend is None else backend.checksum(x)
