@@ -216,6 +216,8 @@ class TorchBackend(SuiteHooks, EagerBackend):
             if not live:
                 return tuple(torch.zeros_like(p) for p in primals)
             heads, seeds = zip(*live, strict=True)
+            if seeds[0].is_cuda:
+                _with_context(seeds[0].device)
             recorded = inner or (torch.is_grad_enabled() and any(c.requires_grad for c in seeds))
             return torch.autograd.grad(
                 heads, leaves, seeds,
@@ -334,6 +336,17 @@ def describe_mkl() -> str:
 def _no_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     k, nan = min(A.shape), torch.full_like(A, torch.nan)
     return nan[:, :k], nan.real[0, :k], nan[:k, :]
+
+
+@cache
+def _with_context(device: torch.device) -> None:
+    """Give PyTorch's own thread for derivatives on a device the context of CUDA: a product there warns of having none.
+
+    Any kernel of its own that is launched there does so, once.
+    """
+    with torch.enable_grad():
+        x = torch.zeros(1, device=device, requires_grad=True)
+        torch.autograd.grad((2.0 * x).sum(), x)
 
 
 @cache
