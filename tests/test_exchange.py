@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import xvarpro as xv
-from xvarpro.backends import exchange
+from xvarpro.backends import checksums, exchange
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ExchangeError
 
-from .support import HOST_BACKENDS, host
+from .support import HOST_BACKENDS, host, no_cuda, rng
 
 SIX = np.arange(6.0)
 
@@ -152,3 +152,61 @@ def test_unknown_frameworks_come_in_through_dlpack(kind, backend):
     y = exchange.move(kind(SIX), backend)
     assert xv.backends.of(y) is backend
     assert (host(y) == SIX).all()
+
+
+LAYOUTS = {
+    "rows": lambda x: x,
+    "columns": lambda x: xv.array_namespace(x).matrix_transpose(x),
+    "every other": lambda x: x[:, ::2],
+    "one": lambda x: x[:, 0],
+}
+
+
+def variants(dtype):
+    """An array, the same with one entry of another sign or value, and with two that have changed places."""
+    x = np.arange(1, 71).reshape(7, 10).astype(dtype)
+    found = [x]
+    for at in ((0, 0), (3, 0), (6, 8)):
+        for value in (-x[at], 99, 0):
+            found.append(x.copy())
+            found[-1][at] = value
+    for one, other in [((0, 0), (6, 0)), ((1, 0), (2, 0)), ((1, 4), (2, 6))]:
+        found.append(x.copy())
+        found[-1][one], found[-1][other] = x[other], x[one]
+    return found
+
+
+@pytest.mark.parametrize("name", [*HOST_BACKENDS[:3], pytest.param("cupy", marks=pytest.mark.cuda)])
+def test_arrays_that_differ_have_other_checksums(name, subtests):
+    if name == "cupy" and (reason := no_cuda(name)):
+        pytest.skip(reason)
+    backend = xv.backends.get(name)
+    for dtype in ("float32", "float64", "complex64", "complex128", "int16"):
+        for layout, of in LAYOUTS.items():
+            with subtests.test(f"{dtype}, {layout}"):
+                found = [of(backend.asarray(x)) for x in variants(dtype)]
+                differ = len({host(x).tobytes() for x in found})
+                assert len({int(backend.checksum(x)) for x in found}) == differ > 6
+                assert int(backend.checksum(found[0])) == int(backend.checksum(of(backend.asarray(variants(dtype)[0]))))
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+@pytest.mark.parametrize("dtype", ["int16", "int32", "int64"])
+def test_what_a_device_adds_up_tells_arrays_apart(name, dtype, monkeypatch):
+    """All signs at once as well, which are the last bits of products."""
+    monkeypatch.setattr(checksums, "AT_ONCE", 32)
+    x = rng(0).normal(size=96).astype(dtype.replace("int", "float"))
+    found = [
+        x,
+        -x,
+        np.abs(x),
+        x[::-1],
+        np.zeros(96),
+        -np.zeros(96),
+        *(np.where(np.arange(96) == i, 0, x) for i in (0, 40, 95)),
+    ]
+    bits = [y.astype(x.dtype).view(dtype) for y in found]
+    backend = xv.backends.get(name)
+    sums = [int(checksums.of_integers(backend.asarray(y))) for y in (*bits, ~bits[0])]
+    assert len(set(sums)) == len(sums)
+    assert sums[0] == int(checksums.of_integers(backend.asarray(bits[0].copy())))

@@ -43,7 +43,7 @@ LAYERS = [
 ]
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
-    ("placement",),
+    ("checksums", "placement"),
     ("interface", "group", "tape"),
     ("plugin", "columns", "factorisations", "forks", "selection", "testing"),
     ("registry",),

@@ -494,3 +494,13 @@ def test_factors_of_very_many_rows_in_single_precision(backend):
 def many(m, k, kind, seed=0):
     x = rng(seed).normal(size=(2, m, k)).astype("float32")
     return x[0] + 1j * x[1] if kind == "complex64" else x[0]
+
+
+def test_a_large_target_of_few_rows_is_not_corrected_in_single_precision(monkeypatch):
+    """It would take as long as the rest of a gradient, for digits below those of eps cond."""
+    A, Y = rng(0).normal(size=(90, 3)), rng(1).normal(size=(90, 800))
+    want = xv.value_and_gradient(xv.separable(lambda theta, data: theta, Y, compress=False), A)[1]
+    monkeypatch.setattr("xvarpro.lower.qr._corrected", None)
+    single = xv.separable(lambda theta, data: theta, Y.astype("float32"), compress=False)
+    found = xv.value_and_gradient(single, A.astype("float32"))[1]
+    assert np.linalg.norm(found - want) <= 10 * EPS["float32"] * np.linalg.norm(want)

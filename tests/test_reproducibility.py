@@ -21,7 +21,7 @@ from xvarpro.core.namespace import device
 from xvarpro.core.struct import Struct
 from xvarpro.errors import ProblemError
 from xvarpro.results import serialization as stored
-from xvarpro.results.recipe import fingerprints
+from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import Box, CappedSimplex, L1Ball, L2Ball
 
 from .processes import start
@@ -359,12 +359,12 @@ def test_a_class_that_is_not_imported_is_not_looked_up():
 def test_fingerprints_are_those_of_the_bits(name):
     backend = xv.backends.get(name)
     moved = replace(PROBLEM, data={"t": send(backend, T)})
-    assert fingerprints(moved, send(backend, START)) == fingerprints(PROBLEM, START)
+    assert Fingerprints(moved, send(backend, START)) == Fingerprints(PROBLEM, START)
     turned = replace(PROBLEM, data={"t": T.astype(">f8")[::-1][::-1]})
-    assert fingerprints(turned, START) == fingerprints(PROBLEM, START)
+    assert Fingerprints(turned, START) == Fingerprints(PROBLEM, START)
     for other in (T.astype("float32"), T[None], np.nextafter(T, 9.0)):
-        found = fingerprints(replace(PROBLEM, data={"t": other}), START)
-        assert {k for k, v in found.items() if v != fingerprints(PROBLEM, START)[k]} == {"data['t']"}
+        found = Fingerprints(replace(PROBLEM, data={"t": other}), START)
+        assert {k for k, v in found.items() if v != Fingerprints(PROBLEM, START)[k]} == {"data['t']"}
 
 
 def rewritten(path, change):

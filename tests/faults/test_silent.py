@@ -214,12 +214,33 @@ def test_a_result_is_that_of_the_solve_whatever_becomes_of_its_arrays(backend, t
         x *= 0.5
     found.save(tmp_path / "fit.npz")
     problem = stated(weights=np.ones(50))
+    written = ", ".join(f"{name} (written to after the solve)" for name in ("data['t']", "lower.weights", "lower.y"))
     for fit in (found, xv.Result.load(tmp_path / "fit.npz")):
         best = np.linalg.lstsq(M(fit.theta, {"t": T}), Y)[0]
         np.testing.assert_allclose(fit.w, best, rtol=1e-6)
         assert (fit.recipe.over.upper == 10.0).all()
         assert (fit.recipe.theta0 == START).all()
-        assert xv.verify(fit, problem, rerun=False).ok
+        of_data, *others = xv.verify(fit, problem, rerun=False).checks
+        assert of_data.sentence == f"differ: {written}"
+        assert all(check.passed for check in others)
+
+
+def test_fingerprints_are_those_of_the_solve_once_they_are_asked_for(tmp_path):
+    y = Y.copy()
+    found = solved(y, T, START, **SIMPLE)
+    assert len(found.recipe.fingerprints) == 6
+    y *= 0.5
+    assert xv.verify(found, stated(), rerun=False).ok
+
+
+def test_a_solve_makes_no_fingerprint(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("an array was hashed")
+
+    monkeypatch.setattr("hashlib.sha256", refuse)
+    for kind in (np.asarray, torch.tensor):
+        fit = solved(kind(Y), kind(T), kind(START), **SIMPLE)
+        assert fit.fitted.shape == kind(Y).shape
 
 
 MANY = Y[:, None] * np.linspace(1.0, 2.0, 60)  # more columns than rows: it is compressed

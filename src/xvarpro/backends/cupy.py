@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from cupy import ndarray
 from cupyx import errstate, geterr
 from cupyx.scipy.linalg import solve_triangular
 
+from xvarpro.backends import checksums
 from xvarpro.backends.special import derivative
 from xvarpro.backends.taped import TapedBackend
 from xvarpro.backends.testing import Fixture, SuiteHooks
@@ -48,6 +50,11 @@ class CuPyBackend(SuiteHooks, TapedBackend):
 
     def to_numpy(self, x: ndarray) -> np.ndarray:
         return cp.asnumpy(x)
+
+    def checksum(self, x: ndarray) -> Any:
+        with x.device:
+            flat = (x.T if x.flags.f_contiguous else x).ravel()
+            return checksums.of_integers(flat.view(f"i{math.gcd(x.dtype.itemsize, 8)}"))
 
     def lent(self, x: ndarray) -> ndarray:
         if x.flags.forc and min(x.strides, default=0) >= 0:  # an axis of one entry may run backwards

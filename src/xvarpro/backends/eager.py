@@ -10,7 +10,7 @@ from xvarpro.core.struct import Array, Leaves
 
 
 class EagerBackend(Backend):
-    """Loops for NumPy, CuPy, Torch and array-api-strict: one host read per iteration, the status."""
+    """Loops for NumPy, CuPy, Torch and array-api-strict: one read by the host per iteration, of its record."""
 
     def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
         while bool(cond(state)):
@@ -30,17 +30,19 @@ class EagerBackend(Backend):
         running: Callable[[State], Array],
         key: object,
     ) -> Callable[[Leaves, State, int], tuple[State, list[list[float]]]]:
-        step = None
+        step, last, goes_on = None, None, True
 
         def run(operands: Leaves, state: State, n: int) -> tuple[State, list[list[float]]]:
-            nonlocal step
+            nonlocal step, last, goes_on
             step = step or make(operands)
-            rows = []
-            for _ in range(n):
-                if not bool(running(state)):
-                    break
-                state = step(state)
-                rows.append(self.to_floats(record(state)))
+            rows: list[list[float]] = []
+            if n and state is not last:  # a later call begins where the one before has ended
+                goes_on = bool(running(state))
+            while goes_on and len(rows) < n:
+                last = state = step(state)
+                *row, more = self.to_floats((*record(state), running(state)))
+                goes_on = bool(more)
+                rows.append(row)
             return state, rows
 
         return run

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from xvarpro.backends import checksums
 from xvarpro.backends.placement import Placement
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
@@ -68,6 +69,14 @@ class Backend(ABC):
     @abstractmethod
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
         """Values of 0-d arrays as numbers, with one synchronisation of the device."""
+
+    def checksum(self, x: Array) -> Any:
+        """A number that is another one after `x` was written to; a 0-d array where `x` lies on a device.
+
+        None where nothing writes to arrays of the framework, and of Python objects, of which nothing can be said. Here
+        it is that of `to_numpy`: a framework whose arrays are not in the host's memory adds them up where they are.
+        """
+        return checksums.of_host(self.to_numpy(x))
 
     @abstractmethod
     def devices(self) -> dict[str, Device]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
+from xvarpro.backends import checksums
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import cholesky_qr, each_matrix, nan_if_not_finite
 from xvarpro.backends.forks import refuse_fork
@@ -32,6 +34,7 @@ from xvarpro.errors import ModelError, ProblemError
 
 _LINE = 64  # bytes that the widest instructions read at once
 _KINDS = ("cpu", "cuda")  # of devices
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
 _started = os.getpid()
 adopt(Tensor, xp, None)
 
@@ -69,6 +72,14 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
     def to_numpy(self, x: Tensor) -> np.ndarray:
         return x.numpy(force=True)  # also of the zeros without memory that a second derivative may be
+
+    def checksum(self, x: Tensor) -> Any:
+        # its own counter of versions does not see what is written by .data, or by another framework in its memory
+        if not x.is_cuda:
+            return super().checksum(x.float() if x.dtype is torch.bfloat16 else x)  # which NumPy has not got
+        x = self.lent(x)
+        flat = (x if x.is_contiguous() else x.mT).reshape(-1)
+        return checksums.of_integers(flat.view(_INTEGERS[math.gcd(x.element_size(), 8)]))
 
     def lent(self, x: Tensor) -> Tensor:
         x = x.detach().resolve_conj().resolve_neg()
@@ -205,6 +216,8 @@ class TorchBackend(SuiteHooks, EagerBackend):
             if not live:
                 return tuple(torch.zeros_like(p) for p in primals)
             heads, seeds = zip(*live, strict=True)
+            if seeds[0].is_cuda:
+                _with_context(seeds[0].device)
             recorded = inner or (torch.is_grad_enabled() and any(c.requires_grad for c in seeds))
             return torch.autograd.grad(
                 heads, leaves, seeds,
@@ -323,6 +336,17 @@ def describe_mkl() -> str:
 def _no_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     k, nan = min(A.shape), torch.full_like(A, torch.nan)
     return nan[:, :k], nan.real[0, :k], nan[:k, :]
+
+
+@cache
+def _with_context(device: torch.device) -> None:
+    """Give PyTorch's own thread for derivatives on a device the context of CUDA: a product there warns of having none.
+
+    Any kernel of its own that is launched there does so, once.
+    """
+    with torch.enable_grad():
+        x = torch.zeros(1, device=device, requires_grad=True)
+        torch.autograd.grad((2.0 * x).sum(), x)
 
 
 @cache

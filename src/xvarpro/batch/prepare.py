@@ -33,7 +33,7 @@ from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
-from xvarpro.results.recipe import fingerprints
+from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import norms
 from xvarpro.sets.region import resolve
 from xvarpro.sets.regions import Regions
@@ -132,7 +132,7 @@ def prepare(
             nearest = "xv.project(theta, over) gives the nearest one of a single problem"
             check_feasible(regions.violation(x[i : i + 1, :]), f"theta0 of problem {i}", nearest)
         moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b)
-        stamps = fingerprints(problem, None)  # before the model is called, since it may write to what it is given
+        stamps = Fingerprints(problem)  # before the model is called, since it may write to what it is given
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
         regions = Regions(region, tuple(one))
         prepared = Prepared(moved, to, work, regions.join(theta), regions, layout, True, tally, y_units, units)

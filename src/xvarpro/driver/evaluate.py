@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend, modules
@@ -17,7 +16,6 @@ from xvarpro.driver.weights import coefficients, w_to_caller
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
-from xvarpro.results.recipe import fingerprints
 from xvarpro.results.result import joined
 from xvarpro.sets.region import resolve
 
@@ -63,11 +61,10 @@ def value_and_gradient(
     >>> bool(value < 1e-25), bool(abs(gradient[0]) < 1e-12)
     (True, True)
     """
-    stamps = fingerprints(problem, None)
     prepared = prepare(problem, theta, backend=backend, device=device, dtype=dtype)
     value, gradient = prepared.call(_value_and_gradient, prepared.theta)
     check_value(value, prepared.dtype)
-    check_unchanged(problem, stamps)
+    check_unchanged(problem, prepared.fingerprints)
     layout = prepared.layout
     return layout.array(value, prepared.backend), modules.by_name(layout.measures(gradient, prepared.backend))
 
@@ -132,7 +129,6 @@ def solve_lower(
     >>> xv.solve_lower(problem, np.array([0.5]))
     LowerFit(w=array([3.]), value=array(0.25))
     """
-    stamps = fingerprints(problem, None)
     prepared = prepare(problem, theta, backend=backend, device=device, dtype=dtype)
     value, w = prepared.call(_value_and_w, prepared.theta)
     check_value(value, prepared.dtype)
@@ -142,9 +138,8 @@ def solve_lower(
     if not finite:
         warn_caller(f"w is not finite. {_why_not(prepared)}", RuntimeWarning)
     if prepared.compressed:
-        prepared = replace(prepared, fingerprints=stamps)
         return LowerFit(joined(coefficients(prepared, prepared.theta)), value)
-    check_unchanged(problem, stamps)
+    check_unchanged(problem, prepared.fingerprints)
     return LowerFit(w_to_caller(prepared, w), value)
 
 

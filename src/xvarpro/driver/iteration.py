@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from xvarpro.algorithms.common import at, certified
@@ -16,7 +17,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import axpy
+from xvarpro.core.trees import axpy, map_leaves
 from xvarpro.driver.prepare import Prepared, partition
 from xvarpro.objective.decrease import affordable, free_decrease, set_decrease
 from xvarpro.objective.interface import LowerError, Objective
@@ -49,12 +50,13 @@ class Tracked(NamedTuple):
         found: Iterate = self.state.iterate
         return found
 
-    def after(self, backend: Backend, state: State) -> Tracked:
+    def after(self, state: State) -> Tracked:
         """With the state that follows."""
         if not self.best:
             return Tracked(state)
         lower = state.iterate.value < self.best.value
-        return Tracked(state, backend.when(lower, lambda _: state.iterate, self.best))
+        # chosen where they are: to ask the device which one would wait for it
+        return Tracked(state, map_leaves(partial(namespace_of(lower).where, lower), state.iterate, self.best))
 
     def ahead(self, floor: Array) -> Array:
         """Whether the best iterate is better than the last one by more than rounding, 0-d bool."""
@@ -101,7 +103,7 @@ class Program:
 
         def run(now: Tracked) -> Tracked:
             state = algorithm.advance(_for_step(f, now.state, tol, floor), region, now.state)
-            return now.after(f.backend, with_status(state, algorithm, tol, floor))
+            return now.after(with_status(state, algorithm, tol, floor))
 
         return run
 
@@ -111,7 +113,7 @@ class Program:
 
         def run(now: Tracked) -> Tracked:
             state = algorithm.finish(_for_step(f, now.state, tol, floor), region, now.state)
-            return now.after(f.backend, with_status(state, algorithm, tol, floor))
+            return now.after(with_status(state, algorithm, tol, floor))
 
         return run
 

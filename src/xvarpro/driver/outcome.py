@@ -82,13 +82,14 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
             status = Status.RANK_DEFICIENT
     if status in (Status.NO_DESCENT, Status.STALLED) and _ends_at_ridge(prepared, last.theta):
         status = Status.NEGATIVE_RIDGE
+    numbers = [report.condition, report.zero_columns, report.columns, report.kinks]
+    condition, dead, units, kinks = prepared.backend.to_floats(numbers)
     # a separable objective has a gradient at a kink as well
-    if status is Status.NO_DESCENT and int(report.kinks) and not prepared.problem.is_separable:
+    if status is Status.NO_DESCENT and kinks and not prepared.problem.is_separable:
         status = Status.KINK
-    dead, units = int(report.zero_columns), int(report.columns)
     if dead:
         warn_caller(
-            f"{dead} of {units} columns of M(theta) are zero to rounding at the result. Their gradient is zero "
+            f"{dead:.0f} of {units:.0f} columns of M(theta) are zero to rounding at the result. Their gradient is zero "
             "whatever they could gain, so no method moves them again, and the status does not speak of them: start "
             "from other values, inside the set, or cap the first steps",
             DeadUnitsWarning,
@@ -97,9 +98,8 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
     if isinstance(iterate.lower, LowerError):
         floats = prepared.backend.to_floats([iterate.lower.residual, iterate.lower.gradient])
         left = dict(zip(("lower_residual", "gradient_error"), floats, strict=True))
-    condition = prepared.backend.to_floats([report.condition])[0]
     outside = float(violation(prepared.compiler, prepared.region, iterate.theta))
-    return status, Verified(outside, condition, units, dead, int(report.kinks), **left), report.w
+    return status, Verified(outside, condition, int(units), int(dead), int(kinks), **left), report.w
 
 
 def _ends_at_ridge(prepared: Prepared, theta: Leaves) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +32,7 @@ from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import dottest
 from xvarpro.problem.column_chunks import ColumnChunks, Passes, compress
 from xvarpro.problem.problem import Level, Problem
-from xvarpro.results.recipe import fingerprints
+from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets.promises import check_promises, is_own
 from xvarpro.sets.region import Region, resolve
 
@@ -57,7 +57,7 @@ class Prepared:
     theta_units: tuple[float, ...]  # powers of two by which the leaves of theta were multiplied
     progress: bool | None
     theta0: Tree  # before a solve: the start in NumPy's arrays, in the caller's units
-    fingerprints: Mapping[str, str]  # and those of problem and theta0
+    fingerprints: Fingerprints  # of problem and theta0
     columns: int = 0  # right-hand sides of this process, where they come in chunks
 
     @property
@@ -299,7 +299,7 @@ def _checked(
         theta0 = (
             trees.unflatten(to.layout.treedef, [np.array(to.backend.to_numpy(x)) for x in theta]) if solving else None
         )
-        stamps = fingerprints(problem, theta0) if solving else {}
+        stamps = Fingerprints(problem, theta0)
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving)
         moved, y_unit = targets_near_one(moved, to.backend, to.dtype) if solving and units else (moved, 1.0)
         moved = moved if moved.compress else _joined(moved, structure.rows)

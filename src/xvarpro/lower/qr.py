@@ -8,7 +8,7 @@ from typing import final
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import adjoint, adjoint_product
+from xvarpro.core.trees import MANY, adjoint, adjoint_product
 from xvarpro.lower._refinement import Improve, Refinable, affordable
 from xvarpro.lower.accumulation import Triangle
 from xvarpro.lower.interface import Adjoint, Diagnosis, System
@@ -42,8 +42,9 @@ class QR(Refinable):
         self, improve: Improve, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
         all_digits = affordable(factor.R, y.shape[0], w)
-        single = factor.R.ndim == 2 and namespace_of(w).finfo(w.dtype).eps > 1e-10  # a Q of many rows has few
-        if all_digits or single:
+        # a Q of very many rows has few digits in single precision; of fewer it has those that the gradient needs
+        few = factor.R.ndim == 2 and y.shape[0] > MANY and namespace_of(w).finfo(w.dtype).eps > 1e-10
+        if all_digits or few:
             w, r = _corrected(backend, system, factor.R, w, r)
         if not all_digits:
             return w, r

@@ -29,7 +29,7 @@ from xvarpro.problem.problem import Problem
 from xvarpro.reproducibility.agreement import GRADIENT, distance
 from xvarpro.reproducibility.comparison import Runs
 from xvarpro.results.provenance import alike
-from xvarpro.results.recipe import Recipe, fingerprints
+from xvarpro.results.recipe import WRITTEN, Fingerprints, Recipe
 from xvarpro.results.result import Result
 from xvarpro.results.serialization import Opaque, opaque
 from xvarpro.sets.region import resolve
@@ -269,9 +269,10 @@ class ResultChecker:
 
     def fingerprints(self) -> Check:
         """Whether the problem and the start are those that were solved."""
-        stored, found = self.recipe.fingerprints, fingerprints(self.problem, self.recipe.theta0)
+        stored, found = self.recipe.fingerprints, Fingerprints(self.problem, self.recipe.theta0)
         other = sorted(name for name in {**stored, **found} if stored.get(name) != found.get(name))
-        sentence = f"differ: {', '.join(other)}" if other else f"all {len(found)} agree"
+        named = (f"{name} ({WRITTEN})" if stored.get(name) == WRITTEN else name for name in other)
+        sentence = f"differ: {', '.join(named)}" if other else f"all {len(found)} agree"
         return Check("fingerprints", not other, sentence)
 
     def feasibility(self) -> Check:

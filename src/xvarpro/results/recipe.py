@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import exchange, modules, owner
+from xvarpro.backends import exchange, modules, of, owner
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import dtype_name
@@ -22,6 +24,7 @@ from xvarpro.results.files import ArrayFile
 from xvarpro.results.serialization import Opaque, checked, decode, encode
 
 _TREES = ("theta0", "over", "algorithm")
+WRITTEN = "written to after the solve"  # and before its fingerprint was asked for
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Recipe:
         Size of the objective that rounding is relative to: ``1/2 |y|^2`` of the upper level, or the first objective if
         that is larger.
     fingerprints : mapping of str to str
-        Hashes of theta0 and of every array and number of the problem, by the name that a user would write.
+        Hashes of theta0 and of every array and number of the problem, by the name that a user would write, made when
+        they are first asked for: see `Fingerprints`.
     problem : str, optional
         Name of the problem, ``package.module:function`` or ``file.py:function``.
     folder : str
@@ -61,7 +65,9 @@ class Recipe:
 
     def write(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         """All of it but the folder as JSON; its arrays are added to `arrays`."""
-        stored = {name: getattr(self, name) for name in _FIELDS} | {"theta0": modules.by_name(self.theta0)}
+        stored = {name: getattr(self, name) for name in _FIELDS} | {
+            "theta0": modules.by_name(self.theta0), "fingerprints": dict(self.fingerprints),
+        }  # fmt: skip
         return stored | {name: encode(stored[name], name, arrays) for name in _TREES}
 
     @classmethod
@@ -94,39 +100,92 @@ def check_finite(tree: Tree, name: str, dtype: str) -> None:
             raise ProblemError(f"{name} must hold finite arrays of {dtype}; got {kind}")
 
 
-def fingerprints(problem: Problem, theta0: Tree) -> dict[str, str]:
-    """Hash theta0 and the arrays and numbers of a problem, by name. Functions have no hash.
+class Fingerprints(Mapping[str, str]):
+    """Hashes of theta0 and of the arrays and numbers of a problem, by name. Functions have no hash.
 
     Equal bits have equal hashes in any framework and byte order. Chunks that a function makes are not read.
+
+    A solve does not wait for them: they are made when they are first asked for, from the arrays themselves. What has
+    been written to by then, as its `Backend.checksum` tells, has `WRITTEN` for a fingerprint, which no array has.
+
+    Parameters
+    ----------
+    problem : Problem
+    theta0 : pytree of NumPy arrays that nothing writes to, optional
 
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> from xvarpro.results.recipe import fingerprints
-    >>> problem = xv.separable(lambda theta, data: data["t"] * theta, np.ones(3), data={"t": np.ones((3, 1))}, lam=0.5)
-    >>> sorted(fingerprints(problem, np.ones(1)))[:4]
+    >>> from xvarpro.results.recipe import Fingerprints
+    >>> t = np.ones((3, 1))
+    >>> problem = xv.separable(lambda theta, data: data["t"] * theta, np.ones(3), data={"t": t}, lam=0.5)
+    >>> found = Fingerprints(problem, np.ones(1))
+    >>> t[0] = 2.0
+    >>> found.hold(problem)
+    False
+    >>> sorted(found)[:4]
     ['compress', "data['t']", 'lower.lam', 'lower.y']
     """
-    return hashes(problem, "") | hashes(theta0, "theta0")
+
+    def __init__(self, problem: Problem, theta0: Tree = None) -> None:
+        self._leaves, self._names, self._theta0 = trees.leaves(problem), _names(problem, ""), theta0
+        self._sums = list(map(_checksum, self._leaves, self._names))
+
+    @cached_property
+    def _hashes(self) -> dict[str, str]:
+        own = zip(self._names, self._leaves, self._unchanged(), strict=True)
+        found = {name: _hash(x, name) if same else WRITTEN for name, x, same in own}
+        return {name: hashed for name, hashed in found.items() if hashed} | hashes(self._theta0, "theta0")
+
+    def __getitem__(self, name: str) -> str:
+        return self._hashes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hashes)
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._hashes,)
+
+    def _unchanged(self) -> list[bool]:
+        now = map(_checksum, self._leaves, self._names)
+        return [was is None or bool(x == was) for x, was in zip(now, self._sums, strict=True)]
+
+    def hold(self, problem: Problem) -> bool:
+        """Whether a problem consists of the same arrays and numbers, and none has been written to."""
+        found = trees.leaves(problem)
+        own = len(found) == len(self._leaves) and all(map(operator.is_, found, self._leaves))
+        return own and all(self._unchanged())
+
+
+def _names(tree: Tree, root: str) -> list[str]:
+    return [name.lstrip(".") for name in trees.paths(tree, root)]
 
 
 def hashes(tree: Tree, root: str) -> dict[str, str]:
     """Hashes of the arrays, numbers and strings of a tree, by name."""
-    names = [name.lstrip(".") for name in trees.paths(tree, root)]
-    found = zip(names, trees.leaves(tree), strict=True)
-    return {name: hashed for name, x in found if (hashed := _hash(exchange.as_array(x, name)))}
+    found = zip(_names(tree, root), trees.leaves(tree), strict=True)
+    return {name: hashed for name, x in found if (hashed := _hash(x, name))}
 
 
 def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
     """Names of the arrays and numbers of a problem whose fingerprints are other ones than those `stored`."""
-    found = [hashed for x in trees.leaves(problem) if (hashed := _hash(exchange.as_array(x, "an array")))]
-    if found == list(stored.values())[: len(found)]:
-        return []  # names take longer than small arrays
+    if isinstance(stored, Fingerprints) and stored.hold(problem):
+        return []
     return [name for name, x in hashes(problem, "").items() if x != stored.get(name)]
 
 
-def _hash(x: object) -> str:
+def _checksum(x: Any, name: str) -> Any:
+    x = exchange.as_array(x, name)
+    backend = of(x) if trees.is_array(x) else None
+    return None if backend is None else backend.checksum(x)
+
+
+def _hash(x: Any, name: str) -> str:
     """Hash of the bits; empty for what has none: functions, and arrays of objects or of what NumPy cannot hold."""
+    x = exchange.as_array(x, name)
     if not trees.is_array(x):
         return hashlib.sha256(repr(x).encode()).hexdigest()[:32] if isinstance(x, bool | int | float | str) else ""
     kind = dtype_name(x)

@@ -23,7 +23,6 @@ from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks, check_same_columns
 from xvarpro.problem.problem import Problem
-from xvarpro.results.recipe import fingerprints
 
 LARGEST = 5000  # columns of the triangle of rows in chunks
 NEARBY = 1e-3  # of theta's largest entry, of 1 where that is 0: as far as a step from a solution leads
@@ -218,7 +217,7 @@ def _prepared(
         plain = trees.changed(problem, compress=False) if isinstance(problem, Problem) else problem
         return prepare(plain, theta, over=over, **place), 0
     stated = replace(problem, compress=True)
-    prepared = replace(prepare(stated, theta, over=over, **place), fingerprints=fingerprints(stated, None))
+    prepared = prepare(stated, theta, over=over, **place)
     with prepared.together():
         if solved is not None and solved.original is problem:
             check_same_columns(solved.columns, prepared.columns)

@@ -323,7 +323,9 @@ def step_decisions(target: Target, case: Steps) -> Iterator[Measured]:
     want = solves.course(case.pair.twin, case.pair.make, case.pair.iterations)
     yield Measured("iterations", fits[0].n_iter, n)
     yield Measured("rows", fits[0].trace.rows, case.rows * fits[0].trace.values)
-    yield from solves.step_by_step(fits[0].trace, Course(want.rows[: n + 1], want.thetas[: n + 1]), target.dtype)
+    yield from solves.step_by_step(
+        target, dense.of(case.pair.make).f, fits[0].trace, Course(want.rows[: n + 1], want.thetas[: n + 1])
+    )
     yield Measured("theta", dense.flat(fits[0].theta), want.thetas[n], 1e3 * solves.VALUES[target.dtype])
     yield from the_same(fits)
 

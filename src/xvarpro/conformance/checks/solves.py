@@ -120,20 +120,37 @@ def course(twin: Twin, make: Callable[[], Dense], iterations: int) -> Course:
     return twin(problem.f, problem.theta0, iterations)
 
 
-def first_off(name: str, got: np.ndarray, want: np.ndarray, tolerance: float) -> Measured:
-    """The first row that is off by more than the tolerance, relative to itself; else the worst one."""
+def first_off(name: str, got: np.ndarray, want: np.ndarray, tolerances: float | np.ndarray) -> Measured:
+    """The first row that is off by more than its tolerance, relative to itself; else the worst one."""
     if got.shape != want.shape:
         return Measured(name, got, want)
+    tolerance = np.broadcast_to(tolerances, want.shape)
     error = np.abs(got - want) / np.where(want == 0, 1.0, np.abs(want))
     off = ~(error <= tolerance)
     i = int(np.argmax(off)) if off.any() else int(np.argmax(error))
-    return Measured(f"{name}, iterate {i}", got[i], want[i], tolerance, float(abs(want[i])) or 1.0)
+    return Measured(f"{name}, iterate {i}", got[i], want[i], float(tolerance[i]), float(abs(want[i])) or 1.0)
 
 
-def step_by_step(trace: xv.Trace, want: Course, dtype: str) -> Iterator[Measured]:
+def rounding_of_values(f: Objective, course: Course, eps: float) -> np.ndarray:
+    """What rounding may change of the objective at every iterate, relative to it.
+
+    A residual r is the difference of the target and a sum of n products, whose w has been solved for: it is off by
+    ``dr``, of length ``(n + 1) eps cond |y|``. A step ``J^+ r`` takes that along, and the objective after it is off by
+    ``<J^T r, J^+ dr>``, at most ``|r| |dr|`` whatever J is: relative to ``1/2 |r|^2`` that is ``2 |dr| / |r|``, of
+    this iterate or of one before.
+    """
+    n = f.lower.matrix(course.thetas[0]).shape[1]
+    lengths = np.sqrt(f.floor(course.thetas[0]) / np.abs(course.column("value")))
+    conditions = np.array([twins.condition(f, theta) for theta in course.thetas])
+    found: np.ndarray = np.maximum.accumulate(2 * (n + 1) * eps * conditions * lengths)
+    return found
+
+
+def step_by_step(target: Target, f: Objective, trace: xv.Trace, want: Course) -> Iterator[Measured]:
     """Every column of a trace next to the twin's."""
+    values = np.maximum(VALUES[target.dtype], rounding_of_values(f, want, target.eps))[: trace.value.size]
     for name in twins.COLUMNS:
-        tolerance = 0.0 if name in twins.COUNTS else VALUES[dtype] if name == "value" else DIFFERENCES[dtype]
+        tolerance = 0.0 if name in twins.COUNTS else values if name == "value" else DIFFERENCES[target.dtype]
         got, column = getattr(trace, name), want.column(name)
         if name.startswith("alpha") and not want.column("gap_B").any() and name == "alpha_B":
             continue  # of a block without leaves
@@ -154,7 +171,7 @@ def step_decisions(target: Target, pair: Pair) -> Iterator[Measured]:
     yield Measured("iterations", got.n_iter, n)
     yield Measured("how it ended", got.status.name, "MAX_ITER")
     yield Measured("iterations in the trace", got.trace.iteration, np.arange(n + 1))
-    yield from step_by_step(got.trace, want, target.dtype)
+    yield from step_by_step(target, dense.of(pair.make).f, got.trace, want)
     end = int(np.argmin(want.column("value"))) if not pair.algorithm.monotone else n
     yield Measured("theta", dense.flat(got.theta), want.thetas[end], 1e3 * VALUES[target.dtype])
 
@@ -351,9 +368,11 @@ def certified(target: Target, f: Objective, theta: Vector, got: xv.Result, theta
     start = f.direction(theta0, f.gradient(theta0))
     _, gap_A, gap_B = f.direction(theta, f.gradient(theta))
     tolerance = 4 * evaluation.gradient_tolerance(target.eps, cond)  # a gap is a sum over the set
+    # residuals have the rounding of the target that they are a difference of: a gap has that of a start with such ones
+    grown = (f.floor(theta0) / f.value(theta0)) ** 0.5
     yield Measured("value", got.value, f.value(theta), evaluation.value_tolerance(target.eps, cond), f.value(theta0))
-    yield Measured("gap_A", got.gap_A, gap_A, tolerance, max(start[1], gap_A))
-    yield Measured("gap_B", got.gap_B, gap_B, tolerance, max(start[2], gap_B) or 1.0)
+    yield Measured("gap_A", got.gap_A, gap_A, tolerance, max(grown * start[1], gap_A))
+    yield Measured("gap_B", got.gap_B, gap_B, tolerance, max(grown * start[2], gap_B) or 1.0)
     yield Measured("w", np.asarray(got.w, np.float64).reshape(-1, f.y.shape[1]), f.w(theta), tolerance)
     yield Measured("violation", got.verified.violation, f.violation(theta), 10 * target.eps, 1.0)
     yield Measured("condition", got.verified.condition, cond, tolerance)
