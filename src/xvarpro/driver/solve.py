@@ -20,7 +20,7 @@ from xvarpro.core.checks import number, switch
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
-from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on
+from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on, warn_of_order
 from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run, check_own_sets, check_unchanged
 from xvarpro.driver.outcome import DeadUnitsWarning, result
 from xvarpro.driver.prepare import Prepared, prepare
@@ -199,6 +199,7 @@ def solve(
             parts = given()  # of every process
             if checkpoint is not None and prepared.rank == 0:
                 Checkpoint.of(run, parts).save(checkpoint)
+                warn_of_order(prepared.problem)
 
         with prepared.together():  # a first file that cannot be written
             schedule = Schedule(None if checkpoint is None else write, checkpoint_every, run.record.done, run.clock)
