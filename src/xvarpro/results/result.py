@@ -555,7 +555,7 @@ class Result:
 
         Residuals are scaled by the roots of their weights, those of counts by the roots of what is expected. Data of
         weight 0 are hollow; they do not set the limits and may lie beyond them. In a global fit each data set has axes
-        of its own, and only the components that are not zero throughout it.
+        of its own, and only the components that are not zero throughout it; real and imaginary part have axes each.
 
         Parameters
         ----------
@@ -590,8 +590,8 @@ class Result:
         Raises
         ------
         ProblemError
-            The fit is complex, there is no such right-hand side, or `x` or `names` have another length; `x` holds
-            neither numbers nor dates; `level` is not in (0, 1); a band for observations is asked of a fit by another
+            There is no such right-hand side, or `x` or `names` have another length; `x` holds neither numbers nor
+            dates; `level` is not in (0, 1); a band for observations is asked of a fit by another
             loss.
         ModelError
             M fails between the samples.
@@ -639,8 +639,7 @@ class Result:
         Raises
         ------
         ProblemError
-            The fit is complex, there is no such right-hand side, or `x` has another length or holds neither numbers nor
-            dates.
+            There is no such right-hand side, or `x` has another length or holds neither numbers nor dates.
         """
         from xvarpro.statistics.plotting import plot_residuals
 
