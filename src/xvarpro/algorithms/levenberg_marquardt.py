@@ -254,7 +254,7 @@ class LevenbergMarquardt(Algorithm):
         finite = xp.isfinite(new.value)
         short = ~finite & ~model.short
         again = short | model.quasi
-        # in a direction of curvature c, relative to the scale, a damping of c (1 / alpha - 1) leaves alpha of a step: less
+        # where the curvature is c, relative to the scale, a damping of c (1 / alpha - 1) leaves alpha of a step: less
         # than that would be refused again at the same point
         down = -_dots(old.grad, step)
         alpha = xp.clip(down / positive_or_one(2 * (down - brought)), LEAST, MOST)
