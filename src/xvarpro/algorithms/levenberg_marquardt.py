@@ -25,6 +25,7 @@ ROUNDS, ALONE = 60, 200
 SWITCH = 0.25  # squared errors of the two models' last predictions, up to which the quasi-Newton one is preferred
 SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trials take
 LEAST, MOST = 0.1, 0.5  # of a refused step: what the parabola through its values may leave
+NEAR = 1e-3  # of a step along a line: how near to its ends the next trial may be
 SOFT = 0.15  # of the curvature along a step: that of the soft directions that make it long
 REJECTIONS = 60  # in a row, after which a problem has no descent
 
@@ -192,7 +193,10 @@ class LevenbergMarquardt(Algorithm):
         # NaN counts as moved: a shorter step may be better
         still = xp.all(xp.abs(step) <= eps * xp.abs(point.theta), axis=1)
         after = select(f.backend, accepted, found, point._replace(model=model, rejected=point.rejected + 1))
-        return after, accepted, ~accepted & (still | (after.rejected > REJECTIONS))
+        lost = still | (after.rejected > REJECTIONS)
+        if step.shape[1] == 1:  # a minimum between two points whose values are the same
+            lost = lost | (level & (_dots(local.grad, step) > 0))
+        return after, accepted, ~accepted & lost
 
     def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
         """Both parts of the gap, and the decrease that the Gauss-Newton model promises over the whole set."""
@@ -260,9 +264,15 @@ class LevenbergMarquardt(Algorithm):
         alpha = xp.clip(down / positive_or_one(2 * (down - brought)), LEAST, MOST)
         bend = 2 * (down - promised) / positive_or_one(_dots(step, model.scale * step))
         least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
+        damped = xp.maximum(model.growth * model.damping, least)
+        if step.shape[1] == 1:
+            # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a kink
+            back = _dots(new.grad, step)
+            alpha = xp.clip((brought + back) / positive_or_one(down + back), NEAR, 1 - NEAR)
+            damped = xp.where(finite & (back > 0), (bend + model.damping) / alpha - bend, damped)
         refused = model._replace(
             quasi=model.quasi & short,
-            damping=xp.where(again, model.damping, xp.maximum(model.growth * model.damping, least)),
+            damping=xp.where(again, model.damping, damped),
             growth=xp.where(again, model.growth, 4 * model.growth),
             short=model.short | short,
         )

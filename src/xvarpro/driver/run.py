@@ -32,7 +32,8 @@ from xvarpro.sets.region import event
 from xvarpro.sets.regions import Regions
 
 BATCH = 0.2  # seconds that Ctrl-C waits for a compiled loop
-RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to a saddle
+RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to it
+AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,11 @@ def _record(it: Iterate) -> tuple[Array, ...]:
 def _gradient(f: Objective, theta: Leaves) -> Leaves:
     grad: Leaves = f.value_and_gradient(theta)[1]
     return grad
+
+
+def _value(f: Objective, theta: Leaves) -> Array:
+    value: Array = f.point(theta).value
+    return value
 
 
 class Run:
@@ -251,7 +257,7 @@ class Run:
             return False
         if status is Status.CONVERGED:
             self.recheck()
-        elif not self.modelled or (status is Status.NO_DESCENT and self.prepared.region.constrained):
+        elif not self.modelled or (status is Status.NO_DESCENT and (self.prepared.region.constrained or self._kinked)):
             self.state = self._assess(self.operands, self.state)
             self.record.replace(self.row())
         if self.status is Status.RUNNING:
@@ -281,17 +287,23 @@ class Run:
             return self._started(found.theta)
         return self._below(found.theta, value, margin) if last else None
 
+    @property
+    def _kinked(self) -> bool:
+        """Whether the objective is a function on a line with kinks, hence with many small minima."""
+        return self.prepared.problem.kinked and sum(math.prod(x.shape) for x in self.prepared.theta) == 1
+
     def _below(self, theta: Leaves, value: float, rounding: float) -> Tracked | None:
         """The first state at a point next to a saddle, lower than it by more than the tolerance; None at a minimum.
 
-        None also where the time limit ends the search.
+        On a line with kinks, at the lowest of some points around. None also where the time limit ends the search.
         A minimum has the status of one then.
         """
         prepared, backend = self.prepared, self.prepared.backend
         few = sum(math.prod(x.shape) for x in theta) <= MANY
         if not few or not prepared.structure.exact or prepared.problem.in_rows:
             return None
-        if self.status.success and self._well_determined():
+        kinked = self._kinked
+        if self.status.success and not kinked and self._well_determined():
             return None
 
         def leaves(step: np.ndarray) -> Leaves:
@@ -312,10 +324,20 @@ class Run:
         size = np.where(size > 0, size, size.mean() or 1.0)
         scale = np.asarray(Regions(prepared.region, host).evened(size[None, :]))[0, :]
         eps = float(np.finfo(prepared.dtype).eps)
-        try:
-            steps, slope, left = curvature(probe, scale, eps)
-        except TimeoutError:
-            return None
+        if kinked:
+            steps = [sign * share * scale for share in AROUND for sign in (1, -1)]
+            points = [prepared.region.moved(leaves(step), theta) for step in steps]
+            values = backend.to_floats([prepared.call(_value, point) for point in points])
+            self._worked((len(steps), 0, 0, 0, 0))
+            lowest = int(np.argmin(np.where(np.isnan(values), np.inf, values)))
+            steps, slope, left = steps[lowest : lowest + 1], 0.0, math.inf
+            if not values[lowest] < value - max(rounding, self.tol * abs(value)):
+                return None
+        else:
+            try:
+                steps, slope, left = curvature(probe, scale, eps)
+            except TimeoutError:
+                return None
         least = self.tol * self.tol * abs(value)  # tol**2 of a large float raises
         if not self.status.success and not slope <= max(self.tol, eps**0.5) * abs(value):
             return None  # descent has not come to its end: what its gradients say is in doubt
