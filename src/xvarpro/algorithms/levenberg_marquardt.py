@@ -161,6 +161,12 @@ class LevenbergMarquardt(Algorithm):
     def gauss_newton(self, state: MarquardtState) -> Array:
         return state.point.local.curvature[0, ...]
 
+    def nearer(self, state: MarquardtState) -> MarquardtState:
+        model = state.point.model
+        xp = namespace_of(model.damping)
+        model = model._replace(damping=xp.maximum(model.damping, xp.ones_like(model.damping)))
+        return state._replace(point=state.point._replace(model=model))
+
     # -- a batch
 
     def first(self, f: Batched, x: Array) -> Point:

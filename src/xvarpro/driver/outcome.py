@@ -97,9 +97,10 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
     if isinstance(iterate.lower, LowerError):
         floats = prepared.backend.to_floats([iterate.lower.residual, iterate.lower.gradient])
         left = dict(zip(("lower_residual", "gradient_error"), floats, strict=True))
-    condition = prepared.backend.to_floats([report.condition])[0]
+    condition, cancelled = prepared.backend.to_floats([report.condition, report.cancellation])
     outside = float(violation(prepared.compiler, prepared.region, iterate.theta))
-    return status, Verified(outside, condition, units, dead, int(report.kinks), **left), report.w
+    verified = Verified(outside, condition, units, dead, int(report.kinks), cancellation=cancelled, **left)
+    return status, verified, report.w
 
 
 def _ends_at_ridge(prepared: Prepared, theta: Leaves) -> bool:

@@ -33,6 +33,7 @@ from xvarpro.sets.regions import Regions
 
 BATCH = 0.2  # seconds that Ctrl-C waits for a compiled loop
 RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to it
+LOOKS = 8  # values of an entry of theta that does nothing, in equal steps and in equal ratios
 AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
 
 
@@ -98,6 +99,10 @@ def _record(it: Iterate) -> tuple[Array, ...]:
 def _gradient(f: Objective, theta: Leaves) -> Leaves:
     grad: Leaves = f.value_and_gradient(theta)[1]
     return grad
+
+
+def _condition(f: Objective, theta: Leaves) -> Array:
+    return f.diagnose(theta).condition
 
 
 def _value(f: Objective, theta: Leaves) -> Array:
@@ -285,7 +290,65 @@ class Run:
         if worn and value < self.restarted - margin:
             self.restarted = value
             return self._started(found.theta)
-        return self._below(found.theta, value, margin) if last else None
+        if not last:
+            return None
+        state = self._opened(found.theta, value, margin) or self._below(found.theta, value, margin)
+        return state or self._again(found)
+
+    def _again(self, found: Iterate) -> Tracked | None:
+        """The start with steps that stay nearer to it, once, where columns of M have become dependent on the way.
+
+        Two terms that have become one, with weights of opposite signs that grow, are left by no step.
+        """
+        prepared = self.prepared
+        if self.status is not Status.NO_DESCENT or self.state.best or not prepared.structure.exact:
+            return None
+        condition = prepared.backend.to_floats([prepared.call(_condition, found.theta, once=True)])[0]
+        if not condition > float(np.finfo(prepared.dtype).eps) ** -0.3:
+            return None
+        state = self.algorithm.nearer(self._started(prepared.theta).state)
+        return None if state is None else Tracked(state, found)
+
+    def _opened(self, theta: Leaves, value: float, rounding: float) -> Tracked | None:
+        """The first state where another value of an entry of theta that does nothing, of a closed weight, is lower."""
+        prepared, backend = self.prepared, self.prepared.backend
+        W, B = prepared.problem.lower.W, self.algorithm.gauss_newton(self.state.state)
+        if W is None or W.linear or B is None:
+            return None
+        points: list[Leaves] = []
+        for j in np.flatnonzero(np.diagonal(backend.to_numpy(B)) == 0):
+            points += self._along(theta, int(j))
+        if not points or self.clock() >= self._deadline:
+            return None
+        values = np.asarray(backend.to_floats([prepared.call(_value, point) for point in points]))
+        self._worked((len(points), 0, 0, 0, 0))
+        lowest = int(np.argmin(np.where(np.isnan(values), np.inf, values)))
+        lower = values[lowest] < value - max(rounding, self.tol * abs(value))
+        return self._started(points[lowest]) if lower else None
+
+    def _along(self, theta: Leaves, j: int) -> list[Leaves]:
+        """Points with other values of one entry of theta, over its set, in equal steps and in equal ratios."""
+        prepared = self.prepared
+        x = np.asarray(prepared.backend.to_numpy(trees.raveled(theta)), dtype=np.float64)
+        size = np.abs(x[j]) or 1.0
+
+        def moved(step: float) -> Leaves:
+            d = trees.unraveled(np.where(np.arange(x.size) == j, step, 0.0), theta)
+            leaves = (prepared.backend.asarray(y, dtype=prepared.dtype, device=prepared.device) for y in d)
+            return prepared.region.moved(tuple(leaves), theta)
+
+        def reached(step: float) -> float:
+            return float(np.asarray(prepared.backend.to_numpy(trees.raveled(moved(step))))[j])
+
+        low, high = reached(-1e3 * size), reached(1e3 * size)
+        if not low < high:
+            return []
+        ends = np.linspace(low, high, LOOKS + 2)[1:-1].tolist()
+        if low * high >= 0:
+            near, far = sorted((abs(low), abs(high)))
+            ratios = np.geomspace(max(near, 1e-3 * far), far, LOOKS + 2)[1:-1]
+            ends += (ratios if high > 0 else -ratios).tolist()
+        return [moved(end - x[j]) for end in ends]
 
     @property
     def _kinked(self) -> bool:
