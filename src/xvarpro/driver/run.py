@@ -33,7 +33,7 @@ from xvarpro.sets.regions import Regions
 
 BATCH = 0.2  # seconds that Ctrl-C waits for a compiled loop
 RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to it
-LOOKS = 8  # values of an entry of theta that does nothing, in equal steps and in equal ratios
+LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
 AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
 
 
@@ -309,15 +309,23 @@ class Run:
         state = self.algorithm.nearer(self._started(prepared.theta).state)
         return None if state is None else Tracked(state, found)
 
+    @property
+    def _has_faces(self) -> bool:
+        W = self.prepared.problem.lower.W
+        return not (W is None or W.linear)
+
     def _opened(self, theta: Leaves, value: float, rounding: float) -> Tracked | None:
-        """The first state where another value of an entry of theta that does nothing, of a closed weight, is lower."""
+        """The first state where another value of an entry of theta that a closed weight has left behind is lower.
+
+        Such an entry does nothing, or has gone to a bound.
+        """
         prepared, backend = self.prepared, self.prepared.backend
-        W, B = prepared.problem.lower.W, self.algorithm.gauss_newton(self.state.state)
-        if W is None or W.linear or B is None:
+        B = self.algorithm.gauss_newton(self.state.state)
+        if B is None or not self._has_faces:
             return None
         points: list[Leaves] = []
-        for j in np.flatnonzero(np.diagonal(backend.to_numpy(B)) == 0):
-            points += self._along(theta, int(j))
+        for j, bend in enumerate(np.diagonal(backend.to_numpy(B))):
+            points += self._along(theta, j, idle=bend == 0)
         if not points or self.clock() >= self._deadline:
             return None
         values = np.asarray(backend.to_floats([prepared.call(_value, point) for point in points]))
@@ -326,8 +334,11 @@ class Run:
         lower = values[lowest] < value - max(rounding, self.tol * abs(value))
         return self._started(points[lowest]) if lower else None
 
-    def _along(self, theta: Leaves, j: int) -> list[Leaves]:
-        """Points with other values of one entry of theta, over its set, in equal steps and in equal ratios."""
+    def _along(self, theta: Leaves, j: int, idle: bool) -> list[Leaves]:
+        """Points with other values of one entry of theta over its set, where it is idle or at a bound.
+
+        In equal steps and in equal ratios.
+        """
         prepared = self.prepared
         x = np.asarray(prepared.backend.to_numpy(trees.raveled(theta)), dtype=np.float64)
         size = np.abs(x[j]) or 1.0
@@ -341,7 +352,7 @@ class Run:
             return float(np.asarray(prepared.backend.to_numpy(trees.raveled(moved(step))))[j])
 
         low, high = reached(-1e3 * size), reached(1e3 * size)
-        if not low < high:
+        if not low < high or not (idle or x[j] in (low, high)):
             return []
         ends = np.linspace(low, high, LOOKS + 2)[1:-1].tolist()
         if low * high >= 0:
@@ -401,6 +412,8 @@ class Run:
                 steps, slope, left = curvature(probe, scale, eps)
             except TimeoutError:
                 return None
+            if steps and self._has_faces:  # where weights meet their bounds a Hessian is one-sided: entry by entry too
+                steps += [0.25 * sign * row for row in np.diag(scale) for sign in (1, -1)]
         least = self.tol * self.tol * abs(value)  # tol**2 of a large float raises
         if not self.status.success and not slope <= max(self.tol, eps**0.5) * abs(value):
             return None  # descent has not come to its end: what its gradients say is in doubt

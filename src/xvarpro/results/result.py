@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from xvarpro.statistics import Band, IntervalMethod, Intervals, Report, Statistics
 
 
+FAR_UNITS = 1e6  # between sizes of entries of theta, from which on an end without descent speaks of units
 CANCELS = 1e4  # terms over their sum, from which on a result says that they cancel
 FORMAT = 5  # of the files
 REPORTED = 100  # entries of theta, and root of theirs times those of w, up to which a result prints as its report
@@ -329,6 +330,13 @@ class Result:
                 f"The columns of M(theta) are nearly dependent there, condition {condition:.1e}, as where two rates "
                 f"become equal{self._cancelled}: leave one out, keep them apart by bounds, bound the amplitudes by "
                 "W=xv.lower.Nonnegative(), add a ridge lam, or start elsewhere, as by xv.multistart."
+            )
+        sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
+        least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
+        if self.status is Status.NO_DESCENT and most >= FAR_UNITS * least:
+            advice += (
+                f" Entries of theta have sizes from {least:.0e} to {most:.0e}: measure them in units that bring them "
+                "near 1, so that steps of every method move all of them."
             )
         return f"{self.status.sentence} {advice}"
 
