@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from xvarpro.statistics import Band, IntervalMethod, Intervals, Report, Statistics
 
 
+FAR_UNITS = 1e6  # between sizes of entries of theta, from which on an end without descent speaks of units
+CANCELS = 1e4  # terms over their sum, from which on a result says that they cancel
 FORMAT = 5  # of the files
 REPORTED = 100  # entries of theta, and root of theirs times those of w, up to which a result prints as its report
 
@@ -65,6 +67,9 @@ class Verified:
         Relative residual of an iterative lower-level solver, the larger of w's and the adjoint's; 0 for a direct one.
     gradient_error : float
         Estimated Euclidean norm of the resulting error of the gradient, which the gap includes; 0 for a direct solver.
+    cancellation : float
+        The largest term ``|w_j| |M_j|`` over ``|y|``, to its order: where it is far above 1, terms of opposite signs
+        cancel. 0 of rows in chunks.
     """
 
     violation: float
@@ -74,6 +79,7 @@ class Verified:
     kinks: int = 0
     lower_residual: float = 0.0
     gradient_error: float = 0.0
+    cancellation: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -322,9 +328,23 @@ class Result:
         if stuck and condition > np.finfo(self.provenance["dtype"]).eps ** -0.3:
             advice = (
                 f"The columns of M(theta) are nearly dependent there, condition {condition:.1e}, as where two rates "
-                "become equal: leave one out, keep them apart by bounds, or add a ridge lam."
+                f"become equal{self._cancelled}: leave one out, keep them apart by bounds, bound the amplitudes by "
+                "W=xv.lower.Nonnegative(), add a ridge lam, or start elsewhere, as by xv.multistart."
+            )
+        sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
+        least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
+        if self.status is Status.NO_DESCENT and most >= FAR_UNITS * least:
+            advice += (
+                f" Entries of theta have sizes from {least:.0e} to {most:.0e}: measure them in units that bring them "
+                "near 1, so that steps of every method move all of them."
             )
         return f"{self.status.sentence} {advice}"
+
+    @property
+    def _cancelled(self) -> str:
+        """Words on terms that cancel, where they do."""
+        found = self.verified.cancellation
+        return f", and terms of opposite signs cancel: |w| |M| is {found:.0e} times |y|" if found > CANCELS else ""
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies: w is computed, and functions that hold the solve are left out."""
@@ -349,6 +369,7 @@ class Result:
             f"              {v.dead_units} of {v.units} columns of M(theta) are zero",
             *([f"              entries of w at a bound with a multiplier of zero: {v.kinks}"] if v.kinks else []),
             *([f"              {inexact}"] if v.lower_residual else []),
+            *([f"              columns nearly dependent{self._cancelled}"] if self._cancelled else []),
             f"  algorithm   {self.algorithm}",
             f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -117,7 +118,7 @@ def parts_of(x: np.ndarray) -> list[np.ndarray]:
     return [x.real, x.imag] if np.iscomplexobj(x) else [x]
 
 
-def joined(parts: list[np.ndarray]) -> np.ndarray:
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     """The array with these parts, of which some may be infinite."""
     if len(parts) == 1:
         return parts[0]
