@@ -35,7 +35,8 @@ def to_solve_again(fit: Result) -> Problem:
         )
     if complex_w(fit):
         raise ProblemError(
-            "profiles and bootstraps solve for a real w; got a complex one. fit.statistics() has errors of both its parts"
+            "profiles and bootstraps solve for a real w; got a complex one. fit.statistics() has errors of both of "
+            "its parts"
         )
     level = replace(fit.stated.lower, solver=None)
     return replace(fit.stated, lower=_in_real_numbers(level) if np.iscomplexobj(on_host(fit.fitted)) else level)
