@@ -31,7 +31,6 @@ from xvarpro.results.serialization import checked, decode, encode, opaque
 from xvarpro.results.trace import Trace
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
     from pandas import DataFrame
 
@@ -42,7 +41,8 @@ if TYPE_CHECKING:
 FAR_UNITS = 1e6  # between sizes of entries of theta, from which on an end without descent speaks of units
 CANCELS = 1e4  # terms over their sum, from which on a result says that they cancel
 FORMAT = 5  # of the files
-REPORTED = 100  # entries of theta, and root of theirs times those of w, up to which a result prints as its report
+# entries of theta, and theirs times those of w, up to which a result prints as its report: within seconds
+REPORTED, TERMS = 100, 300_000
 
 
 @dataclass(frozen=True)
@@ -387,7 +387,7 @@ class Result:
         from xvarpro.statistics import reports
 
         size, w = sum(math.prod(x.shape) for x in trees.leaves(self.theta)), self._w
-        if self._alone and w is not None and size <= REPORTED and size * math.prod(w.shape) <= REPORTED**2:
+        if self._alone and w is not None and size <= REPORTED and size * math.prod(w.shape) <= TERMS:
             return str(self.report())
         return reports.outline(self, w)
 
@@ -751,28 +751,12 @@ class Result:
         )
 
     def plot_trace(self, *, figure: FigureBase | None = None) -> Figure:
-        """Objective and gap against iterations, log scale."""
-        from xvarpro.results.plotting import blank, plot_trace  # matplotlib is optional
-
-        fig = blank(figure, 5.2, 3.4)
-        plot_trace(self.trace, fig.subplots())
-        return fig
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """What `plot_trace` draws, on axes that may be the caller's.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Default: those of a new figure.
-
-        Returns
-        -------
-        matplotlib Axes
-        """
+        """Objective and gap against iterations, log scale unless the objective takes negative values."""
         from xvarpro.results.plotting import plot_trace  # matplotlib is optional
 
-        return plot_trace(self.trace, ax)
+        return plot_trace(self.trace, figure)
+
+    plot = plot_trace
 
     def save(self, path: str | PathLike[str], problem: str | None = None) -> None:
         """Write the result and the arguments of the solve to one ``.npz`` file, without pickle.
