@@ -471,6 +471,16 @@ def test_wrong_names_and_levels_are_refused():
                 draw(level=level)
 
 
+def test_what_cannot_be_drawn_is_refused(subtests):
+    for given, why in (
+        ({"column": 1.5}, "column must be one of 0 to 0, a right-hand side; got 1.5"),
+        ({"figure": 3}, "figure must be a Figure or SubFigure of matplotlib, or None; got 3"),
+        ({"x": np.full(T.size, np.nan)}, "x must hold a number or a date for every row of the fit; got NaN"),
+    ):
+        with subtests.test(why), pytest.raises(ProblemError, match=why):
+            example().plot_fit(**given)
+
+
 def test_names_of_correlations_are_thinned_and_whole():
     y = np.exp(-np.outer(T, RATES)) @ rng(7).normal(size=(2, 40)) + 0.02 * rng(8).normal(size=(T.size, 40))
     many = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=BOX).plot_correlation()

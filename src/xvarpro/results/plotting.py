@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro.core.checks import described
+from xvarpro.errors import ProblemError
 from xvarpro.results.trace import Trace
 
 try:
@@ -87,6 +89,8 @@ def blank(figure: FigureBase | None, width: float, height: float, layout: Any = 
     """The caller's figure or a part of one, or a new one; laid out with room for labels where no layout was chosen."""
     if figure is None:
         return Figure(figsize=(width, height), layout=layout)
+    if not isinstance(figure, FigureBase):
+        raise ProblemError(f"figure must be a Figure or SubFigure of matplotlib, or None; got {described(figure)}")
     if isinstance(figure, _Figure) and figure.get_layout_engine() is None:
         figure.set_layout_engine(layout)
     return figure

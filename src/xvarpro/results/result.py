@@ -331,6 +331,10 @@ class Result:
                 f"become equal{self._cancelled}: leave one out, keep them apart by bounds, bound the amplitudes by "
                 "W=xv.lower.Nonnegative(), add a ridge lam, or start elsewhere, as by xv.multistart."
             )
+        if self.status is Status.NO_DESCENT and self._problem is not None and self._problem.in_rows:
+            advice += (
+                " Every pass over the chunks must give the same rows: one that draws or augments anew has no descent."
+            )
         sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
         least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
         if self.status is Status.NO_DESCENT and most >= FAR_UNITS * least:

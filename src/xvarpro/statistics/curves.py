@@ -58,6 +58,8 @@ def abscissae(fit: Result, x: Array | Sequence[Any] | None, m: int) -> Abscissae
     if sum(map(len, pieces)) != m:
         raise ProblemError(f"x must hold {m} numbers, one per row of the fit; got {sum(map(len, pieces))}")
     at = np.concatenate(pieces)
+    if not (at == at).all():
+        raise ProblemError("x must hold a number or a date for every row of the fit; got NaN")
     dates = at.dtype.kind == "M"
     return Abscissae(date2num(at) if dates else at, name, np.split(np.arange(m), _ends(pieces)), dates, places)
 
