@@ -208,8 +208,8 @@ class Comparison(Runs):
         else:
             said = "two solutions" if "different" not in self._ends else "do not agree"
         return (
-            f"{', '.join(names)} and {last}: {said}; theta {worst:.1e} apart, w {self.w_distance:.1e}, {self._path}; gradients at one point "
-            f"within {self.excess:.2g} eps x condition"
+            f"{', '.join(names)} and {last}: {said}; theta {worst:.1e} apart, w {self.w_distance:.1e}, {self._path}; "
+            f"gradients at one point within {self.excess:.2g} eps x condition"
         )
 
     @property
