@@ -109,7 +109,7 @@ def errors_of_parts(
     fit: Result, s: Statistics, by_theta: np.ndarray, by_w: np.ndarray, column: int
 ) -> list[np.ndarray]:
     """`Statistics.product_stderr` of the real and the imaginary part of what has complex derivatives, or of all."""
-    by_w = np.concatenate([by_w, 1j * by_w], axis=1) if complex_w(fit) else by_w
+    by_w = np.concatenate([by_w, 1j * by_w], axis=1) if complex_w(fit) else by_w.astype(by_theta.dtype)
     return [s.product_stderr(x, z, column) for x, z in zip(parts_of(by_theta), parts_of(by_w), strict=True)]
 
 

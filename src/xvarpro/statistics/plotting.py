@@ -66,7 +66,7 @@ def plot_fit(
     weighted = not np.isin(root, (0, 1)).all()
     bracket = None if weighted else re.search(r"\s*[(\[][^(\[]*[)\]]$", ylabel)
     name_below = ("weighted\nresidual" if weighted else "residual") + (bracket[0] if bracket else "")
-    views = {"real part": np.real, "imaginary part": np.imag} if np.iscomplexobj(fitted) else {"": np.real}
+    views = {"real part": np.real, "imaginary part": np.imag} if np.iscomplexobj(residual) else {"": np.real}
     panels = [(i, view) for i in range(len(sets)) for view in views]
     fig, pairs = _pairs(len(panels), figure)
     handles: dict[str, Any] = {}
@@ -220,7 +220,7 @@ def _errors(fit: Result, column: int, absolute_sigma: bool) -> tuple[Statistics 
     try:
         s = fit.statistics(absolute_sigma=absolute_sigma)
         error = s.fitted_stderr(column)
-        return s, joined(np.split(error, 2)) if np.iscomplexobj(_column(fit.fitted, column)) else error
+        return s, joined(np.split(error, error.size // len(fit.fitted)))  # of each part
     except ProblemError:  # a figure is drawn without bands where there are none
         return None, np.full(fit.fitted.shape[0], np.nan)
 
