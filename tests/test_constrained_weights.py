@@ -954,3 +954,22 @@ def test_bounds_and_kinks_of_blocks_are_those_of_the_dense_design(second):
         found.append((one.argmin(backend, system, factor, y), one.diagnose(backend, system, factor, y).kinks))
     assert error(found[0][0], found[1][0]) <= 1e-12
     assert found[0][1] == found[1][1] == (0 if lam else len(upper))
+
+
+def test_the_slope_of_w_by_its_target_is_its_change_on_the_face(subtests):
+    """Of every set, two columns with faces of their own, and of designs of blocks."""
+    backend, draw = xv.backends.get("numpy"), rng(4)
+    sets = {"box": lower.Bounded(-0.1, 0.2), "simplex": lower.Simplex(0.5), "l1": lower.L1(0.3)}
+    sets["affine"] = lower.Equality(np.ones((1, 4)), 2.0)
+    for name, W in sets.items():
+        for second in ((9, 2), (2, 2), (8, 3)) if name in ("box", "l1") else ((9, 2),):
+            M = xv.operators.BlockDiagonal([draw.normal(size=s) for s in ((9, 2), second)])
+            y, dy = draw.normal(size=(2, M.shape[0], 2))
+            system = System(M if name in ("box", "l1") else Dense(M.dense()), 0.1, None)
+            solver = by_blocks(W.solver(None), M, None)
+            with subtests.test(name, solver=type(solver).__name__):
+                factor = solver.factor(backend, system)
+                w, moved = (solver.argmin(backend, system, factor, t) for t in (y, y + 1e-6 * dy))
+                slope = solver.tangent(backend, system, factor, y, w)(dy)
+                assert error(1e-6 * slope, moved - w) <= 1e-8
+                assert np.abs(slope).max() > 0.01

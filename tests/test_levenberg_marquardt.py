@@ -152,6 +152,7 @@ GRADIENTS = {
     "weights of entries": xv.separable(decays, signal(3), data=T, weights=rng(1).uniform(0.5, 2.0, (60, 3))),
     "target": xv.separable(decays, moving_target, data=T, lam=1e-2),
     "weight set": xv.separable(decays, signal(), data=T, W=xv.lower.Equality(np.array([[1.0, -2.0]]))),
+    "affine weights": xv.separable(decays, signal(), data=T, W=xv.lower.Equality(np.array([[1.0, -2.0]]), 0.5)),
     "two levels": bilevel(lam=1e-2),
     "ridge of the lower level": bilevel(lam=lambda theta, t: 1e-2 * theta[0] ** 2),
 }
@@ -378,11 +379,39 @@ def test_what_bounds_one_problem_does_not_reach_its_neighbours():
 
 
 def test_levels_without_a_jacobian_are_refused():
-    problem = xv.separable(decays, signal(), data=T, W=xv.lower.Nonnegative())
+    problem = xv.separable(decays, signal(), data=T, solver=xv.lower.LSMR())
     with pytest.raises(xv.errors.ProblemError, match="LevenbergMarquardt needs designs that are arrays"):
         xv.solve(problem, np.array([0.7, 4.0]), algorithm=algorithms.LevenbergMarquardt())
-    fit = xv.solve(problem, np.array([0.7, 4.0]))
+    fit = xv.solve(problem, np.array([0.7, 4.0]), max_iter=1)
     assert "LevenbergMarquardt" not in fit.algorithm
+
+
+# sets of one amplitude, whose free value is 3.0038, and the value that it then has
+SETS_OF_W = {
+    "nonnegative": (xv.lower.Nonnegative(), None),
+    "simplex": (xv.lower.Simplex(3.0), 3.0),
+    "l1": (xv.lower.L1(1e-12), None),
+}
+
+
+def test_steps_with_amplitudes_in_a_set_know_the_units_of_theta(subtests):
+    """Sizes of 1e10 and 1: no step that is not scaled moves both; against SciPy on all parameters."""
+    kT = 8.617e-5 * np.linspace(300.0, 400.0, 21)
+    y = 3 / (1 + 1e10 * np.exp(-0.7 / kT)) + 0.01 * rng(0).normal(size=21)
+
+    def M(p, kT):
+        return (1 / (1 + p["C"] * xv.array_namespace(p["C"]).exp(-p["W"] / kT)))[:, None]
+
+    def residual(q, w):
+        return (q[2] if w is None else w) / (1 + np.exp(q[0] - q[1] / kT)) - y
+
+    for name, (W, w) in SETS_OF_W.items():
+        with subtests.test(name):
+            want = scipy.optimize.least_squares(residual, [np.log(3e9), 0.65, 3.0], args=(w,), xtol=1e-14, ftol=1e-14)
+            fit = xv.solve(xv.separable(M, y, data=kT, W=W), {"C": np.array(3e9), "W": np.array(0.65)})
+            assert fit.status is xv.Status.CONVERGED
+            assert fit.value == pytest.approx(want.cost, rel=1e-6)
+            assert fit.n_iter <= 25
 
 
 # -- units -------------------------------------------------------------------------------------------------------------

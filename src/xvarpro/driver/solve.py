@@ -247,9 +247,9 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
     )
     if isinstance(method, algorithms.LevenbergMarquardt) and not jacobian:
         raise ProblemError(
-            "LevenbergMarquardt needs designs that are arrays, a lower level that is solved directly, w free or in a "
-            f"linear set, and of rows in chunks one level with at most {RIGHT_HAND_SIDES} right-hand sides; got a "
-            "problem without one of these. Use ProjectedQuasiNewton"
+            "LevenbergMarquardt needs designs that are arrays, a lower level that is solved directly, a constant ridge "
+            f"in the measured level, and of rows in chunks one level with at most {RIGHT_HAND_SIDES} right-hand sides; "
+            "got a problem without one of these. Use ProjectedQuasiNewton"
         )
     if method.needs_projection and without:
         raise ProblemError(

@@ -17,6 +17,7 @@ from xvarpro.lower.stack import QRFactor, as_column, as_columns, as_complex, con
 from xvarpro.lower.weight_sets._pivoting import (
     Box,
     Equation,
+    Inverses,
     Inverter,
     Solution,
     is_worth_a_guess,
@@ -34,11 +35,30 @@ class Scaled(NamedTuple):
     lengths: Array  # of the columns, (n, 1) or (n, k)
 
 
+class Face(NamedTuple):
+    """The linear level that is left on a face of w, in units in which columns have length 1."""
+
+    X: Inverses
+    lengths: Array
+    b: Array | None  # ``X^T a`` of the equation of the set
+
+    def along(self, t: Array) -> Array:
+        """What the equation leaves of ``Q^T`` times a target."""
+        if self.b is None:
+            return t
+        xp, b = namespace_of(t), self.b
+        return t - b * (xp.sum(b * t, axis=0) / xp.sum(b * b, axis=0))
+
+    def solve(self, t: Array) -> Array:
+        return self.X.solve(t) / self.lengths
+
+
 class OnFace(LowerSolver):
     """One QR and pivoting on its triangle (see `_pivoting`).
 
     On the free entries F of a column of w the minimiser is that of an unconstrained level with the columns F of M, and
-    so is the adjoint: ``v_F = (H_FF)^-1 c_F``, 0 elsewhere. Accurate to ``eps cond(M)``; not refined further.
+    so are its derivative and the adjoint: ``v_F = (H_FF)^-1 c_F``, 0 elsewhere. Accurate to ``eps cond(M)``; not
+    refined further.
     """
 
     @abstractmethod
@@ -78,18 +98,25 @@ class OnFace(LowerSolver):
     def adjoint(
         self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
-        xp = namespace_of(c)
-        level = _scaled(factor.R, _projected(backend, factor, y))
-        free = self.solution(backend, level, xp.real(w) if trees.is_complex(w) else w)[1]
-        c = xp.real(c) if trees.is_complex(c) else c
-        X = Inverter(backend, level.R)(level.R, free)
-        t = X.adjoint(c / level.lengths)
-        if equation := self.equation(level):
-            b = X.adjoint(equation[0])
-            t = t - b * (xp.sum(b * t, axis=0) / xp.sum(b * b, axis=0))
-        v = as_complex(X.solve(t) / level.lengths, y)
+        face = self._face(backend, factor, y, w)
+        c = namespace_of(c).real(c) if trees.is_complex(c) else c
+        t = face.along(face.X.adjoint(c / face.lengths))
+        v = as_complex(face.solve(t), y)
         q = _complex(as_columns(factor.Q @ as_column(t, factor.R)), y)[: y.shape[0], :]
         return Adjoint(q, ((r, v),), v)
+
+    def tangent(
+        self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array
+    ) -> Callable[[Array], Array]:
+        face = self._face(backend, factor, y, w)
+        return lambda dy: as_complex(face.solve(face.along(_projected(backend, factor, dy))), dy)
+
+    def _face(self, backend: Backend, factor: QRFactor, y: Array, w: Array) -> Face:
+        level = _scaled(factor.R, _projected(backend, factor, y))
+        free = self.solution(backend, level, namespace_of(w).real(w) if trees.is_complex(w) else w)[1]
+        X = Inverter(backend, level.R)(level.R, free)
+        equation = self.equation(level)
+        return Face(X, level.lengths, X.adjoint(equation[0]) if equation else None)
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         xp = namespace_of(factor.R)
