@@ -25,6 +25,7 @@ from xvarpro.reproducibility.verification import Verification, verify
 from xvarpro.results.result import Result
 from xvarpro.results.trace import Trace
 from xvarpro.statistics import losses
+from xvarpro.statistics.nonlinear import least_squares
 from xvarpro.statistics.robust import RobustResult, solve_robust
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "errors",
     "implicit",
     "layers",
+    "least_squares",
     "losses",
     "lower",
     "many",
