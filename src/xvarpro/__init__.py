@@ -8,6 +8,7 @@ from xvarpro.batch import Each, ManyResult, Multistart, multistart, solve_many
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
+from xvarpro.differentiation.ridge import ridge
 from xvarpro.driver.evaluate import LowerFit, project, solve_lower, value_and_gradient
 from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.driver.prepare import SlicesWarning
@@ -69,6 +70,7 @@ __all__ = [
     "multistart",
     "operators",
     "project",
+    "ridge",
     "separable",
     "sets",
     "solve",
