@@ -562,7 +562,8 @@ def test_equal_rates_of_amplitudes_at_bounds_are_undetermined(dtype):
     for seed in range(4):
         y = np.exp(-np.outer(t, [1.0, 5.0])) @ [2.0, 1.0] + 0.02 * rng(seed).normal(size=60)
         problem = xv.separable(decays, y.astype(dtype), data={"t": t.astype(dtype)}, W=xv.lower.Bounded(0.0, 1.0))
-        fit = xv.solve(problem, np.array([0.5, 8.0], dtype), over=(0.0, 20.0))
+        method = xv.algorithms.ProjectedQuasiNewton()  # which brings them nearer to each other in single precision
+        fit = xv.solve(problem, np.array([0.5, 8.0], dtype), over=(0.0, 20.0), algorithm=method)
         s = fit.statistics()
         np.testing.assert_array_equal(fit.w, 1.0)
         assert np.isinf(s.theta_stderr).all()

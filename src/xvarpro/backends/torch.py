@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -79,7 +78,7 @@ class TorchBackend(SuiteHooks, EagerBackend):
             return super().checksum(x.float() if x.dtype is torch.bfloat16 else x)  # which NumPy has not got
         x = self.lent(x)
         flat = (x if x.is_contiguous() else x.mT).reshape(-1)
-        return checksums.of_integers(flat.view(_INTEGERS[math.gcd(x.element_size(), 8)]))
+        return checksums.of_integers(flat.view(_INTEGERS[checksums.width(x.element_size(), x.is_complex())]))
 
     def lent(self, x: Tensor) -> Tensor:
         x = x.detach().resolve_conj().resolve_neg()

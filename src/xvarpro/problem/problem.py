@@ -203,6 +203,12 @@ class Problem(Struct):
         return next((group for group in found if group is not None), None)
 
     @property
+    def kinked(self) -> bool:
+        """Whether the objective may have kinks: those of w, of which only a separable objective shows none."""
+        W = self.lower.W
+        return not (self.is_separable or W is None or W.linear)
+
+    @property
     def is_separable(self) -> bool:
         """Whether both levels are the same function, so that no adjoint is needed."""
         return self.upper is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -99,18 +100,20 @@ class Linearised(NamedTuple):
             )
         return self.root
 
+    def whitened(self, x: np.ndarray) -> np.ndarray:
+        """Rows as the covariance of the data makes them, where there is one: real parts may be above imaginary ones."""
+        return self._with_whitening(np.matmul, x)
+
     def unwhitened(self, x: np.ndarray) -> np.ndarray:
-        """Rows of `x` as they are without the covariance of the data."""
+        """Its inverse."""
+        return self._with_whitening(np.linalg.solve, x)
+
+    def _with_whitening(self, fun: Callable[[np.ndarray, np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
         weights = self.prepared.problem.lower.weights
         if not isinstance(weights, Whitening):
             return x
         P = _host(weights.P)
-        return np.linalg.solve(P, x.reshape(-1, len(P), math.prod(x.shape[1:]))).reshape(x.shape)
-
-    def whitened(self, x: np.ndarray) -> np.ndarray:
-        """The inverse of `unwhitened`."""
-        weights = self.prepared.problem.lower.weights
-        return _host(weights.P) @ x if isinstance(weights, Whitening) else x
+        return fun(P, x.reshape(-1, len(P), math.prod(x.shape[1:]))).reshape(x.shape)
 
     @property
     def in_columns(self) -> bool:

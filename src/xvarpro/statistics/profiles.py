@@ -141,10 +141,6 @@ class _Profiles:
     def __init__(self, fit: Result, statistics: Statistics) -> None:
         self.counts = fit.deviance is not None and not math.isnan(fit.deviance)
         self.problem = fit.stated if self.counts else to_solve_again(fit)
-        if np.iscomplexobj(backends.to_numpy(fit.w)):
-            raise ProblemError(
-                "profiles need a real w; got a complex one. fit.statistics() has errors of both its parts"
-            )
         self.fit, self.statistics = fit, statistics
         if statistics.exact and not statistics.absolute_sigma:
             raise ProblemError(

@@ -62,8 +62,12 @@ class OnFace(LowerSolver):
     """
 
     @abstractmethod
-    def solution(self, backend: Backend, level: Scaled, w: Array | None = None) -> tuple[Array, Array]:
-        """The minimiser and which of its entries are free, (n, k) each; a `w` that is given is it, or near it."""
+    def solution(self, backend: Backend, level: Scaled) -> tuple[Array, Array]:
+        """The minimiser and which of its entries are free, (n, k) each."""
+
+    @abstractmethod
+    def free(self, w: Array) -> Array:
+        """Which entries of a minimiser are free."""
 
     @abstractmethod
     def kinks(self, backend: Backend, level: Scaled, y: Array) -> Array:
@@ -113,7 +117,7 @@ class OnFace(LowerSolver):
 
     def _face(self, backend: Backend, factor: QRFactor, y: Array, w: Array) -> Face:
         level = _scaled(factor.R, _projected(backend, factor, y))
-        free = self.solution(backend, level, namespace_of(w).real(w) if trees.is_complex(w) else w)[1]
+        free = self.free(namespace_of(w).real(w) if trees.is_complex(w) else w)
         X = Inverter(backend, level.R)(level.R, free)
         equation = self.equation(level)
         return Face(X, level.lengths, X.adjoint(equation[0]) if equation else None)
@@ -160,8 +164,11 @@ class InBox(OnFace):
         xp, z = namespace_of(level.z), level.z
         return xp.broadcast_to(1 / level.lengths, z.shape), xp.zeros_like(z[0, :]) + self.total
 
-    def solution(self, backend: Backend, level: Scaled, w: Array | None = None) -> tuple[Array, Array]:
-        solution, xp = self._pivoted(backend, level, w), namespace_of(level.z)
+    def free(self, w: Array) -> Array:
+        return (w > _column(self.lower, w)) & (w < _column(self.upper, w))
+
+    def solution(self, backend: Backend, level: Scaled) -> tuple[Array, Array]:
+        solution, xp = self._pivoted(backend, level), namespace_of(level.z)
         w = solution.x / level.lengths
         lower, upper = self._bounds(level)
         held = xp.where(solution.high, upper, lower)
@@ -178,16 +185,13 @@ class InBox(OnFace):
         small, smaller = _roundings(backend, level, solution.x, y)
         return (off <= small) & (box.lower < box.upper) & (xp.abs(solution.gradient) <= smaller)
 
-    def _pivoted(self, backend: Backend, level: Scaled, w: Array | None = None) -> Solution:
-        """By pivoting from what is free at `w`, or at a first guess."""
+    def _pivoted(self, backend: Backend, level: Scaled) -> Solution:
+        """By pivoting from what is free at a first guess."""
         box, xp = self._box(level), namespace_of(level.z)
-        if w is not None:
-            u = w * level.lengths
-        elif is_worth_a_guess(box):
-            u = nearly(backend, box.R, box.z, lambda u, step: box.nearly_nearest(u))
-        else:
+        if not is_worth_a_guess(box):
             free = xp.ones_like(box.z, dtype=xp.bool)
             return pivot(backend, box, free, ~free, self.limit)
+        u = nearly(backend, box.R, box.z, lambda u, step: box.nearly_nearest(u))
         return pivot(backend, box, (u > box.lower) & (u < box.upper), u >= box.upper, self.limit)
 
     def _bounds(self, level: Scaled) -> tuple[Array, Array]:
@@ -230,7 +234,10 @@ class Lasso(OnFace):
     def of_rows(self, rows: Callable[[Array], Array]) -> Lasso:
         return self
 
-    def solution(self, backend: Backend, level: Scaled, w: Array | None = None) -> tuple[Array, Array]:
+    def free(self, w: Array) -> Array:
+        return w != 0
+
+    def solution(self, backend: Backend, level: Scaled) -> tuple[Array, Array]:
         xp, (R, z, lengths) = namespace_of(level.z), level
         weight = xp.broadcast_to(self.alpha / lengths, z.shape)
         eye = xp.broadcast_to(xp.eye(R.shape[-1], dtype=R.dtype, device=device(R)), R.shape)
@@ -238,9 +245,7 @@ class Lasso(OnFace):
         bound = dual.lengths * weight
         top = xp.full_like(bound, xp.inf) if self.nonnegative else bound
         box = Box(dual.R, dual.z, -bound, top)
-        if w is not None:
-            u = w
-        elif is_worth_a_guess(box):
+        if is_worth_a_guess(box):
             u = nearly(backend, R, z, lambda u, step: self._shrunk(u, step * weight))
         else:
             u = xp.zeros_like(z)
