@@ -74,6 +74,13 @@ def test_it_is_the_whitened_problem(subtests):
             errors = [fit.statistics().theta_stderr for fit in (got, want)]
             assert error(*errors) <= 1e-9
     first, second = both()
+    with subtests.test("a target that is a function, a design in parts"):
+        found = [
+            xv.solve(xv.separable(M, lambda theta, t: Y + 0 * theta[0], data=T, covariance=C), START, tol=1e-9)
+            for M in (decays, lambda theta, t: xv.operators.Stacked([decays(theta, t[:9]), decays(theta, t[9:])]))
+        ]
+        assert error(found[0].theta, found[1].theta) <= 1e-9
+        assert found[0].w.shape == found[1].w.shape == (2,)
     with subtests.test("two levels"):
         values = [
             xv.value_and_gradient(xv.bilevel(lower=replace(p.lower, lam=0.1), upper=p.lower, data=p.data), START)

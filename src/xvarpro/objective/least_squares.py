@@ -117,7 +117,7 @@ def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | White
     if weights is None:
         return LevelOutputs(M, y, lam)
     if isinstance(weights, Whitening):
-        return LevelOutputs(weights.design(M), None if y is None else weights(as_matrix(y)), lam)
+        return LevelOutputs(weights.design(M), None if y is None else weights(y), lam)
     root = namespace_of(weights).sqrt(weights)
     return LevelOutputs(weighted(M, root), None if y is None else scaled(y, root), lam)
 

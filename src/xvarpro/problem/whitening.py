@@ -20,7 +20,7 @@ class Whitening(Struct):
     P: Array = REQUIRED
 
     def __call__(self, x: Array) -> Array:
-        """``P x``, of a matrix or a stack."""
+        """``P x``, of a vector, a matrix or a stack."""
         return (complexified(self.P) if is_complex(x) else self.P) @ x
 
     def design(self, M: Operator) -> Operator:
