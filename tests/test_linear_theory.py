@@ -7,6 +7,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
@@ -21,6 +23,28 @@ Y = TWO @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=T.size)
 @cache
 def example():
     return xv.solve(xv.separable(decays, Y, data={"t": T}), np.array([0.8, 3.0]), tol=1e-9)
+
+
+ALONE = st.tuples(st.integers(0, 4), st.integers(-150, 150)).map(lambda at: [at[1] * (i == at[0]) for i in range(5)])
+
+
+@settings(deadline=None, max_examples=20)
+@given(powers=ALONE | st.lists(st.integers(-70, 70), min_size=5, max_size=5))
+def test_statistics_do_not_depend_on_units(powers):
+    """Of the target, of each parameter and of each column: one of them, or all at once, by as much as squares bear."""
+    target, *others = 10.0 ** np.array(powers)
+    rates, columns = np.split(np.array(others), 2)
+
+    def M(theta, data):
+        return decays(theta / rates, data) * columns
+
+    problem = xv.separable(M, target * Y, data={"t": T})
+    fit = xv.solve(problem, rates * np.array([0.8, 3.0]), over=(0.0, 20.0 * rates), tol=1e-9)
+    found, want = fit.statistics(), example().statistics()
+    assert fit.status is xv.Status.CONVERGED
+    assert error(found.theta_stderr / rates, want.theta_stderr) < 1e-6
+    assert error(found.w_stderr * columns / target, want.w_stderr) < 1e-6
+    np.testing.assert_allclose(found.correlation[:2, :2], want.correlation[:2, :2], rtol=1e-6)
 
 
 def joint_covariance(model, x, target, roots=1.0):

@@ -101,11 +101,12 @@ class LevenbergMarquardt(Algorithm):
     """Projected Levenberg-Marquardt on the reduced residual, for few parameters: the default up to 16 of them.
 
     A step minimises a quadratic model over the sets, with a damping that follows the ratio of the decrease to the one
-    predicted (Nielsen 1999). The model has the Gauss-Newton matrix of Kaufman's Jacobian (1975). If that predicted the
-    last change of the gradient badly, it has a BFGS matrix built upon it (Fletcher, Xu 1987). Convergence is quadratic
-    for small residuals and superlinear for large ones. The decrease that the model promises over the whole set
-    certifies an iterate. No step and no status depends on the units of free or bounded parameters. For a set without a
-    projection the model is minimised roughly, through vertices alone.
+    predicted (Nielsen 1999), and after a refusal what the value there says of the length. The model has the
+    Gauss-Newton matrix of Kaufman's Jacobian (1975). If that predicted the last change of the gradient badly, it has a
+    BFGS matrix built upon it (Fletcher, Xu 1987). Convergence is quadratic for small residuals and superlinear for
+    large ones. The decrease that the model promises over the whole set certifies an iterate. No step and no status
+    depends on the units of free or bounded parameters. For a set without a projection the model is minimised roughly,
+    through vertices alone.
 
     Parameters
     ----------

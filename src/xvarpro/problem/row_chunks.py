@@ -188,7 +188,7 @@ def _of_rows(data: Tree, y: Array | None) -> Any:
 def _beginning(chunk: Chunk) -> Array:
     """A copy of a few rows: nothing holds a chunk."""
     x = _of_rows(*chunk)
-    return namespace_of(x).asarray(x[:64, ...], copy=True)
+    return namespace_of(x).asarray(x[: min(64, x.shape[0]), ...], copy=True)
 
 
 def _equal(x: Array, y: Array) -> bool:
