@@ -228,6 +228,9 @@ class TorchBackend(SuiteHooks, EagerBackend):
     def vmap(self, fun: Function, mapped: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(torch.func.vmap(fun)(*mapped))
 
+    def with_pullback(self, fun: Function, pull: Callable[..., tuple[Tensor | None, ...]]) -> Function:
+        return partial(_WithPullback.apply, fun, pull)
+
     def program(
         self, fun: Function, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...] = (), pure: bool = True
     ) -> tuple[Any, str]:
@@ -460,6 +463,29 @@ class _Special(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         return g * _Special.apply(*ctx.saved_tensors, ctx.name, ctx.n + 1), None, None
+
+
+class _WithPullback(torch.autograd.Function):
+    """A function of arrays with a pull-back of its own."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(fun: Function, pull: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(fun(*inputs))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, ctx.pull, *arrays = inputs
+        ctx.split = len(arrays)
+        ctx.save_for_backward(*arrays, *output)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        with _no_autocast(), _full_precision() if torch.cuda.is_available() else nullcontext():
+            return None, None, *ctx.pull(saved[: ctx.split], saved[ctx.split :], cotangents)
 
 
 class Switch:

@@ -88,8 +88,8 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
 
     # one solve for the tangents of all entries, where right-hand sides share design and face; a compiled program
     # gains nothing by it, and sharded columns side by side would have to be gathered
-    shared = low.M.columns is None and (low.W is None or low.W.linear)
-    together = separable and shared and not f.backend.compiled
+    alone = f.backend.compiled or low.M.columns is not None
+    together = separable and not alone and (low.W is None or low.W.linear)
 
     def along(v: Array) -> tuple[Array, Array]:
         """Slope of a separable objective along v, 0-d, and the tangent of the residual: `together` with w held."""

@@ -91,6 +91,7 @@ class Bootstrap(IntervalMethod):
                 "Use Bootstrap(parametric=True) with absolute_sigma=True"
             )
         else:
-            left = (root * (y - fitted))[used] * (s.data / s.dof) ** 0.5
+            left = s.at.whitened(root * (y - fitted))[used] * (s.data / s.dof) ** 0.5
             noise = rng.choice(left, (self.samples, *y.shape))
+        noise = np.stack([s.at.unwhitened(x) for x in noise])
         return np.where(used, fitted + noise / np.where(used, root, 1.0), 0.0).astype(y.dtype)

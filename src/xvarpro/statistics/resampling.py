@@ -51,11 +51,13 @@ def in_real_numbers(x: Any) -> Any:
 def _in_real_numbers(level: Level) -> Level:
     """A level with a real w: its residuals are as long."""
     weights: Any = level.weights
+    C: Any = level.covariance
     return replace(
         level,
         M=InRealNumbers(level.M),
         y=InRealNumbers(level.y) if callable(level.y) else in_real_numbers(level.y),
         weights=weights if weights is None else trees.array_namespace(weights).concat([weights, weights]),
+        covariance=C if C is None else np.kron(np.eye(2), backends.to_numpy(C)),
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import changed
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
@@ -89,7 +89,8 @@ class InSubspace(LowerSolver):
     def _target(self, system: System, y: Array) -> Array:
         """``[y - M w0; -sqrt(lam) Omega w0]``."""
         xp = namespace_of(y)
-        w0 = xp.zeros_like(self.B[:, :1]) if self.w0 is None else self.w0
+        B = self.B
+        w0 = xp.zeros((B.shape[0], 1), dtype=B.dtype, device=device(B)) if self.w0 is None else self.w0
         w0 = as_complex(w0, y)
         if self.w0 is not None:
             y = y - system.M.matvec(w0)
