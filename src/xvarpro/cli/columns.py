@@ -108,6 +108,8 @@ def _date(cell: str) -> datetime | None:
 def _rows(path: Path, text: str, separator: str, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not empty, each with its line; `strict` refuses quotes that do not enclose a whole cell."""
     lines = ("\n" if line.startswith("#") else line for line in io.StringIO(text))
+    if separator == " ":
+        lines = (line.strip() + "\n" for line in lines)
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=strict)
     try:
         for row in reader:

@@ -45,7 +45,10 @@ class Model(NamedTuple):
 
 # what dates are counted in
 UNITS = {
-    name: np.timedelta64(1, code) for name, code in (("days", "D"), ("hours", "h"), ("minutes", "m"), ("seconds", "s"))
+    "days": np.timedelta64(1, "D"),
+    "hours": np.timedelta64(1, "h"),
+    "minutes": np.timedelta64(1, "m"),
+    "seconds": np.timedelta64(1, "s"),
 }
 
 
