@@ -53,6 +53,16 @@ def central_difference(fun: Callable[[Array], Array], x: Array) -> Callable[[Arr
     return slope
 
 
+def implicit_root(fun: Callable[[Array], tuple[Array, Array]], t: Array, hold: Callable[[Array], Array]) -> Array:
+    """`Backend.implicit` by one step of Newton's of which values are 0; `hold` cuts an array off from derivatives."""
+    t = hold(t)
+    xp = namespace_of(t)
+    value, slope = fun(t)
+    change, slope = value - hold(value), hold(slope)
+    steep = xp.isfinite(change) & (slope < 0)
+    return t + xp.where(steep, change, 0 * t) / xp.where(steep, -slope, 0 * t + 1)
+
+
 def directional_error(backend: Backend, eps: float) -> float:
     """Relative error of `directional_derivative` in a dtype of that `eps`."""
     return eps ** (2 / 3) if _is_taped(backend) else eps

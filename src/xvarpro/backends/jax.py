@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 
 from xvarpro.backends import jax_modules, jax_sharding
+from xvarpro.backends.calculus import implicit_root
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, State, impure
@@ -184,6 +185,21 @@ class JaxBackend(SuiteHooks, EagerBackend):
             return outputs, lambda tangents: transposed(tuple(tangents))[0]
         return outputs, lambda tangents: push(*tangents)
 
+    def push(self, fun: Callable[[Array], Array], x: Array, d: Array) -> Array:
+        return jax.jvp(fun, (x,), (d,))[1]
+
+    def implicit(self, fun: Callable[[Array], tuple[Array, Array]], t: Array) -> Array:
+        return implicit_root(fun, t, jax.lax.stop_gradient)
+
+    def with_derivative(
+        self, fun: Callable[[Array], Array], slope: Callable[[Array], Callable[[Array], Array]], x: Array
+    ) -> Array:
+        if not isinstance(x, jax.core.Tracer):
+            return fun(x)
+        ruled = jax.custom_jvp(fun)
+        ruled.defjvp(lambda primals, tangents: (ruled(*primals), slope(*primals)(*tangents)))
+        return ruled(x)
+
     def vmap(self, fun: Function, mapped: tuple[Array, ...]) -> tuple[Array, ...]:
         return jax.vmap(fun)(*mapped)
 
@@ -230,10 +246,18 @@ class JaxBackend(SuiteHooks, EagerBackend):
     # `jax.lax` would compile the loop anew for every call, since its body is a new function each time.
 
     def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
-        return jax.lax.while_loop(cond, body, state) if _tracing() else super().while_loop(cond, body, state)
+        if not _tracing():
+            # of a function that is mapped the condition may have a value until what is mapped has entered it
+            while not isinstance(going := cond(state), jax.core.Tracer):
+                if not going:
+                    return state
+                state = body(state)
+        return jax.lax.while_loop(cond, body, state)
 
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
-        return jax.lax.cond(condition, fun, lambda x: x, state) if _tracing() else super().when(condition, fun, state)
+        if _tracing() or isinstance(condition, jax.core.Tracer):
+            return jax.lax.cond(condition, fun, lambda x: x, state)
+        return super().when(condition, fun, state)
 
     def _compile(self, fun: Callable[..., Any], key: object, once: bool = False, small: bool = False) -> Any:
         """`fun` jitted, or the function jitted earlier under an equal key: a fresh closure would compile again."""

@@ -58,4 +58,5 @@ def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | fl
     far = 4 * positive_or_one(high - low)
     count = xp.zeros((), dtype=xp.int32, device=device(low))
     state = (start, low, high, far, far, low < high, count)
-    return backend.while_loop(lambda state: xp.any(state[5]) & (state[6] < budget), body, state)[0]
+    t = backend.while_loop(lambda state: xp.any(state[5]) & (state[6] < budget), body, state)[0]
+    return backend.implicit(fun, t)

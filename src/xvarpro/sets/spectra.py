@@ -46,21 +46,23 @@ class SpectralSet(Set):
         return self.spectrum.support(self._decomposed(g)[1])
 
     def project(self, x: Array) -> Array:
-        U, s, Vh = self._decomposed(x)
-        return composed(U, self.spectrum.project(s), Vh)
+        def nearest(x: Array) -> Array:
+            U, s, Vh = self._decomposed(x)
+            return composed(U, self.spectrum.project(s), Vh)
 
-    def slope(self, x: Array, bend: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
+        return backends.owner(x).with_derivative(nearest, self.slope, x)
+
+    def slope(self, x: Array) -> Callable[[Array], Array]:
         """The derivative of `project` at x, a linear map of directions, in divided differences.
 
-        No derivative of singular vectors has a part in it, which equal values do not have. ``bend(s, d)`` is the
-        derivative of the spectrum's projection at s along d. Source: Lewis and Sendov, "Nonsmooth analysis of singular
-        values", Set-Valued Analysis 2005.
+        No derivative of singular vectors has a part in it, which equal values do not have. Source:
+        Lewis and Sendov, "Nonsmooth analysis of singular values", Set-Valued Analysis 2005.
         """
         xp = namespace_of(x)
         U, s, Vh = self._decomposed(x)
         f, r = self.spectrum.project(s), s.shape[-1]
         eye = xp.eye(r, dtype=s.dtype, device=device(s))
-        J = xp.stack([bend(s, xp.broadcast_to(eye[j, :], s.shape)) for j in range(r)], axis=-1)
+        J = xp.stack([self._bend(s, f, xp.broadcast_to(eye[j, :], s.shape)) for j in range(r)], axis=-1)
         own = xp.linalg.diagonal(J)
         # values closer than this have the mean of the derivatives at both, to its square
         near = xp.finfo(s.dtype).eps ** (1 / 3) * xp.max(xp.abs(s), axis=-1)[..., None, None]
@@ -84,6 +86,11 @@ class SpectralSet(Set):
             return U @ (turned + odd * (E - H)) @ Vh + (left * adjoint(share)) @ Vh + U @ (share * right)
 
         return along
+
+    def _bend(self, s: Array, f: Array, d: Array) -> Array:
+        """The derivative at s along d of the projection onto the spectrum, which is f."""
+        C = self.spectrum
+        return C.tangent(d, f) if C.polytope and C.has_faces else backends.owner(s).push(C.project, s, d)
 
     def diameter(self, like: Array) -> float:
         return self.spectrum.diameter(np.empty(min(like.shape[-2:])))
