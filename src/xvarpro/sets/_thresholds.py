@@ -35,7 +35,7 @@ def onto_simplex(x: Array, radius: float) -> Array:
         rise = excess / xp.maximum(-slope, xp.ones_like(slope))
         return xp.where(rise > 0, tau + rise, tau), rise
 
-    tau, _ = backend.while_loop(lambda state: xp.any(state[1] > smallest), body, (tau, xp.ones_like(tau)))
+    tau, _ = backend.while_loop(lambda state: xp.any(state[1] > smallest), body, (tau, xp.full_like(tau, xp.inf)))
     tau = backend.implicit(surplus, tau)
     above = y - tau
     # a NaN of x stays one

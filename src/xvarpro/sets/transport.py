@@ -106,6 +106,7 @@ class Birkhoff(_OnHost):
         check_matrix(self, shape, square=True)
 
     def _sums(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        self.check(shape)
         return (np.ones(shape[-1]),) * 2
 
     def _cheapest(self, cost: np.ndarray) -> np.ndarray:
@@ -122,6 +123,7 @@ class Birkhoff(_OnHost):
         return _outside(x, *self._sums(x.shape), 1.0)
 
     def center(self, like: Array) -> Array:
+        self.check(like.shape)
         return namespace_of(like).full_like(like, 1 / like.shape[-1])
 
 
@@ -184,10 +186,13 @@ class Transport(_OnHost):
     def check(self, shape: tuple[int, ...]) -> None:
         _OnHost.check(self, shape)
         for name, x, n in (("a", self.a, shape[-2]), ("b", self.b, shape[-1])):
+            if not n:
+                raise ProblemError(f"Transport: theta's leaf must have entries, got shape {shape}")
             if x is not None and x.shape != (n,):
                 raise ProblemError(f"Transport: {name} has shape {tuple(x.shape)}, but the leaf has shape {shape}")
 
     def _sums(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        self.check(shape)
         m, n = shape[-2:]
         a = np.full(m, 1 / m) if self.a is None else backends.to_numpy(self.a).astype(np.float64)
         b = np.full(n, 1 / n) if self.b is None else backends.to_numpy(self.b).astype(np.float64)
@@ -217,6 +222,7 @@ class Transport(_OnHost):
 
 def _solved_on_host(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Array) -> Array:
     """`solve` for every matrix of g, (..., m, n), on the host; NaN where one is not finite."""
+    owner.check(g.shape)
     backend = backends.owner(g)
     try:
         costs = backend.to_numpy(g)
