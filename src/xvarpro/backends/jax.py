@@ -149,6 +149,13 @@ class JaxBackend(SuiteHooks, EagerBackend):
         cube.defvjp(lambda x: (x**3, x), lambda x, g: (3 * g * x**2,))
         return {"custom_vjp": cube}
 
+    def transformed(self, fun: Callable[[Array], Array], x: Array, d: Array) -> tuple[Array, Array, Array]:
+        def one(x: Array, d: Array) -> tuple[Array, Array, Array]:
+            return *jax.jvp(fun, (x,), (d,)), jax.grad(lambda x: xp.sum(d * fun(x)))(x)
+
+        found: tuple[Array, Array, Array] = jax.jit(jax.vmap(one))(x, d)
+        return found
+
     def hollow(self) -> dict[str, Array]:
         x = xp.ones(3)
         x.delete()

@@ -55,6 +55,12 @@ class SuiteHooks:
         """Third powers whose derivative in reverse their author has written, as the framework lets one."""
         return {}
 
+    def transformed(self, fun: Callable[[Array], Array], x: Array, d: Array) -> tuple[Array, Array, Array] | None:
+        """For each entry of x and d, by the framework's own transformations: ``fun(x)``, its derivative along d, and the
+        gradient of ``<d, fun(x)>`` in reverse. None where the framework has no such.
+        """
+        return None
+
     def hollow(self) -> dict[str, Array]:
         """Arrays that have no numbers in memory to compute with."""
         return {}

@@ -193,6 +193,13 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
         return {"a Function": Cube.apply}
 
+    def transformed(self, fun: Callable[[Tensor], Tensor], x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def one(x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return *torch.func.jvp(fun, (x,), (d,)), torch.func.grad(lambda x: (d * fun(x)).sum())(x)
+
+        found: tuple[Tensor, Tensor, Tensor] = torch.func.vmap(one)(x, d)
+        return found
+
     def hollow(self) -> dict[str, Tensor]:
         return {"meta": torch.empty(3, device="meta"), "sparse": torch.eye(2).to_sparse()}
 

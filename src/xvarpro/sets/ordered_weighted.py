@@ -57,8 +57,7 @@ class OWLBall(NormBall):
     def __post_init__(self) -> None:
         vector(self, "weights", ">= 0, one > 0", lambda x: (x >= 0) & (np.max(x) > 0))
         if not isinstance(self.weights, float):
-            falling = namespace_of(self.weights).sort(self.weights, descending=True)
-            object.__setattr__(self, "weights", falling)
+            object.__setattr__(self, "weights", -namespace_of(self.weights).sort(-self.weights))
         super().__post_init__()
 
     @classmethod
