@@ -255,21 +255,31 @@ def _system(xp: Any, M: Any) -> Any:
 
 
 def _nearest_plan(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The projection: ``max(x + u + v, 0)`` for numbers u of rows and v of columns that give the sums a and b.
+    """The projection of x, of which beyond half of the digits of the set's size the direction alone counts."""
+    size, top = max(a.max(), b.max()), np.abs(x).max()
+    cut = max(0, math.frexp(top)[1] - math.frexp(size)[1] - 26)
+    x = np.ldexp(x, -cut)  # powers of two: what ties goes on to tie
+    z = _balanced(x, a, b, size)
+    if top > 16 * size:
+        # where the plan is 0 it stays so; the rest once more, by numbers of the size of the set
+        support = z > -1e-4 * size
+        z = _balanced(np.where(support, _levelled(x, support), -np.inf), a, b, size)
+    return np.maximum(z, 0.0)
+
+
+def _balanced(z: np.ndarray, a: np.ndarray, b: np.ndarray, size: float) -> np.ndarray:
+    """z plus numbers of rows and of columns with which ``max(z, 0)`` has the sums a and b.
 
     Newton's method on the dual, which is concave and piecewise quadratic, with the best step of at most 1 along each
-    direction. Steps are added to x itself, so that what is left to do is rounded as the set and not as a point far
-    away, of which beyond half of the digits the direction alone counts.
+    direction. NaN where that does not end.
     """
-    sums, size, eps = np.concatenate([a, b]), max(a.max(), b.max()), np.finfo(np.float64).eps
-    top, far = np.abs(x).max(), eps**-0.5 * size
-    z, xp, ridge = x / top * far if top > far else x, namespace_of(x), 1e-12 * np.eye(len(sums))
-    brentq = _scipy("optimize").brentq
+    sums, eps = np.concatenate([a, b]), np.finfo(np.float64).eps
+    xp, ridge, brentq = namespace_of(z), 1e-12 * np.eye(len(sums)), _scipy("optimize").brentq
     for _ in range(ROUNDS):
         P = np.maximum(z, 0.0)
         left = sums - np.concatenate([P.sum(axis=1), P.sum(axis=0)])
         if np.abs(left).max() <= 4 * eps * size:
-            break
+            return z
         # parts of the support that are not joined have their own constant, along which the dual rises without a bend
         d = np.linalg.solve(_system(xp, (z > 0).astype(np.float64)) + ridge, left)
         D = d[: len(a), None] + d[len(a) :]
@@ -279,7 +289,23 @@ def _nearest_plan(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
         bent = rise(1.0) < 0 < rise(0.0)
         z = z + (brentq(rise, 0.0, 1.0, xtol=1e-300, rtol=4 * eps, maxiter=200, disp=False) if bent else 1.0) * D
-    return np.maximum(z, 0.0)
+    return z if np.abs(left).max() <= eps**0.5 * size else np.full_like(z, np.nan)
+
+
+def _levelled(x: np.ndarray, support: np.ndarray) -> np.ndarray:
+    """x less a number per row and per column, with 0 along a spanning tree of each part of the support."""
+    rows, columns = np.full(len(x), np.nan), np.full(x.shape[1], np.nan)
+    for root in range(len(x)):
+        reached = [root] if np.isnan(rows[root]) else []
+        rows[reached] = 0.0
+        while reached:
+            i = reached.pop()
+            for j in np.flatnonzero(support[i] & np.isnan(columns)):
+                columns[j] = x[i, j] - rows[i]
+                more = np.flatnonzero(support[:, j] & np.isnan(rows))
+                rows[more] = x[more, j] - columns[j]
+                reached += more.tolist()
+    return x - rows[:, None] - np.nan_to_num(columns)
 
 
 def _plan(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
