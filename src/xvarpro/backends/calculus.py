@@ -54,13 +54,18 @@ def central_difference(fun: Callable[[Array], Array], x: Array) -> Callable[[Arr
 
 
 def implicit_root(fun: Callable[[Array], tuple[Array, Array]], t: Array, hold: Callable[[Array], Array]) -> Array:
-    """`Backend.implicit` by one step of Newton's of which values are 0; `hold` cuts an array off from derivatives."""
+    """`Backend.implicit` by steps of Newton's of which values are 0; `hold` cuts an array off from derivatives.
+
+    The first has the first derivative of the root, the second the second one, too.
+    """
     t = hold(t)
     xp = namespace_of(t)
-    value, slope = fun(t)
-    change, slope = value - hold(value), hold(slope)
-    steep = xp.isfinite(change) & (slope < 0)
-    return t + xp.where(steep, change, 0 * t) / xp.where(steep, -slope, 0 * t + 1)
+    for _ in range(2):
+        value, slope = fun(t)
+        change = value - hold(value)
+        steep = xp.isfinite(change) & (slope < 0)
+        t = t + xp.where(steep, change, xp.zeros_like(t)) / xp.where(steep, -slope, xp.ones_like(t))
+    return t
 
 
 def directional_error(backend: Backend, eps: float) -> float:
