@@ -230,6 +230,42 @@ def test_a_radius_of_zero_leaves_one_point():
         assert C.diameter(np.zeros(shape)) == 0
 
 
+def test_a_parameter_may_be_a_0d_array(backend):
+    """A radius, a scale, a bound and a count, kept as Python's numbers; truth values and vectors are no numbers."""
+    two, k = send(backend, np.array(2.0)), send(backend, np.array(2))
+    found = sets.Simplex(two), sets.ShiftScale(sets.Simplex(), two), sets.KNormBall(k, two), sets.OrderedBox(-two, two)
+    same = sets.Simplex(2.0), sets.ShiftScale(sets.Simplex(), 2.0), sets.KNormBall(2, 2.0), sets.OrderedBox(-2.0, 2.0)
+    assert found == same
+    for wrong in (np.ones(1), np.array(True)):
+        with pytest.raises(ProblemError, match="radius must be a finite number"):
+            sets.Simplex(send(backend, wrong))
+
+
+def test_a_simplex_of_any_size_projects():
+    for radius in (1e-300, 1e17, 1e300):
+        np.testing.assert_allclose(sets.Simplex(radius).project(radius * np.array([3.0, 1.0, -2.0])), [radius, 0, 0])
+        np.testing.assert_allclose(sets.WeightedL1Ball(radius).project(radius * np.array([3.0, 1])), [radius, 0])
+
+
+def test_sorted_weights_come_in_any_order():
+    x = np.array([3.0, -1.0, 2.0])
+    falling, mixed = (sets.OWLBall(np.array(weights)) for weights in ([3.0, 2.0, 1.0], [2.0, 1.0, 3.0]))
+    np.testing.assert_array_equal(mixed.weights, falling.weights)
+    np.testing.assert_array_equal(mixed.project(x), falling.project(x))
+
+
+def test_shapes_that_no_point_has_are_refused():
+    plans, wide = (sets.Birkhoff(), sets.Transport(np.ones(2) / 2)), np.ones((3, 2))
+    calls = [getattr(C, method) for C in plans for method in ("lmo", "project", "violation", "center")]
+    calls += [sets.Spectraplex().lmo, sets.Fantope().project]
+    for call in calls:
+        with pytest.raises(ProblemError, match="leaf"):
+            call(wide)
+    for C in (sets.GroupL12Ball(), sets.Groups()):
+        with pytest.raises(ProblemError, match="must have entries"):
+            C.check((0,))
+
+
 @each
 def test_nothing_is_divided_by_zero(case):
     """Zeros, vertices, points far away and a batch of these."""

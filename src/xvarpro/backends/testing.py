@@ -56,8 +56,9 @@ class SuiteHooks:
         return {}
 
     def transformed(self, fun: Callable[[Array], Array], x: Array, d: Array) -> tuple[Array, Array, Array] | None:
-        """For each entry of x and d, by the framework's own transformations: ``fun(x)``, its derivative along d, and the
-        gradient of ``<d, fun(x)>`` in reverse. None where the framework has no such.
+        """By the framework's own transformations, for each entry of x and d: three arrays; None where it has no such.
+
+        They are ``fun(x)``, its derivative along d, and the gradient of ``<d, fun(x)>`` in reverse.
         """
         return None
 

@@ -91,7 +91,7 @@ def threshold(y: Array, weights: Array, upper: Array | None, total: Array | floa
 
 
 def _surplus(y: Array, weights: Array, upper: Array | None, total: Array | float) -> Curve:
-    """t -> ``<weights, clip(y - t weights, 0, upper)> - total`` and its slope, keepdims."""
+    """The function ``<weights, clip(y - t weights, 0, upper)> - total`` of t with its slope, keepdims."""
     xp = namespace_of(y)
     squares = weights * weights
 

@@ -218,4 +218,3 @@ class Permutahedron(Set):
     def center(self, like: Array) -> Array:
         xp = namespace_of(like)
         return xp.zeros_like(like) + xp.mean(self._falling(like))
-

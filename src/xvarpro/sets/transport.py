@@ -228,8 +228,8 @@ def _solved_on_host(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Ar
         costs = backend.to_numpy(g)
     except (TypeError, RuntimeError) as error:
         raise ProblemError(
-            f"{type(owner).__name__} calls a solver on the host and cannot be compiled, nor mapped by jax.vmap: solve on "
-            "NumPy, CuPy or PyTorch; outside of a solve give all matrices at once, along leading axes, without jit"
+            f"{type(owner).__name__} calls a solver on the host and cannot be compiled, nor mapped by jax.vmap: solve "
+            "on NumPy, CuPy or PyTorch; outside of a solve give all matrices at once, along leading axes, without jit"
         ) from error
     out = np.zeros_like(costs)
     for at in np.ndindex(costs.shape[:-2]):
@@ -242,8 +242,7 @@ def _scipy(module: str) -> Any:
         return importlib.import_module(f"scipy.{module}")
     except ModuleNotFoundError as error:
         raise BackendNotInstalledError(
-            "Birkhoff and Transport need the package 'scipy', which is not installed: "
-            "pip install 'xvarpro[scipy]'"
+            "Birkhoff and Transport need the package 'scipy', which is not installed: pip install 'xvarpro[scipy]'"
         ) from error
 
 
@@ -268,7 +267,7 @@ def _nearest_plan(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _balanced(z: np.ndarray, a: np.ndarray, b: np.ndarray, size: float) -> np.ndarray:
-    """z plus numbers of rows and of columns with which ``max(z, 0)`` has the sums a and b.
+    """What z is plus numbers of rows and of columns with which ``max(z, 0)`` has the sums a and b.
 
     Newton's method on the dual, which is concave and piecewise quadratic, with the best step of at most 1 along each
     direction. NaN where that does not end.
@@ -293,7 +292,7 @@ def _balanced(z: np.ndarray, a: np.ndarray, b: np.ndarray, size: float) -> np.nd
 
 
 def _levelled(x: np.ndarray, support: np.ndarray) -> np.ndarray:
-    """x less a number per row and per column, with 0 along a spanning tree of each part of the support."""
+    """What x is less a number per row and per column, 0 along a spanning tree of each part of the support."""
     rows, columns = np.full(len(x), np.nan), np.full(x.shape[1], np.nan)
     for root in range(len(x)):
         reached = [root] if np.isnan(rows[root]) else []
