@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xvarpro import sets
+from xvarpro import backends, sets
+from xvarpro.backends.calculus import hessian_product
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
@@ -25,6 +26,7 @@ from .support import compiles_for_long, host, in_turn, inner, rng, send
 EXPORTED = [getattr(sets, name) for name in sets.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Set) and not inspect.isabstract(x)]
 EPS = np.finfo(np.float64).eps
+POINT, COVECTOR, WAY = np.array([[3.0, -1.0, 2.0], [1.0, 0.5, -2.0], [0.5, 2.0, 1.0]])
 
 
 def shapes(n):
@@ -264,6 +266,27 @@ def test_shapes_that_no_point_has_are_refused():
     for C in (sets.GroupL12Ball(), sets.Groups()):
         with pytest.raises(ProblemError, match="must have entries"):
             C.check((0,))
+
+
+@pytest.mark.parametrize("name", ["torch", pytest.param("jax", marks=pytest.mark.frameworks)])
+def test_derivatives_of_projections_where_a_search_or_a_decomposition_has_none(name):
+    """The second of a search for a root, the first at equal singular values, that of a plan with full support."""
+    target = backends.get(name)
+    with target.scope("float64"):
+        x, c, d, E, twice = (
+            target.asarray(y) for y in (POINT, COVECTOR, WAY, np.arange(9.0).reshape(3, 3), 2 * np.eye(3))
+        )
+        _, bent = hessian_product(target, lambda z: target.xp.sum(c * sets.Ellipsoid(1.0).project(z)), (x,))
+        # of <c, x / |x|>
+        r, a, b = np.linalg.norm(POINT), COVECTOR, WAY
+        u = POINT / r
+        want = (3 * (u @ a) * (u @ b) * u - (u @ a) * b - (u @ b) * a - (a @ b) * u) / r**2
+        np.testing.assert_allclose(host(bent((d,))[0]), want, rtol=1e-9)
+        (found,) = target.vjp(lambda z: (sets.SpectralBall().project(z),), (twice,))[1]((E,))
+        np.testing.assert_allclose(host(found), 0.25 * host(E - E.mT), atol=1e-12)
+        (found,) = target.vjp(lambda z: (sets.Birkhoff().project(z),), (0 * twice,))[1]((E,))
+        means = [host(E).mean(axis=i, keepdims=True) for i in (0, 1, None)]
+        np.testing.assert_allclose(host(found), host(E) - means[0] - means[1] + means[2], atol=1e-12)
 
 
 @each
