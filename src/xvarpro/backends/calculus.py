@@ -53,21 +53,6 @@ def central_difference(fun: Callable[[Array], Array], x: Array) -> Callable[[Arr
     return slope
 
 
-def implicit_root(fun: Callable[[Array], tuple[Array, Array]], t: Array, hold: Callable[[Array], Array]) -> Array:
-    """`Backend.implicit` by steps of Newton's of which values are 0; `hold` cuts an array off from derivatives.
-
-    The first has the first derivative of the root, the second the second one, too.
-    """
-    t = hold(t)
-    xp = namespace_of(t)
-    for _ in range(2):
-        value, slope = fun(t)
-        change = value - hold(value)
-        steep = xp.isfinite(change) & (slope < 0)
-        t = t + xp.where(steep, change, xp.zeros_like(t)) / xp.where(steep, -slope, xp.ones_like(t))
-    return t
-
-
 def directional_error(backend: Backend, eps: float) -> float:
     """Relative error of `directional_derivative` in a dtype of that `eps`."""
     return eps ** (2 / 3) if _is_taped(backend) else eps

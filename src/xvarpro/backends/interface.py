@@ -106,25 +106,6 @@ class Backend(ABC):
         outputs, pullback = self.vjp(fun, primals, constants)
         return outputs, self.vjp(lambda *u: pullback(u), outputs)[1]
 
-    def push(self, fun: Callable[[Array], Array], x: Array, d: Array) -> Array:
-        """The derivative along d of a `fun` that may contain loops of the backend's."""
-        return self.linearise(lambda x: (fun(x),), (x,))[1]((d,))[0]
-
-    def implicit(self, fun: Callable[[Array], tuple[Array, Array]], t: Array) -> Array:
-        """The roots t of `fun`, t -> value and slope entry by entry, with the derivative of an implicit function.
-
-        How t was found is not differentiated. Here t itself, for frameworks without transformations of their own.
-        """
-        return t
-
-    def with_derivative(
-        self, fun: Callable[[Array], Array], slope: Callable[[Array], Callable[[Array], Array]], x: Array
-    ) -> Array:
-        """``fun(x)``, which maps arrays of the shape of x to such, batch axes first, with ``d -> slope(x)(d)`` for a
-        derivative under the transformations of the framework; slope(x) is linear and its own transpose.
-        """
-        return fun(x)
-
     def vmap(self, fun: Function, mapped: Leaves) -> Leaves:
         """What `fun` returns for each entry of `mapped` along the first axis, stacked along a first axis.
 

@@ -19,7 +19,6 @@ import numpy as np
 from jax import Array
 
 from xvarpro.backends import jax_modules, jax_sharding
-from xvarpro.backends.calculus import implicit_root
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, State, impure
@@ -27,6 +26,7 @@ from xvarpro.backends.modules import Architecture
 from xvarpro.backends.placement import Placement
 from xvarpro.backends.special import BORDER, continued_fraction, derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
+from xvarpro.backends.transformations import Curve, Slope, Transforming, implicit_root
 from xvarpro.core.namespace import COMPILED
 
 STEPS = 1024  # of a compiled loop per call: the rows of its record
@@ -40,7 +40,7 @@ _started = os.getpid()
 _WAYS = ("", "_host_to_device", "_device_to_device", "_device_to_host")  # of transfers that JAX can refuse
 
 
-class JaxBackend(SuiteHooks, EagerBackend):
+class JaxBackend(SuiteHooks, Transforming, EagerBackend):
     """JAX.
 
     Parameters
@@ -195,12 +195,10 @@ class JaxBackend(SuiteHooks, EagerBackend):
     def push(self, fun: Callable[[Array], Array], x: Array, d: Array) -> Array:
         return jax.jvp(fun, (x,), (d,))[1]
 
-    def implicit(self, fun: Callable[[Array], tuple[Array, Array]], t: Array) -> Array:
+    def implicit(self, fun: Curve, t: Array) -> Array:
         return implicit_root(fun, t, jax.lax.stop_gradient)
 
-    def with_derivative(
-        self, fun: Callable[[Array], Array], slope: Callable[[Array], Callable[[Array], Array]], x: Array
-    ) -> Array:
+    def with_derivative(self, fun: Callable[[Array], Array], slope: Slope, x: Array) -> Array:
         if not isinstance(x, jax.core.Tracer):
             return fun(x)
         ruled = jax.custom_jvp(fun)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 from xvarpro.backends import tape
-from xvarpro.backends.calculus import central_difference
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import cholesky_qr
 from xvarpro.backends.interface import Function, Linear
@@ -33,9 +31,6 @@ class TapedBackend(EagerBackend):
             return tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
         except StrayArrayError as error:
             raise ModelError(str(error)) from error
-
-    def push(self, fun: Callable[[Array], Array], x: Array, d: Array) -> Array:
-        return central_difference(fun, x)(d)
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
         xp = self.xp

@@ -20,7 +20,6 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from xvarpro.backends import checksums
-from xvarpro.backends.calculus import implicit_root
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import cholesky_qr, each_matrix, nan_if_not_finite
 from xvarpro.backends.forks import refuse_fork
@@ -29,6 +28,7 @@ from xvarpro.backends.modules import Architecture
 from xvarpro.backends.special import derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
 from xvarpro.backends.torch_modules import TorchArchitecture
+from xvarpro.backends.transformations import Transforming, implicit_root
 from xvarpro.core import trees
 from xvarpro.core.namespace import adopt
 from xvarpro.errors import ModelError, ProblemError
@@ -40,7 +40,7 @@ _started = os.getpid()
 adopt(Tensor, xp, None)
 
 
-class TorchBackend(SuiteHooks, EagerBackend):
+class TorchBackend(SuiteHooks, Transforming, EagerBackend):
     """PyTorch.
 
     Parameters

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from xvarpro import backends
+from xvarpro.backends.transformations import Curve, implicit
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.sets._root_finding import Curve, root
+from xvarpro.sets._root_finding import root
 
 PASSES = 40  # each takes as many digits as the precision has
 
@@ -36,7 +37,7 @@ def onto_simplex(x: Array, radius: float) -> Array:
         return xp.where(rise > 0, tau + rise, tau), rise
 
     tau, _ = backend.while_loop(lambda state: xp.any(state[1] > smallest), body, (tau, xp.full_like(tau, xp.inf)))
-    tau = backend.implicit(surplus, tau)
+    tau = implicit(surplus, tau)
     above = y - tau
     # a NaN of x stays one
     return xp.where(above < 0, xp.zeros_like(above), above)
@@ -65,8 +66,8 @@ def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | flo
     backend = backends.owner(y)
     end, _, _ = backend.while_loop(going, again, (y - t * weights, t, count))
     # y moved to the end; what is left to search there is 0, with the derivative of all of it
-    y = backend.implicit(lambda end: (y - end, 0 * end - 1), end)
-    y = y - backend.implicit(_surplus(y, weights, upper, total), 0 * t) * weights
+    y = implicit(lambda end: (y - end, 0 * end - 1), end)
+    y = y - implicit(_surplus(y, weights, upper, total), 0 * t) * weights
     # what meets a bound stays there: at a vertex no entry moves
     y = xp.where(y <= 0, xp.zeros_like(y), y)
     return y if upper is None else xp.where(y >= upper, xp.zeros_like(y) + upper, y)

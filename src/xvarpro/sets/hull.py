@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.backends.transformations import with_derivative
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
@@ -78,7 +79,7 @@ class ConvexHull(Set):
         return xp.reshape(xp.take(atoms, xp.reshape(best, (-1,)), axis=0), g.shape)
 
     def project(self, x: Array) -> Array:
-        return backends.owner(x).with_derivative(self._nearest, self.slope, x)
+        return with_derivative(self._nearest, self.slope, x)
 
     def slope(self, x: Array) -> Callable[[Array], Array]:
         """The derivative of `project` at x: the projector onto the span of the face that x sees."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.backends.transformations import push, with_derivative
 from xvarpro.core.namespace import adjoint, conj, device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets.interface import Set, check_matrix
@@ -50,7 +51,7 @@ class SpectralSet(Set):
             U, s, Vh = self._decomposed(x)
             return composed(U, self.spectrum.project(s), Vh)
 
-        return backends.owner(x).with_derivative(nearest, self.slope, x)
+        return with_derivative(nearest, self.slope, x)
 
     def slope(self, x: Array) -> Callable[[Array], Array]:
         """The derivative of `project` at x, a linear map of directions, in divided differences.
@@ -90,7 +91,7 @@ class SpectralSet(Set):
     def _bend(self, s: Array, f: Array, d: Array) -> Array:
         """The derivative at s along d of the projection onto the spectrum, which is f."""
         C = self.spectrum
-        return C.tangent(d, f) if C.polytope and C.has_faces else backends.owner(s).push(C.project, s, d)
+        return C.tangent(d, f) if C.polytope and C.has_faces else push(C.project, s, d)
 
     def diameter(self, like: Array) -> float:
         return self.spectrum.diameter(np.empty(min(like.shape[-2:])))

@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.backends.transformations import with_derivative
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
@@ -44,14 +45,14 @@ class _OnHost(Set):
 
     def lmo(self, g: Array) -> Array:
         # a vertex stays one while g moves a little
-        return backends.owner(g).with_derivative(self._vertex, lambda _: lambda d: 0 * d, g)
+        return with_derivative(self._vertex, lambda _: lambda d: 0 * d, g)
 
     def _vertex(self, g: Array) -> Array:
         # in units of the largest entry, for the solver's tolerances are absolute
         return _solved_on_host(self, lambda cost: self._cheapest(cost / (np.abs(cost).max() or 1.0)), g)
 
     def project(self, x: Array) -> Array:
-        return backends.owner(x).with_derivative(self._nearest, self.slope, x)
+        return with_derivative(self._nearest, self.slope, x)
 
     def _nearest(self, x: Array) -> Array:
         a, b = self._sums(x.shape)
