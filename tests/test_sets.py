@@ -245,8 +245,9 @@ def test_a_parameter_may_be_a_0d_array(backend):
 
 def test_a_simplex_of_any_size_projects():
     for radius in (1e-300, 1e17, 1e300):
-        np.testing.assert_allclose(sets.Simplex(radius).project(radius * np.array([3.0, 1.0, -2.0])), [radius, 0, 0])
-        np.testing.assert_allclose(sets.WeightedL1Ball(radius).project(radius * np.array([3.0, 1])), [radius, 0])
+        x, want = radius * np.array([[3.0, 2.5, -2.0], [0.75, 0.25, 0.0]])
+        np.testing.assert_allclose(sets.Simplex(radius).project(x), want)
+        np.testing.assert_allclose(sets.WeightedL1Ball(radius).project(np.abs(x) / (1, 1, 4)), want)
 
 
 def test_sorted_weights_come_in_any_order():

@@ -63,7 +63,7 @@ class SpectralSet(Set):
         U, s, Vh = self._decomposed(x)
         f, r = self.spectrum.project(s), s.shape[-1]
         eye = xp.eye(r, dtype=s.dtype, device=device(s))
-        J = xp.stack([self._bend(s, f, xp.broadcast_to(eye[j, :], s.shape)) for j in range(r)], axis=-1)
+        J = self._bends(s, f, eye)
         own = xp.linalg.diagonal(J)
         # values closer than this have the mean of the derivatives at both, to its square
         near = xp.finfo(s.dtype).eps ** (1 / 3) * xp.max(xp.abs(s), axis=-1)[..., None, None]
@@ -88,10 +88,13 @@ class SpectralSet(Set):
 
         return along
 
-    def _bend(self, s: Array, f: Array, d: Array) -> Array:
-        """The derivative at s along d of the projection onto the spectrum, which is f."""
-        C = self.spectrum
-        return C.tangent(d, f) if C.polytope and C.has_faces else push(C.project, s, d)
+    def _bends(self, s: Array, f: Array, eye: Array) -> Array:
+        """The derivative at s of the projection onto the spectrum, which is f: a matrix each."""
+        xp, C, r = namespace_of(s), self.spectrum, s.shape[-1]
+        if C.polytope and C.has_faces:
+            units = xp.reshape(eye, (r, *(1,) * (s.ndim - 1), r)) + xp.zeros_like(s)
+            return xp.moveaxis(C.tangent(units, f), 0, -1)
+        return xp.stack([push(C.project, s, xp.broadcast_to(eye[j, :], s.shape)) for j in range(r)], axis=-1)
 
     def diameter(self, like: Array) -> float:
         return self.spectrum.diameter(np.empty(min(like.shape[-2:])))
