@@ -868,7 +868,7 @@ def test_projection_methods_refuse_a_set_without_projection():
 
     for kind in KINDS:
         if kind().needs_projection:
-            with pytest.raises(ProblemError, match=r"NoProjection.* projection.*Frank-?Wolfe"):
+            with pytest.raises(ProblemError, match=r"NoProjection.* projection.*algorithm= out, for InFace"):
                 xv.solve(dictionary_problem(), dictionary_start(), over=NoProjection(), algorithm=kind(), max_iter=2)
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -515,7 +516,8 @@ NO_TABLES = [
     ("t,y\n", "has the names t, y and no rows"),
     ("0,1\n1,2\n", "the first line that does not begin with # must hold the names of the columns; got 0, 1"),
     ("t,z\n0,1\n", "has no column 'y'; its columns are 't', 'z'"),
-    ("t y\n0 1\n", "has no column 't'; its columns are 't y'. The first line has no comma, semicolon, tab"),
+    ("t|y\n0|1\n", "has no column 't'; its columns are 't|y'. The first line has no comma, semicolon, tab or blank"),
+    ("t,y\n2026-03-01,1\nMarch,2\n", "line 3, column 't': a date or an empty cell is required; got 'March'"),
     ("t,y,y\n0,1,2\n", "has 2 columns 'y': rename all but one"),
     ("t,y\n0,1\n\n1\n", "line 4: as many cells as names are required, 2; got 1"),
     ("t,y\n0,1,5\n", "line 2: as many cells as names are required, 2; got 3"),
@@ -529,6 +531,24 @@ NO_TABLES = [
     ("t,y\n0,1\n1," + "1" * 200000, "line 3: cells must be those of a CSV file; got field larger than"),
     ("t,y\n0,a" + "b" * 10000, f"a number or an empty cell is required; got 'a{'b' * 49}'"),
 ]
+
+
+def test_blanks_separate_cells_where_nothing_else_does(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_text("# instrument\n  t    y \n 0.5   1e-3\n 1.5   - \n", encoding="utf-8")
+    found = columns.read(path, ["t", "y"])
+    np.testing.assert_array_equal(found["t"], [0.5, 1.5])
+    np.testing.assert_array_equal(found["y"], [1e-3, np.nan])
+
+
+def test_dates_are_numbers_since_the_first_one(here):
+    start = datetime(2026, 3, 1, 14, 30)
+    rows = [f"{start + timedelta(hours=x)},{y}" for x, y in zip(SAMPLES.tolist(), signal().tolist(), strict=True)]
+    (here / "data.csv").write_text("\n".join(["t,y", *rows]), encoding="utf-8")
+    found = invoke("exponentials", "data.csv", "--x", "t", "--y", "y", "--start", "rates=0.5,8", "--out", "out")
+    assert "x is t (hours since 2026-03-01T14:30:00)" in found.output
+    first = (here / "out" / "fitted.csv").read_text().splitlines()[1]
+    assert first.startswith("2026-03-01T14:30:00")
 
 
 def test_what_is_no_table_is_named(tmp_path, subtests):

@@ -346,7 +346,11 @@ def test_the_same_backend_under_two_names_agrees_to_the_bit(plug):
     assert found.agree
     assert found.same_bits
     assert found.relations["twin"].distance == 0.0
-    assert found.verdict.startswith("numpy and twin: agree; theta 0.0e+00 apart")
+    assert found.verdict.startswith("numpy and twin: agree; theta 0.0e+00 apart, w 0.0e+00")
+    other = replace(found.fits["twin"], _w=1.001 * found.fits["twin"].w)
+    found = replace(found, fits={**found.fits, "twin": other})
+    assert not found.agree
+    assert "agree about theta, not about w; theta 0.0e+00 apart, w 1.0e-03" in found.verdict
 
 
 # -- what the problem cannot tell apart --------------------------------------------------------------------------------

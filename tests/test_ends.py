@@ -15,7 +15,7 @@ from xvarpro.driver import run
 from xvarpro.driver.saddle import Curvature
 from xvarpro.sets import Box, CappedSimplex, L2Ball, Simplex
 
-from .support import SIGNAL, Quarter, T, decay_problem, decays, host, rng
+from .support import SIGNAL, Quarter, T, decay_problem, decays, error, host, rng
 
 METHODS = {
     "default": None,
@@ -443,3 +443,30 @@ def test_curvature_is_looked_at_where_a_few_gradients_show_all_of_it(monkeypatch
         assert looked == []
     assert xv.solve(xv.separable(two, y, data=t), few, **spectral).success
     assert looked == [2]
+
+
+def test_a_start_from_which_two_peaks_collapse_is_tried_again_with_shorter_steps():
+    """Two peaks at one place have amplitudes of opposite signs that no step makes smaller again."""
+    x = np.linspace(0, 100, 100)
+
+    def M(p, x):
+        return xv.models.columns(xv.models.gaussians(x, p[:2], p[2:]), xv.models.polynomials(x, 0))
+
+    truth, start = np.array([42.6, 60.0, 3.0, 6.26]), np.array([35.0, 60.0, 4.0, 6.0])
+    y = M(truth, x) @ [42.0, 50.0, 0.3] + 0.02 * rng(0).normal(size=100)
+    fit = xv.solve(xv.separable(M, y, data=x), start, over=(0.5, 100.0))
+    assert fit.status is Status.CONVERGED
+    assert error(fit.theta, truth) <= 1e-3
+    stopped = xv.solve(xv.separable(M, y, data=x), np.array([51.26, 51.2601, 6.0, 6.0]), over=(0.5, 100.0), max_iter=0)
+    assert "terms of opposite signs cancel: |w| |M| is" in repr(stopped)
+    assert "cancel" not in repr(fit)
+
+
+def test_a_component_that_is_closed_is_looked_for_elsewhere():
+    """A peak where the data are below 0 has weight 0, and its place no slope: over the bounds there is a better one."""
+    x = np.linspace(0.0, 100.0, 51)
+    y = xv.models.gaussians(x, np.array([30.0, 70.0, 50.0]), 4.0) @ [1.0, 0.5, -0.3]
+    problem = xv.separable(lambda c, x: xv.models.gaussians(x, c, 4.0), y, data=x, W=xv.lower.Nonnegative())
+    fit = xv.solve(problem, np.array([31.0, 50.0]), over=(0.0, 100.0))
+    assert fit.status is Status.CONVERGED
+    assert np.abs(fit.theta - [30.0, 70.0]).max() <= 0.5

@@ -191,21 +191,22 @@ def test_arrays_that_differ_have_other_checksums(name, subtests):
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch"])
-@pytest.mark.parametrize("dtype", ["int16", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
 def test_what_a_device_adds_up_tells_arrays_apart(name, dtype, monkeypatch):
     """All signs at once as well, which are the last bits of products."""
     monkeypatch.setattr(checksums, "AT_ONCE", 32)
-    x = rng(0).normal(size=96).astype(dtype.replace("int", "float"))
+    x = rng(0).normal(size=96).astype(dtype)
+    x = x + 1j * x[::-1] if x.dtype.kind == "c" else x
     found = [
         x,
         -x,
-        np.abs(x),
+        abs(x.real) + 1j * x.imag if x.dtype.kind == "c" else abs(x),
         x[::-1],
         np.zeros(96),
         -np.zeros(96),
         *(np.where(np.arange(96) == i, 0, x) for i in (0, 40, 95)),
     ]
-    bits = [y.astype(x.dtype).view(dtype) for y in found]
+    bits = [y.astype(x.dtype).view(f"i{checksums.width(x.dtype.itemsize, x.dtype.kind == 'c')}") for y in found]
     backend = xv.backends.get(name)
     sums = [int(checksums.of_integers(backend.asarray(y))) for y in (*bits, ~bits[0])]
     assert len(set(sums)) == len(sums)

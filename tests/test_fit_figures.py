@@ -430,7 +430,7 @@ def test_fits_without_standard_errors_are_drawn_without_a_band():
     assert not xv.solve(problem, RATES, over=BOX).plot_fit().axes[0].collections
 
 
-def test_of_complex_fits_correlations_are_drawn_and_the_rest_is_refused():
+def test_of_complex_weights_correlations_are_drawn_and_profiles_refused():
     fit = xv.solve(xv.separable(decays, Y * (1 + 1j) + 0.02j * rng(6).normal(size=T.size), data={"t": T}), RATES)
     ax = fit.plot_correlation().axes[0]
     named = ["theta[0]", "theta[1]", "Re w[0]", "Re w[1]", "Im w[0]", "Im w[1]"]
@@ -443,13 +443,22 @@ def test_of_complex_fits_correlations_are_drawn_and_the_rest_is_refused():
     pair = fit.statistics().propagate(parts).covariance
     want = pair[0, 1] / np.sqrt(pair[0, 0] * pair[1, 1])
     np.testing.assert_allclose(ax.images[0].get_array()[named.index("Re w[1]"), named.index("Im w[0]")], want)
-    for draw, why in (
-        (fit.plot_fit, "real data; got complex"),
-        (fit.plot_residuals, "real data; got complex"),
-        (fit.plot_profile, "profiles need a real w"),
-    ):
-        with pytest.raises(ProblemError, match=why):
-            draw()
+    with pytest.raises(ProblemError, match="solve for a real w"):
+        fit.plot_profile()
+
+
+def test_of_complex_fits_both_parts_are_drawn():
+    y = Y * (1 + 1j) + 0.02j * rng(6).normal(size=T.size)
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES)
+    band, (re, _, im, _) = fit.band(), fit.plot_fit(points=0).axes
+    assert [ax.get_title(loc="left") for ax in (re, im)] == ["real part", "imaginary part"]
+    for ax, part in ((re, np.real), (im, np.imag)):
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), part(y))
+        drawn = ax.collections[0].get_paths()[0].vertices
+        for x in (band.lower, band.upper):
+            assert np.isin(np.round(part(x), 9), np.round(drawn[:, 1], 9)).all()
+    points = fit.plot_residuals().axes[2].lines[1].get_ydata()
+    np.testing.assert_allclose(points, np.sort([fit.residuals.real, fit.residuals.imag], axis=None))
 
 
 def test_wrong_names_and_levels_are_refused():
@@ -460,6 +469,16 @@ def test_wrong_names_and_levels_are_refused():
         for level in (95, 0.0, 1.0, "0.95"):
             with pytest.raises(ProblemError, match=r"level must be a number in \(0, 1\), such as 0.95; got"):
                 draw(level=level)
+
+
+def test_what_cannot_be_drawn_is_refused(subtests):
+    for given, why in (
+        ({"column": 1.5}, "column must be one of 0 to 0, a right-hand side; got 1.5"),
+        ({"figure": 3}, "figure must be a Figure or SubFigure of matplotlib, or None; got 3"),
+        ({"x": np.full(T.size, np.nan)}, "x must hold a number or a date for every row of the fit; got NaN"),
+    ):
+        with subtests.test(why), pytest.raises(ProblemError, match=why):
+            example().plot_fit(**given)
 
 
 def test_names_of_correlations_are_thinned_and_whole():

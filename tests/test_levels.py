@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
@@ -269,3 +270,25 @@ def test_nothing_given_is_written_to():
     assert np.array_equal(y, HOLES, equal_nan=True)
     assert (weights == MASK).all()
     assert vector(host(DATA["t"])).tolist() == T.tolist()
+
+
+def test_one_ridge_under_weights_in_a_set_is_where_a_line_search_finds_it(subtests):
+    """Where faces change the objective has kinks, and its minimum may be one: both slopes show that."""
+    draw, x = rng(5), np.linspace(0, 1, 40)[:, None]
+    E = np.exp(-0.5 * ((x - np.linspace(0.15, 0.85, 4)) / 0.12) ** 2)
+    E = np.concatenate([E, E[:, :2] + 0.02 * draw.normal(size=(40, 2))], axis=1)
+    Y = E[:, :4] @ draw.dirichlet(np.ones(4), size=6).T + 0.05 * draw.normal(size=(40, 6))
+    for W in (xv.lower.Simplex(), xv.lower.Bounded(0.0, 0.5)):
+        with subtests.test(type(W).__name__):
+            low = xv.Level(lambda th, D: D["a"], Y[1::2], lam=lambda th, D: xv.array_namespace(th).exp(th[0]), W=W)
+            upper = xv.Level(lambda th, D: D["b"], Y[::2])
+            problem = xv.bilevel(lower=low, upper=upper, data={"a": E[1::2], "b": E[::2]})
+            fit = xv.solve(problem, np.array([-3.0]), over=xv.sets.Box(-12.0, 4.0))
+
+            def value(g, problem=problem):
+                return float(xv.solve_lower(problem, np.array([g])).value)
+
+            line = scipy.optimize.minimize_scalar(value, bounds=(-12, 4), method="bounded")
+            assert fit.status is xv.Status.CONVERGED
+            assert fit.value <= line.fun * (1 + 1e-9)
+            assert fit.counts.values <= 2 * line.nfev

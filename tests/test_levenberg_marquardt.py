@@ -152,6 +152,7 @@ GRADIENTS = {
     "weights of entries": xv.separable(decays, signal(3), data=T, weights=rng(1).uniform(0.5, 2.0, (60, 3))),
     "target": xv.separable(decays, moving_target, data=T, lam=1e-2),
     "weight set": xv.separable(decays, signal(), data=T, W=xv.lower.Equality(np.array([[1.0, -2.0]]))),
+    "affine weights": xv.separable(decays, signal(), data=T, W=xv.lower.Equality(np.array([[1.0, -2.0]]), 0.5)),
     "two levels": bilevel(lam=1e-2),
     "ridge of the lower level": bilevel(lam=lambda theta, t: 1e-2 * theta[0] ** 2),
 }
@@ -378,11 +379,39 @@ def test_what_bounds_one_problem_does_not_reach_its_neighbours():
 
 
 def test_levels_without_a_jacobian_are_refused():
-    problem = xv.separable(decays, signal(), data=T, W=xv.lower.Nonnegative())
+    problem = xv.separable(decays, signal(), data=T, solver=xv.lower.LSMR())
     with pytest.raises(xv.errors.ProblemError, match="LevenbergMarquardt needs designs that are arrays"):
         xv.solve(problem, np.array([0.7, 4.0]), algorithm=algorithms.LevenbergMarquardt())
-    fit = xv.solve(problem, np.array([0.7, 4.0]))
+    fit = xv.solve(problem, np.array([0.7, 4.0]), max_iter=1)
     assert "LevenbergMarquardt" not in fit.algorithm
+
+
+# sets of one amplitude, whose free value is 3.0038, and the value that it then has
+SETS_OF_W = {
+    "nonnegative": (xv.lower.Nonnegative(), None),
+    "simplex": (xv.lower.Simplex(3.0), 3.0),
+    "l1": (xv.lower.L1(1e-12), None),
+}
+
+
+def test_steps_with_amplitudes_in_a_set_know_the_units_of_theta(subtests):
+    """Sizes of 1e10 and 1: no step that is not scaled moves both; against SciPy on all parameters."""
+    kT = 8.617e-5 * np.linspace(300.0, 400.0, 21)
+    y = 3 / (1 + 1e10 * np.exp(-0.7 / kT)) + 0.01 * rng(0).normal(size=21)
+
+    def M(p, kT):
+        return (1 / (1 + p["C"] * xv.array_namespace(p["C"]).exp(-p["W"] / kT)))[:, None]
+
+    def residual(q, w):
+        return (q[2] if w is None else w) / (1 + np.exp(q[0] - q[1] / kT)) - y
+
+    for name, (W, w) in SETS_OF_W.items():
+        with subtests.test(name):
+            want = scipy.optimize.least_squares(residual, [np.log(3e9), 0.65, 3.0], args=(w,), xtol=1e-14, ftol=1e-14)
+            fit = xv.solve(xv.separable(M, y, data=kT, W=W), {"C": np.array(3e9), "W": np.array(0.65)})
+            assert fit.status is xv.Status.CONVERGED
+            assert fit.value == pytest.approx(want.cost, rel=1e-6)
+            assert fit.n_iter <= 25
 
 
 # -- units -------------------------------------------------------------------------------------------------------------
@@ -608,7 +637,9 @@ def test_damping_follows_the_ratio_of_the_decrease_to_the_promised_one():
     assert accepted.tolist() == taken
     assert not ended.any()
     shrink = np.maximum(1 - (2 * shares - 1) ** 3, 0.1)
-    damping = np.where(taken, 1e-3 * shrink, np.where(np.isnan(shares), 1e-3, 4e-3))
+    # refused: as much as leaves what the parabola says of the step, where the curvature is 0.15 of that along the step
+    left = np.clip(1 / (2 - shares * promised / (0.5 * -grad @ step)), 0.1, 0.5)
+    damping = np.where(taken, 1e-3 * shrink, np.where(np.isnan(shares), 1e-3, 0.15 * (1 / left - 1)))
     assert error(after.model.damping, damping) <= 1e-12
     assert after.model.growth.tolist() == np.where(taken | np.isnan(shares), 4.0, 16.0).tolist()
     assert after.rejected.tolist() == np.where(taken, 0, 1).tolist()
@@ -628,7 +659,7 @@ def test_a_step_to_where_there_is_no_value_is_shortened_once_before_it_is_damped
     point = method.first(f, x)
     for want, short, damping in (
         ([False, False], [True, True], [1e-3, 1e-3]),
-        ([True, False], [False, False], [1e-4, 4e-3]),
+        ([True, False], [False, True], [1e-4, 0.15 / 0.9]),
     ):
         point, accepted, _ = method.next(f, point, np.zeros(2))
         assert accepted.tolist() == want
@@ -636,7 +667,18 @@ def test_a_step_to_where_there_is_no_value_is_shortened_once_before_it_is_damped
         assert error(point.model.damping, np.array(damping)) <= 1e-12
     assert error(point.theta, np.stack([x[0] + 0.9 * step, x[1]])) <= 1e-15
     trial, _ = method._trial(f, point)
-    assert error(trial[1], x[1] - grad / (1 + 4e-3)) <= 1e-15
+    assert error(trial[1], x[1] - 0.9 * grad / (1 + 0.15 / 0.9)) <= 1e-15
+
+
+def test_refused_steps_are_damped_by_what_they_have_shown():
+    """The model's step is far too long: it was refused six times at one value before a trial lay elsewhere."""
+    t = np.linspace(0.0, 20.0, 200)
+    y = np.exp(-np.outer(t, [0.3, 1.5])) @ [3.0, 2.0] + 0.5 + 0.01 * rng(0).normal(size=200)
+    problem = xv.separable(with_offset, y, data=t)
+    for over in (None, (0.0, 10.0)):
+        fit = xv.solve(problem, np.array([0.5, 2.0]), over=over)
+        assert fit.status is xv.Status.CONVERGED
+        assert fit.n_iter <= 10
 
 
 def test_a_rate_that_may_not_be_zero_does_not_hold_the_others(backend):
@@ -670,12 +712,13 @@ def test_the_better_one_of_two_models_takes_the_next_step():
     quasi = point._replace(model=point.model._replace(quasi=np.array([True, False])))
     accepted, model = method._updated(f.backend, quasi, worse, step, one, none, none)
     assert (accepted.tolist(), model.quasi.tolist()) == ([False, False], [False, False])
-    assert model.damping.tolist() == [1e-3, 4e-3]
+    # along the step the curvature is 6.4, and the parabola has its minimum at 5 / 12
+    assert model.damping.tolist() == pytest.approx([1e-3, 0.15 * 6.4 * 1.4])
     assert model.growth.tolist() == [4.0, 16.0]
     # without a value: a shorter step of the same model before that
     both = point._replace(model=point.model._replace(quasi=~none, short=np.array([False, True])))
     _, model = method._updated(f.backend, both, new._replace(value=np.full(2, np.nan)), step, one, none, none)
-    assert (model.short.tolist(), model.quasi.tolist()) == ([True, False], [True, False])
+    assert (model.short.tolist(), model.quasi.tolist()) == ([True, True], [True, False])
     assert model.damping.tolist() == [1e-3, 1e-3]
 
 

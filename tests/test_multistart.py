@@ -245,6 +245,7 @@ BAD = {
     "same must be": {"same": 1.0},
     "canonical must be": {"canonical": "sort"},
     "canonical must return": {"canonical": lambda theta: theta[:0]},
+    "canonical must return theta": {"canonical": lambda theta: None},
     "scale must say": {"over": None},
     r"of shape \(1,\); got an array of shape \(3,\)": {"over": None, "scale": np.ones(3)},
     "log needs bounds": {"over": xv.sets.Box(-1.0, 60.0), "log": True},

@@ -398,6 +398,16 @@ def test_a_table_has_a_row_for_each_parameter(table):
     assert repr(xv.Parameters.from_dict(table)) == repr(want)
 
 
+def test_a_table_names_each_parameter_once(subtests):
+    pandas = pytest.importorskip("pandas")
+    for table, why in (
+        (pandas.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0]}), r"table\.set_index\('name'\)"),
+        (pandas.DataFrame({"value": [1.0, 2.0]}, index=["a", "a"]), "got a name twice"),
+    ):
+        with subtests.test(why), pytest.raises(ProblemError, match=why):
+            xv.Parameters.from_dict(table)
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 BAD = [

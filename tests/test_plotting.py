@@ -21,7 +21,7 @@ def lines(ax):
 
 
 def test_a_trace_shows_objective_and_gap(result):
-    ax = result.plot()
+    (ax,) = result.plot().axes
     gap = result.trace.gap_A
     assert set(lines(ax)) == {"objective", "gap, constrained block"}  # there is no free block
     np.testing.assert_array_equal(lines(ax)["objective"], result.trace.value)
@@ -32,13 +32,11 @@ def test_a_trace_shows_objective_and_gap(result):
     assert all(tick == round(tick) for tick in ax.get_xticks())
     ax.figure.draw_without_rendering()
     assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1  # above the lines
-    (same,) = result.plot_trace().axes
-    np.testing.assert_array_equal(lines(same)["objective"], result.trace.value)
 
 
 def test_a_negative_objective_has_a_linear_scale(result):
     below = replace(result.trace, value=-result.trace.value, gap_B=np.ones_like(result.trace.gap_B))
-    ax = replace(result, trace=below).plot()
+    ax = replace(result, trace=below).plot().axes[0]
     assert ax.get_yscale() == "linear"
     np.testing.assert_array_equal(lines(ax)["gap, free block"], 1.0)
 
@@ -47,17 +45,17 @@ def test_a_negative_objective_has_a_linear_scale(result):
 def test_any_values_are_drawn(tmp_path, result, values):
     values = np.asarray(values)
     drawn = {"value": values, "gap_A": 0 * values, "gap_B": 0 * values, "iteration": np.arange(values.size)}
-    ax = replace(result, trace=replace(result.trace, **drawn)).plot()
+    ax = replace(result, trace=replace(result.trace, **drawn)).plot().axes[0]
     assert set(lines(ax)) == {"objective"}
     np.testing.assert_array_equal(lines(ax)["objective"], values)
     ax.figure.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_trace_is_drawn_on_the_axes_of_the_caller(result):
-    ax = Figure().subplots()
-    assert result.plot(ax) is ax
-    assert "objective" in lines(ax)
+def test_a_trace_is_drawn_in_the_figure_of_the_caller(result):
+    figure = Figure()
+    assert result.plot(figure=figure) is figure
+    assert "objective" in lines(figure.axes[0])
 
 
 def test_a_notebook_shows_a_figure_without_pyplot():

@@ -239,19 +239,31 @@ def test_bands_of_many_right_hand_sides_and_what_has_none():
     for j in range(3):
         width = scipy.stats.t.ppf(0.975, s.dof) * s.fitted_stderr(j)
         np.testing.assert_allclose(found.upper[:, j] - found.value[:, j], width, rtol=1e-7)
-    complex_ = xv.solve(xv.separable(decays, Y + 0j, data={"t": T}), RATES)
     robust = xv.solve_robust(xv.separable(decays, Y, data={"t": T}), RATES, loss=xv.losses.Huber(0.01))
     assert np.all(robust.band().upper > robust.band().lower)
     for call, why in (
         (lambda: fit.band(level=95), "level must be"),
         (lambda: fit.band(prediction="yes"), "prediction must be True or False"),
-        (complex_.band, "bands need a real w"),
         (lambda: robust.band(prediction=True), "noise of least squares"),
     ):
         with pytest.raises(ProblemError, match=why):
             call()
     with pytest.raises(ModelError):
         fit.band({"x": T})
+
+
+def test_a_band_of_complex_weights_has_the_error_of_each_part():
+    y = Y + 1j * Y[::-1] + 0.05j * rng(1).normal(size=T.size)
+    fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES)
+    s, found = fit.statistics(), fit.band()
+
+    def parts(theta, w):
+        xp = xv.array_namespace(w)
+        x = xp.astype(xp.exp(-theta * T[7]), w.dtype) @ w
+        return xp.stack([xp.real(x), xp.imag(x)])
+
+    width = (found.upper - found.value)[7] / scipy.stats.t.ppf(0.975, s.dof)
+    np.testing.assert_allclose([width.real, width.imag], s.propagate(parts).stderr, rtol=1e-6)
 
 
 def test_complex_data_with_real_weights_have_intervals_and_a_band_for_each_part():
@@ -275,6 +287,9 @@ def test_complex_data_with_real_weights_have_intervals_and_a_band_for_each_part(
     real = xv.solve(xv.separable(both, np.concatenate([y.real, y.imag]), data=f), 4.02)
     one, other = fit.interval(0.95), real.interval(0.95)
     np.testing.assert_allclose(one.upper - one.lower, other.upper - other.lower, rtol=1e-6)
+    for method in ("profile", xv.statistics.Bootstrap(20), xv.statistics.Bootstrap(20, parametric=True)):
+        one, other = fit.interval(0.95, method), real.interval(0.95, method)
+        np.testing.assert_allclose(one.upper, other.upper, rtol=1e-6)
     for prediction in (False, True):
         band, wanted = fit.band(level=0.9, prediction=prediction), real.band(level=0.9, prediction=prediction)
         for got, want in zip(band, wanted, strict=True):

@@ -403,6 +403,10 @@ def test_wrong_arguments_are_refused(subtests):
     ):
         with subtests.test(str(given)), pytest.raises(ProblemError, match=why):
             example().report(**given)
+    fit = xv.solve(PROBLEM, np.array([0.8, 3.0]))
+    named = xv.solve(xv.separable(lambda q, data: decays(q["k"], data), Y, data={"t": T}), {"k": fit.theta})
+    with pytest.raises(ProblemError, match="names must be the Parameters of this fit, of which k vary; got some of"):
+        named.report(xv.Parameters.from_dict({"a": 1.0, "b": 2.0}))
 
 
 def test_what_is_undefined_is_no_number_of_a_report():

@@ -257,7 +257,7 @@ def test_columns_that_become_equal_are_named_where_nothing_descends(status, cond
     fit = solve()
     fit = replace(fit, status=status, verified=replace(fit.verified, condition=condition))
     stuck = status is not Status.MAX_ITER and condition == 1e6
-    assert fit.message.endswith("add a ridge lam." if stuck else status.advice)
+    assert fit.message.endswith("as by xv.multistart." if stuck else status.advice)
     assert ("nearly dependent there, condition 1.0e+06" in str(fit)) is stuck
 
 
@@ -731,3 +731,26 @@ def test_a_ridge_that_is_zero_at_theta_is_none():
     values = [xv.value_and_gradient(problem, np.array([1.0, 3.0]))[0] for problem in problems]
     assert np.isfinite(values).all()
     assert values[1] == pytest.approx(values[0], rel=1e-9)
+
+
+def test_an_end_without_descent_names_units_that_are_far_apart():
+    fit = solve()
+    for theta, named in ((np.array([1e-7, 0.0, 2.0]), True), (np.array([1e-3, 2.0]), False)):
+        told = replace(fit, status=Status.NO_DESCENT, theta=theta).message
+        assert ("sizes from 1e-07 to 2e+00: measure them in units" in told) is named
+    assert "units" not in replace(fit, theta=np.array([1e-7, 2.0])).message
+
+
+def test_a_method_that_a_message_names_takes_the_problem():
+    theta, methods = np.array([0.7, 4.0]), xv.algorithms
+    iterative = xv.separable(decays, SIGNAL, data={"t": T}, solver=xv.lower.LSMR())
+    corners = xv.sets.Oracle(lambda g: np.where(g < 0, 5.0, 0.0), 8.0)
+    for algorithm, over in (
+        (methods.LevenbergMarquardt(), None),
+        (methods.LevenbergMarquardt(), corners),
+        (methods.ProjectedQuasiNewton(), corners),
+    ):
+        with pytest.raises(xv.errors.ProblemError, match="eave algorithm= out, for") as refusal:
+            xv.solve(iterative, theta, over=over, algorithm=algorithm)
+        named = str(refusal.value).split()[-1]
+        assert named in xv.solve(iterative, theta, over=over, max_iter=0).algorithm

@@ -394,6 +394,16 @@ def test_free_blocks_and_caps():
     assert fit.gap_B == pytest.approx(np.linalg.norm(g), rel=1e-6)
 
 
+def test_a_start_without_a_finite_value_has_the_status_of_the_default(subtests):
+    A = rng(0).normal(size=(33, 2))
+    problem = xv.separable(lambda theta, A: A @ theta, A[:, 0] + 1, data=A)  # 5 columns of rank 2, no ridge
+    start = rng(1).normal(size=(2, 5)) / 20
+    for method in (None, StochasticFrankWolfe(batch=3), xv.algorithms.StochasticProjectedGradient(batch=3)):
+        with subtests.test(str(method)):
+            fit = xv.solve(problem, start, over=xv.sets.L2Ball(9.0), algorithm=method)
+            assert fit.status is xv.Status.RANK_DEFICIENT
+
+
 def test_wrong_parameters(subtests):
     for parameters, message in (
         ({"batch": 0}, "batch must be a whole number >= 1, got 0"),

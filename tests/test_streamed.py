@@ -629,6 +629,20 @@ def test_chunks_without_rows_are_passed_over(backend):
     assert values[0] == values[1]
 
 
+def test_chunks_that_differ_from_pass_to_pass_are_suspected():
+    draw = rng(3)
+
+    def source():
+        for rows in np.split(np.arange(T.size), 3):
+            yield T[rows], SIGNAL[rows] + 0.3 * draw.normal(size=rows.size)
+
+    fit = xv.solve(xv.separable(decays, xv.RowChunks(source)), START, over=xv.sets.Box(0.0, 10.0))
+    assert fit.status is xv.Status.NO_DESCENT
+    assert "must give the same rows" in fit.message
+    with pytest.raises(ProblemError, match="rows must be a whole number > 0 per chunk; got True"):
+        xv.RowChunks.cut(T, SIGNAL, rows=True)
+
+
 def test_wrong_chunks_are_named_by_number(backend, subtests):
     for bad, message in (
         (T[60:], r"chunk 2 must be a pair \(data, y\); got an array of shape \(30,\)"),

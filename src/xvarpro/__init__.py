@@ -8,6 +8,7 @@ from xvarpro.batch import Each, ManyResult, Multistart, multistart, solve_many
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
+from xvarpro.differentiation.ridge import ridge
 from xvarpro.driver.evaluate import LowerFit, project, solve_lower, value_and_gradient
 from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.driver.prepare import SlicesWarning
@@ -25,6 +26,7 @@ from xvarpro.reproducibility.verification import Verification, verify
 from xvarpro.results.result import Result
 from xvarpro.results.trace import Trace
 from xvarpro.statistics import losses
+from xvarpro.statistics.nonlinear import least_squares
 from xvarpro.statistics.robust import RobustResult, solve_robust
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "errors",
     "implicit",
     "layers",
+    "least_squares",
     "losses",
     "lower",
     "many",
@@ -67,6 +70,7 @@ __all__ = [
     "multistart",
     "operators",
     "project",
+    "ridge",
     "separable",
     "sets",
     "solve",

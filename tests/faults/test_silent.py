@@ -398,6 +398,22 @@ def test_what_is_an_array_in_another_form_is_one(subtests):
                 assert found.recipe.fingerprints == plain.recipe.fingerprints
 
 
+class Labelled(Column):
+    """A labelled array in memory: it could have a graph of tasks, and has none."""
+
+    def __dask_graph__(self):
+        return None
+
+
+def test_labelled_arrays_in_memory_are_taken_by_their_values():
+    assert xv.value_and_gradient(stated(Labelled(Y)), START)[0] == xv.value_and_gradient(stated(), START)[0]
+
+
+def test_a_model_that_computes_with_dates_is_told_how():
+    with pytest.raises(ModelError, match="pass the time since one, such as"):
+        xv.solve(xv.separable(lambda k, t: np.exp(-k * t)[:, None], Y, data=T.astype("datetime64[s]")), 0.05)
+
+
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_columns_go_to_every_framework(backend):
     value = xv.value_and_gradient(stated(Column(Y), Column(T)), Column(START), backend)[0]
@@ -407,6 +423,7 @@ def test_columns_go_to_every_framework(backend):
 NO_ARRAYS = {
     "masked": (lambda x: np.ma.masked_array(x, x == x.flat[1]), r"without masked entries.*~x\.mask"),
     "array with units": (lambda x: x.view(MeasuredArray), "which has units"),
+    "dates": (lambda x: Column(x.astype("datetime64[s]")), r"dates\. Pass the time since one"),
     "sparse of SciPy": (lambda x: scipy.sparse.csr_array(np.atleast_2d(x)), "which is sparse"),
 }
 NO_NUMBERS = {

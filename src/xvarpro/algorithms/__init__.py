@@ -68,14 +68,14 @@ def choose(
     """The default, by what the sets offer and by the number of entries of theta.
 
     Levenberg-Marquardt for at most 16 parameters whose Jacobian can be had, where every set projects and describes its
-    faces; not on two levels with sets, where its matrix leaves out how the weights bend, and it ends in worse minima.
-    Where every set projects, projected gradient steps, and `ProjectedQuasiNewton` to end with: spectral ones for few
-    parameters under sets, and for singular values; accelerated ones for more, on two levels, or with free leaves, where
-    they end in better minima; those alone for very many, or for more than a few under sets that do not describe their
-    faces. Spectral ones alone in strictly convex sets, whose faces are points. Quasi-Newton from the start where all is
-    free, and for very many parameters with free ones among them, as in a network. Where some set does not project, what
-    its faces or its vertices allow. ``default.py``, ``algorithms.py`` and ``two_levels.py`` in ``benchmarks`` print the
-    measurements behind the rule.
+    faces; not for more than one on two levels with sets, where its matrix leaves out how the weights bend, and it ends
+    in worse minima. Where every set projects, projected gradient steps, and `ProjectedQuasiNewton` to end with:
+    spectral ones for few parameters under sets, and for singular values; accelerated ones for more, on two levels, or
+    with free leaves, where they end in better minima; those alone for very many, or for more than a few under sets that
+    do not describe their faces. Spectral ones alone in strictly convex sets, whose faces are points. Quasi-Newton from
+    the start where all is free, and for very many parameters with free ones among them, as in a network. Where some set
+    does not project, what its faces or its vertices allow. ``default.py``, ``algorithms.py`` and ``two_levels.py`` in
+    ``benchmarks`` print the measurements behind the rule.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def choose(
     AcceleratedProjectedGradient(shrink=0.8, grow=2.0, limit=60)
     """
     faces = all(C.has_faces for C in sets)
-    two_levels = two_levels and bool(sets)  # measured under sets alone
+    two_levels = two_levels and bool(sets) and size > 1  # measured under sets alone
     if jacobian and not two_levels and size <= FEW and faces and all(C.has_projection for C in sets):
         return LevenbergMarquardt()
     if not all(C.has_projection for C in sets):

@@ -96,6 +96,10 @@ class Algorithm(Struct):
         """The Gauss-Newton matrix at the iterate, (p, p), where the method has it."""
         return None
 
+    def nearer(self, state: Any) -> Any:
+        """A first state whose steps stay nearer to its iterate, for another try; None where there is none."""
+        return None
+
     @abstractmethod
     def init(self, f: Objective, region: Region, theta: Leaves) -> Any:
         """State at a feasible `theta`, with value and certificate."""

@@ -23,7 +23,10 @@ from xvarpro.sets.regions import Regions
 # rounds of a step in the face and one across; of gradient steps alone, without faces or without a projection
 ROUNDS, ALONE = 60, 200
 SWITCH = 0.25  # squared errors of the two models' last predictions, up to which the quasi-Newton one is preferred
-SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trial takes
+SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trials take
+LEAST, MOST = 0.1, 0.5  # of a refused step: what the parabola through its values may leave
+NEAR = 1e-3  # of a step along a line: how near to its ends the next trial may be
+SOFT = 0.15  # of the curvature along a step: that of the soft directions that make it long
 REJECTIONS = 60  # in a row, after which a problem has no descent
 
 
@@ -35,7 +38,7 @@ class Model(NamedTuple):
     scale: Array  # (b, p), largest diagonal of a Gauss-Newton matrix so far
     damping: Array  # (b,)
     growth: Array  # (b,), of the damping at the next refusal
-    short: Array  # (b,), whether the last trial had no value: the next one is the same step, a tenth shorter
+    short: Array  # (b,), whether a trial since the last step had no value: those that follow are a tenth shorter
 
 
 class Point(NamedTuple):
@@ -98,11 +101,12 @@ class LevenbergMarquardt(Algorithm):
     """Projected Levenberg-Marquardt on the reduced residual, for few parameters: the default up to 16 of them.
 
     A step minimises a quadratic model over the sets, with a damping that follows the ratio of the decrease to the one
-    predicted (Nielsen 1999). The model has the Gauss-Newton matrix of Kaufman's Jacobian (1975). If that predicted the
-    last change of the gradient badly, it has a BFGS matrix built upon it (Fletcher, Xu 1987). Convergence is quadratic
-    for small residuals and superlinear for large ones. The decrease that the model promises over the whole set
-    certifies an iterate. No step and no status depends on the units of free or bounded parameters. For a set without a
-    projection the model is minimised roughly, through vertices alone.
+    predicted (Nielsen 1999), and after a refusal what the value there says of the length. The model has the
+    Gauss-Newton matrix of Kaufman's Jacobian (1975). If that predicted the last change of the gradient badly, it has a
+    BFGS matrix built upon it (Fletcher, Xu 1987). Convergence is quadratic for small residuals and superlinear for
+    large ones. The decrease that the model promises over the whole set certifies an iterate. No step and no status
+    depends on the units of free or bounded parameters. For a set without a projection the model is minimised roughly,
+    through vertices alone.
 
     Parameters
     ----------
@@ -158,6 +162,12 @@ class LevenbergMarquardt(Algorithm):
     def gauss_newton(self, state: MarquardtState) -> Array:
         return state.point.local.curvature[0, ...]
 
+    def nearer(self, state: MarquardtState) -> MarquardtState:
+        model = state.point.model
+        xp = namespace_of(model.damping)
+        model = model._replace(damping=xp.maximum(model.damping, xp.ones_like(model.damping)))
+        return state._replace(point=state.point._replace(model=model))
+
     # -- a batch
 
     def first(self, f: Batched, x: Array) -> Point:
@@ -190,7 +200,10 @@ class LevenbergMarquardt(Algorithm):
         # NaN counts as moved: a shorter step may be better
         still = xp.all(xp.abs(step) <= eps * xp.abs(point.theta), axis=1)
         after = select(f.backend, accepted, found, point._replace(model=model, rejected=point.rejected + 1))
-        return after, accepted, ~accepted & (still | (after.rejected > REJECTIONS))
+        lost = still | (after.rejected > REJECTIONS)
+        if step.shape[1] == 1:  # a minimum between two points whose values are the same
+            lost = lost | (level & (_dots(local.grad, step) > 0))
+        return after, accepted, ~accepted & lost
 
     def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
         """Both parts of the gap, and the decrease that the Gauss-Newton model promises over the whole set."""
@@ -249,13 +262,26 @@ class LevenbergMarquardt(Algorithm):
         )
         # before it is damped, a refused step is made shorter where it had no value, and one of the quasi-Newton model
         # is tried again with the other one
-        short = ~xp.isfinite(new.value) & ~model.short
+        finite = xp.isfinite(new.value)
+        short = ~finite & ~model.short
         again = short | model.quasi
+        # where the curvature is c, relative to the scale, a damping of c (1 / alpha - 1) leaves alpha of a step: less
+        # than that would be refused again at the same point
+        down = -_dots(old.grad, step)
+        alpha = xp.clip(down / positive_or_one(2 * (down - brought)), LEAST, MOST)
+        bend = 2 * (down - promised) / positive_or_one(_dots(step, model.scale * step))
+        least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
+        damped = xp.maximum(model.growth * model.damping, least)
+        if step.shape[1] == 1:
+            # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a kink
+            back = _dots(new.grad, step)
+            alpha = xp.clip((brought + back) / positive_or_one(down + back), NEAR, 1 - NEAR)
+            damped = xp.where(finite & (back > 0), (bend + model.damping) / alpha - bend, damped)
         refused = model._replace(
             quasi=model.quasi & short,
-            damping=xp.where(again, 1, model.growth) * model.damping,
+            damping=xp.where(again, model.damping, damped),
             growth=xp.where(again, model.growth, 4 * model.growth),
-            short=short,
+            short=model.short | short,
         )
         return accepted, select(backend, accepted, after, refused)
 

@@ -194,10 +194,10 @@ class Stochastic(Algorithm):
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> StochasticState:
         iterate, grad, _ = start(f, region, theta)
-        backend = f.backend
+        backend, xp = f.backend, namespace_of(iterate.value)
         drawn = self.draws(f.samples) if f.chunks is None else self.turns(f.chunks)
         draws = backend.asarray(drawn, device=device(iterate.status))
-        state = StochasticState(iterate, theta, 0 * iterate.value, draws, self.first(f, theta, grad))
+        state = StochasticState(iterate, theta, xp.zeros_like(iterate.value), draws, self.first(f, theta, grad))
         self._part(f, state).check(theta)
         return state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 
 import numpy as np
@@ -16,6 +17,11 @@ _ODD = 0x9E3779B97F4A7C15 - 2**64, 0xBF58476D1CE4E5B9 - 2**64  # those of SplitM
 def of_host(x: np.ndarray) -> int | None:
     """Of an array of NumPy; None for Python objects."""
     return None if x.dtype.hasobject else zlib.crc32(x.ravel(order="K").view(np.uint8).data)
+
+
+def width(itemsize: int, is_complex: bool) -> int:
+    """Bytes of the integers that `of_integers` takes of such an array: both parts of a complex number are one each."""
+    return math.gcd(itemsize // 2 if is_complex else itemsize, 8)
 
 
 def of_integers(bits: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -54,7 +53,7 @@ class CuPyBackend(SuiteHooks, TapedBackend):
     def checksum(self, x: ndarray) -> Any:
         with x.device:
             flat = (x.T if x.flags.f_contiguous else x).ravel()
-            return checksums.of_integers(flat.view(f"i{math.gcd(x.dtype.itemsize, 8)}"))
+            return checksums.of_integers(flat.view(f"i{checksums.width(x.dtype.itemsize, x.dtype.kind == 'c')}"))
 
     def lent(self, x: ndarray) -> ndarray:
         if x.flags.forc and min(x.strides, default=0) >= 0:  # an axis of one entry may run backwards

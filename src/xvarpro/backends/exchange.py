@@ -71,7 +71,8 @@ def as_array(x: Any, name: str) -> Any:
     if kind is np.ndarray or not (hasattr(kind, "__array__") or hasattr(kind, "toarray") or isinstance(x, _BUFFERS)):
         return x
     what = f"got a {kind.__module__}.{kind.__qualname__}"
-    if hasattr(kind, "__dask_graph__"):
+    graph = getattr(x, "__dask_graph__", None)
+    if graph is not None and graph() is not None:  # labelled arrays in memory have none
         raise ProblemError(
             f"{name} must be an array in memory; {what}, which other processes hold. Pass "
             "y=xv.distributed.dask_rows(data, y) without data=, or x.compute()"
@@ -80,6 +81,11 @@ def as_array(x: Any, name: str) -> Any:
         raise ProblemError(
             f"{name} must be a dense array; {what}, which is sparse. Pass x.toarray() or x.todense(), or the places "
             "and values of its entries, from which M can make an xv.operators.Sparse"
+        )
+    if getattr(getattr(x, "dtype", None), "kind", "") in ("M", "m"):
+        raise ProblemError(
+            f"{name} must be an array of numbers; {what} of dates. Pass the time since one of them, such as "
+            "(t - t.min()) / pd.Timedelta('1h')"
         )
     if any(hasattr(kind, unit) and getattr(x, unit) is not None for unit in ("unit", "units")):
         raise ProblemError(

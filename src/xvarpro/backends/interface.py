@@ -114,6 +114,14 @@ class Backend(ABC):
         """
         return one_by_one(fun, mapped)
 
+    def with_pullback(self, fun: Function, pull: Callable[..., tuple[Array | None, ...]]) -> Function:
+        """`fun`, of arrays to a tuple of arrays, with a pull-back of its own for the framework's transformations.
+
+        ``pull(inputs, outputs, cotangents)`` returns one gradient for each input, None for 0; a cotangent that is
+        known to be 0 may be None. Gradients are those of `vjp`, and may be differentiated. Here `fun` has none.
+        """
+        return fun
+
     # -- linear algebra beyond the standard --------------------------------------------------------------------------
 
     @abstractmethod

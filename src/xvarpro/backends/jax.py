@@ -208,6 +208,23 @@ class JaxBackend(SuiteHooks, Transforming, EagerBackend):
     def vmap(self, fun: Function, mapped: tuple[Array, ...]) -> tuple[Array, ...]:
         return jax.vmap(fun)(*mapped)
 
+    def with_pullback(self, fun: Function, pull: Callable[..., tuple[Array | None, ...]]) -> Function:
+        run: Any = jax.custom_vjp(fun)
+
+        def forward(*inputs: Any) -> tuple[Any, Any]:
+            values = tuple(x.value for x in inputs)
+            outputs = run(*values)
+            return outputs, (values, outputs)
+
+        def backward(saved: Any, cotangents: tuple[Any, ...]) -> tuple[Array | None, ...]:
+            zero = jax.custom_derivatives.SymbolicZero
+            bars = tuple(None if isinstance(c, zero) else xp.conj(c) for c in cotangents)
+            with jax.default_matmul_precision("highest"):
+                return tuple(None if g is None else xp.conj(g) for g in pull(*saved, bars))
+
+        run.defvjp(forward, backward, symbolic_zeros=True)
+        return run
+
     # -- linear algebra
 
     def qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:

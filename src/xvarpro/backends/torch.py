@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +79,7 @@ class TorchBackend(SuiteHooks, Transforming, EagerBackend):
             return super().checksum(x.float() if x.dtype is torch.bfloat16 else x)  # which NumPy has not got
         x = self.lent(x)
         flat = (x if x.is_contiguous() else x.mT).reshape(-1)
-        return checksums.of_integers(flat.view(_INTEGERS[math.gcd(x.element_size(), 8)]))
+        return checksums.of_integers(flat.view(_INTEGERS[checksums.width(x.element_size(), x.is_complex())]))
 
     def lent(self, x: Tensor) -> Tensor:
         x = x.detach().resolve_conj().resolve_neg()
@@ -270,6 +269,9 @@ class TorchBackend(SuiteHooks, Transforming, EagerBackend):
 
     def vmap(self, fun: Function, mapped: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(torch.func.vmap(fun)(*mapped))
+
+    def with_pullback(self, fun: Function, pull: Callable[..., tuple[Tensor | None, ...]]) -> Function:
+        return partial(_WithPullback.apply, fun, pull)
 
     def program(
         self, fun: Function, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...] = (), pure: bool = True
@@ -546,6 +548,29 @@ class _Ruled(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], fun: Any, slope: Any, x: Tensor) -> tuple[Tensor, int]:
         return _Ruled.apply(fun, slope, x.movedim(in_dims[2], 0)), 0
+
+
+class _WithPullback(torch.autograd.Function):
+    """A function of arrays with a pull-back of its own."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(fun: Function, pull: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(fun(*inputs))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, ctx.pull, *arrays = inputs
+        ctx.split = len(arrays)
+        ctx.save_for_backward(*arrays, *output)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        with _no_autocast(), _full_precision() if torch.cuda.is_available() else nullcontext():
+            return None, None, *ctx.pull(saved[: ctx.split], saved[ctx.split :], cotangents)
 
 
 class Switch:

@@ -156,7 +156,8 @@ def _vectors(tree: Tree, canonical: Callable[[Tree], Tree] | None) -> np.ndarray
         return plain
     rows = []
     for i, before in enumerate(plain):
-        row = np.concatenate([np.ravel(x) for x in trees.leaves(canonical(_entry(host, i)))])
+        found = [np.ravel(x) for x in trees.leaves(canonical(_entry(host, i)))]
+        row = np.concatenate(found or [np.zeros(0)])
         if row.shape != before.shape:
             raise ProblemError(
                 f"canonical must return theta with as many entries as it is given, {before.size}; got {row.size}"

@@ -23,6 +23,7 @@ from xvarpro.objective.gauss_newton import Local
 from xvarpro.objective.in_memory import check_same
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.samples import plain
+from xvarpro.problem.whitening import Whitening
 from xvarpro.sets.regions import Regions
 
 ADVICE = (
@@ -108,7 +109,9 @@ class Batch:
             M, y, root = fields[f"M_{side}"], fields[f"y_{side}"], level.weights
             xp = namespace_of(M)
             M, y = M[:, None, :, :], None if y is None else rows(y)
-            if root is not None:
+            if isinstance(root, Whitening):
+                M, y = root(M), None if y is None else root(y.mT).mT
+            elif root is not None:
                 M, y = root.mT[..., None] * M, None if y is None else root.mT * y
             M = xp.broadcast_to(M, (M.shape[0], self.columns, *M.shape[2:]))
             fields[f"M_{side}"] = xp.reshape(M, (-1, *M.shape[2:]))
@@ -248,7 +251,7 @@ class Batch:
 
 def columns_of(problem: Problem, found: dict[str, Any]) -> int:
     """How many right-hand sides are problems of their own, for their weights or bounds differ; 1 for none."""
-    counts = [level.weights.shape[2] for level in problem.levels if level.weights is not None]
+    counts = [level.weights.shape[2] for level in problem.levels if trees.is_array(level.weights)]
     if problem.lower.W is not None:
         y: Any = problem.lower.y
         shape = tuple(y.shape[1:]) if trees.is_array(y) else found.get("y_L", ((),))[0]

@@ -33,6 +33,7 @@ from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
+from xvarpro.problem.whitening import Whitening
 from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import norms
 from xvarpro.sets.region import resolve
@@ -194,7 +195,10 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             if lam.shape != (b,):
                 raise ProblemError(f"{name}lam must have shape (b,) with b = {b}; got {tuple(lam.shape)}")
             own["lam"] = transfer.cast(lam, f"{name}lam", real=True)
-        if level.weights is not None:
+        if level.covariance is not None:
+            P = transfer.whitening(level.covariance, name, own["y"].shape[1] if "y" in own else None)
+            own |= {"weights": P, "covariance": None} | ({"y": by_rows(own["y"], P)} if "y" in own else {})
+        elif level.weights is not None:
             own |= _weighted(level, own.get("y"), transfer, name, b)
         if level.W is not None:
             own["W"] = _bounds(level.W, transfer)
@@ -222,6 +226,11 @@ def by_problem(level: Level, weights: Array) -> Array:
     if weights.ndim == 1 or (weights.ndim == 2 and of_entries):
         weights = weights[None, ...]
     return weights if weights.ndim == 3 else weights[:, :, None]
+
+
+def by_rows(y: Array, P: Whitening) -> Array:
+    """Targets, (b, m) or (b, m, k), whitened."""
+    return P(y) if y.ndim == 3 else P(y[:, :, None])[:, :, 0]
 
 
 def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: int) -> dict[str, Array]:
@@ -334,7 +343,9 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
         check_fit(prefix, M[1:], y[1:], level.Omega)
         k = y[2] if y[2:] else 1
         root: Any = level.weights
-        if root is not None and (root.shape[1] != M[1] or root.shape[2] not in (1, k)):
+        if isinstance(root, Whitening):
+            root.check(M[1])
+        elif root is not None and (root.shape[1] != M[1] or root.shape[2] not in (1, k)):
             raise ProblemError(
                 f"{prefix}weights must have one entry per row of {prefix}M(theta) or one per entry of {prefix}y; got "
                 f"{tuple(root.shape)} for a design {M} and targets {y}"

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +14,26 @@ import numpy as np
 from xvarpro.errors import ProblemError
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+Column = list[tuple[int, str]]  # cells, each with its line
 MISSING = ("", "-", "na", "n/a", "nan", "none", "null")
 
 
 def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    r"""Columns of a file whose first line has their names; a cell without a number is NaN.
+    r"""Columns of a file whose first line has their names; a cell without a number is NaN, or NaT among dates.
 
     Parameters
     ----------
     path : Path
-        Text in UTF-8, with commas, semicolons or tabs between cells; the first line decides which. Empty lines and
-        those that begin with ``#`` are left out. Where the separator is no comma, a comma may be the decimal sign.
+        Text in UTF-8, with commas, semicolons, tabs or blanks between cells; the first line decides which. Empty lines
+        and those that begin with ``#`` are left out. Where the separator is no comma, a comma may be the decimal sign.
+        A column may hold dates as ISO 8601 writes them, such as ``2026-03-01 14:30``.
     names : sequence of str
         The columns to read; a line break in a name counts as a space.
 
     Returns
     -------
     dict of str to array, shape (m,)
+        Of floats, or of datetime64, in universal time where a zone is given.
 
     Raises
     ------
@@ -54,7 +58,8 @@ def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
         text = None
     if text is None or "\0" in text:  # as in UTF-16 without a mark at its start
         raise ProblemError(f"{path} is no text in UTF-8. Save it as CSV UTF-8")
-    separator = max(SEPARATORS, key=lambda sign: len(next(_rows(path, text, sign, strict=False), (0, ""))[1]))
+    found = {sign: len(next(_rows(path, text, sign, strict=False), (0, ""))[1]) for sign in SEPARATORS}
+    separator = max(found, key=found.__getitem__) if max(found.values()) > 1 else " "
     rows = list(_rows(path, text, separator))
     if not rows:
         raise ProblemError(f"{path} has no lines but empty ones and comments: a line of names and rows are required")
@@ -68,13 +73,43 @@ def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     cells = {name: [(i, row[at]) for i, row in rows] for name, at in zip(names, places, strict=True)}
     comma = separator != "," and _comma(path, cells)
     return {
-        name: np.array([_number(path, i, name, cell, comma) for i, cell in column]) for name, column in cells.items()
+        name: np.array(
+            [_moment(path, i, name, cell) for i, cell in column]
+            if _holds_dates(column)
+            else [_number(path, i, name, cell, comma) for i, cell in column]
+        )
+        for name, column in cells.items()
     }
+
+
+def _holds_dates(column: Column) -> bool:
+    """Whether the first cell that is not empty is a date, and no number such as 2026."""
+    first = next((cell for _, cell in column if cell.lower() not in MISSING), "")
+    return not _is_number(first) and _date(first) is not None
+
+
+def _moment(path: Path, line: int, name: str, cell: str) -> np.datetime64:
+    found = _date(cell)
+    if found is None and cell.lower() not in MISSING:
+        raise ProblemError(
+            f"{path}, line {line}, column {name!r}: a date or an empty cell is required; got {cell[:50]!r}"
+        )
+    return np.datetime64(found, "us")
+
+
+def _date(cell: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(cell)
+    except ValueError:
+        return None
+    return found.astimezone(timezone.utc).replace(tzinfo=None) if found.tzinfo else found
 
 
 def _rows(path: Path, text: str, separator: str, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not empty, each with its line; `strict` refuses quotes that do not enclose a whole cell."""
     lines = ("\n" if line.startswith("#") else line for line in io.StringIO(text))
+    if separator == " ":
+        lines = (line.strip() + "\n" for line in lines)
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=strict)
     try:
         for row in reader:
@@ -97,7 +132,7 @@ def _place(path: Path, head: list[str], name: str) -> int:
         return head.index(wanted)
     if found:
         raise ProblemError(f"{path} has {found} columns {name!r}: rename all but one")
-    hint = "" if len(head) > 1 else f" The first line has no {', '.join(SEPARATORS.values())} between names"
+    hint = "" if len(head) > 1 else f" The first line has no {', '.join(SEPARATORS.values())} or blank between names"
     raise ProblemError(f"{path} has no column {name!r}; its columns are {', '.join(map(repr, head))}.{hint}")
 
 

@@ -43,10 +43,21 @@ class Model(NamedTuple):
         return self.function(x, *(parameters[name] for name in self.starts))
 
 
+# what dates are counted in
+UNITS = {
+    "days": np.timedelta64(1, "D"),
+    "hours": np.timedelta64(1, "h"),
+    "minutes": np.timedelta64(1, "m"),
+    "seconds": np.timedelta64(1, "s"),
+}
+
+
 class Columns(NamedTuple):
     """Samples that have an abscissa."""
 
     x: np.ndarray  # (m,)
+    label: str  # of x
+    table: np.ndarray  # x as it was read: dates, or the same numbers
     y: np.ndarray  # (m, k)
     weights: np.ndarray | None  # (m, k)
 
@@ -126,6 +137,8 @@ def command(
     texts = [str(report)]
     if interval is not None:
         texts.append(str(fit.interval(0.95, interval, names=parameters, amplitudes=named, absolute_sigma=absolute)))
+    if given.label != x:
+        texts.append(f"x is {given.label}")
     screen = tables.console()
     screen.print("\n\n".join(texts), soft_wrap=True)
 
@@ -137,7 +150,7 @@ def command(
     files = ["report.txt", "parameters.csv", "fitted.csv"]
     for i, name in enumerate(y):
         file = f"fit.{form}" if len(y) == 1 else f"fit-{i + 1}.{form}"
-        xlabel, ylabel, *plain = (text.replace("$", r"\$") for text in (x, name, *amplitudes))  # no formulas
+        xlabel, ylabel, *plain = (text.replace("$", r"\$") for text in (given.label, name, *amplitudes))  # no formulas
         drawn = fit.plot_fit(column=i, xlabel=xlabel, ylabel=ylabel, names=plain, absolute_sigma=absolute)
         write_atomically(folder / file, partial(drawn.savefig, format=form, dpi=200))
         files.append(file)
@@ -327,6 +340,8 @@ def _columns(path: Path, x: str, y: Sequence[str], sigma: Sequence[str]) -> Colu
     if taken := {*names} & {f"{name} {what}" for name in y for what in ("fitted", "residual")}:
         raise ProblemError(f"--x and --y must not have names that fitted.csv gives: rename {min(taken)!r}")
     found = columns.read(path, list(dict.fromkeys([*names, *sigma])))
+    if dates := [name for name in (*y, *sigma) if found[name].dtype.kind == "M"]:
+        raise ProblemError(f"--y and --sigma must name columns of numbers; {dates[0]!r} of {path} holds dates")
     rows = np.isfinite(found[x])
     target = np.stack([found[name][rows] for name in y], axis=1)
     weights = np.isfinite(target).astype(float)
@@ -341,16 +356,24 @@ def _columns(path: Path, x: str, y: Sequence[str], sigma: Sequence[str]) -> Colu
     if not weights.any(axis=0).all():
         lost = y[int(np.argmin(weights.any(axis=0)))]
         raise ProblemError(f"{path} has no row with numbers in {', '.join(dict.fromkeys([x, lost, *sigma]))}")
-    samples = found[x][rows]
+    read = found[x][rows]
+    samples, label = _since(read, x) if read.dtype.kind == "M" else (read, x)
     if np.ptp(samples) == 0:
         raise ProblemError(f"--x must name a column of different numbers; got {samples[0]:g} in each row of {path}")
-    return Columns(samples, target, None if (weights == 1).all() else weights)
+    return Columns(samples, label, read, target, None if (weights == 1).all() else weights)
+
+
+def _since(dates: np.ndarray, name: str) -> tuple[np.ndarray, str]:
+    """Dates as numbers since the first of them, in the largest unit of which they span two, and the label of these."""
+    first, span = dates.min(), np.ptp(dates)
+    unit = next((unit for unit in UNITS if span >= 2 * UNITS[unit]), "seconds")
+    return (dates - first) / UNITS[unit], f"{name} ({unit} since {str(first).rstrip('0').rstrip('.')})"
 
 
 def _fitted(fit: Result, x: str, y: Sequence[str], given: Columns) -> dict[str, np.ndarray]:
     """Columns of the table of values: each target with the fit and what is left."""
     fitted = to_numpy(fit.fitted).reshape(given.y.shape)
-    out = {x: given.x}
+    out = {x: given.table}
     for i, name in enumerate(y):
         out |= {name: given.y[:, i], f"{name} fitted": fitted[:, i], f"{name} residual": given.y[:, i] - fitted[:, i]}
     return out

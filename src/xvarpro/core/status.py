@@ -100,8 +100,8 @@ class Status(Enum):
         12,
         "Iterations no longer lead to a lower objective or a smaller gap than the best iterate has, which is returned.",
         (
-            "Solve again from the theta of the result by another method, algorithms.LevenbergMarquardt() for few "
-            "parameters, or with a larger tol if this is good enough."
+            "Solve again from the theta of the result by another method (docs/algorithms.md has what each takes), or "
+            "with a larger tol if this is good enough."
         ),
     )
 

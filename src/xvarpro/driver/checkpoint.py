@@ -20,8 +20,9 @@ from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Tree
 from xvarpro.driver.record import RECORD, WORK
 from xvarpro.driver.run import Run
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.problem.problem import Problem
+from xvarpro.problem.row_chunks import Stream
 from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Recipe, hashes
 from xvarpro.results.result import Result
@@ -155,6 +156,18 @@ def arguments(problem: Problem, recipe: Recipe, run: Run) -> dict[str, str]:
     }
     group = run.prepared.group
     return found if group is None else _of_all([json.loads(x) for x in group.texts(json.dumps(found))])
+
+
+def warn_of_order(problem: Problem) -> None:
+    """Warn where mini-batches come in another order on every pass: a solve that is resumed takes others."""
+    sources = [getattr(level.y, "source", None) for level in problem.levels]
+    if any(isinstance(source, Stream) and source.shuffled for source in sources):
+        warn_caller(
+            "the chunks came in another order on this pass than on the first, as of a loader that shuffles: a solve "
+            "that is resumed from the checkpoint takes other mini-batches than this one. For the same bits mark data "
+            "in memory xv.Samples, or give chunks in one order",
+            RuntimeWarning,
+        )
 
 
 def _of_all(parts: list[dict[str, str]]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, map_leaves
 from xvarpro.driver.prepare import Prepared, partition
-from xvarpro.objective.decrease import affordable, free_decrease, set_decrease
+from xvarpro.objective.decrease import affordable, free_decrease, line_decrease, set_decrease
 from xvarpro.objective.interface import LowerError, Objective
 from xvarpro.sets.region import Region
 from xvarpro.sets.regions import Regions
@@ -157,7 +157,11 @@ class Program:
                 left = _by_block(f, region, it.theta, grad, direction.d)
                 small = direction.gap_A + direction.slack <= negligible_gap(it.value, tol, floor)
                 end, better = small & (left <= (tol * tol) * xp.abs(it.value)), Status.CONVERGED
-            it = at(it, point, direction, 1, 1)._replace(status=xp.where(end, better.code, it.status))
+            code = xp.where(end, better.code, it.status)
+            if f.problem.kinked and sum(math.prod(x.shape) for x in it.theta) == 1:
+                between = line_decrease(f, region, it.theta) <= negligible_gap(it.value, tol, floor)
+                code = xp.where(between, Status.CONVERGED.code, code)
+            it = at(it, point, direction, 1, 1)._replace(status=code)
             return now._replace(state=now.state._replace(iterate=it))
 
         return run

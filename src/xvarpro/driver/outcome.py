@@ -82,8 +82,8 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
             status = Status.RANK_DEFICIENT
     if status in (Status.NO_DESCENT, Status.STALLED) and _ends_at_ridge(prepared, last.theta):
         status = Status.NEGATIVE_RIDGE
-    numbers = [report.condition, report.zero_columns, report.columns, report.kinks]
-    condition, dead, units, kinks = prepared.backend.to_floats(numbers)
+    numbers = [report.condition, report.zero_columns, report.columns, report.kinks, report.cancellation]
+    condition, dead, units, kinks, cancelled = prepared.backend.to_floats(numbers)
     # a separable objective has a gradient at a kink as well
     if status is Status.NO_DESCENT and kinks and not prepared.problem.is_separable:
         status = Status.KINK
@@ -99,7 +99,8 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
         floats = prepared.backend.to_floats([iterate.lower.residual, iterate.lower.gradient])
         left = dict(zip(("lower_residual", "gradient_error"), floats, strict=True))
     outside = float(violation(prepared.compiler, prepared.region, iterate.theta))
-    return status, Verified(outside, condition, int(units), int(dead), int(kinks), **left), report.w
+    verified = Verified(outside, condition, int(units), int(dead), int(kinks), cancellation=cancelled, **left)
+    return status, verified, report.w
 
 
 def _ends_at_ridge(prepared: Prepared, theta: Leaves) -> bool:

@@ -134,7 +134,7 @@ class Prepared:
         weights = self.problem.lower.weights
         with self.backend.scope(self.dtype):
             transfer = Transfer(self.backend, self.dtype, self.device)
-            y = transfer.weighted(transfer(block, "y", real=True, gaps=weights is not None), weights, "y")
+            y = transfer.weighted(transfer(block, "y", real=True, gaps=trees.is_array(weights)), weights, "y")
             return y if self.y_unit == 1.0 else self.y_unit * y
 
     def to_backend(self, x: Array) -> Array:

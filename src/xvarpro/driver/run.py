@@ -32,7 +32,9 @@ from xvarpro.sets.region import event
 from xvarpro.sets.regions import Regions
 
 BATCH = 0.2  # seconds that Ctrl-C waits for a compiled loop
-RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to a saddle
+RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to it
+LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
+AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,15 @@ def _record(it: Iterate) -> tuple[Array, ...]:
 def _gradient(f: Objective, theta: Leaves) -> Leaves:
     grad: Leaves = f.value_and_gradient(theta)[1]
     return grad
+
+
+def _condition(f: Objective, theta: Leaves) -> Array:
+    return f.diagnose(theta).condition
+
+
+def _value(f: Objective, theta: Leaves) -> Array:
+    value: Array = f.point(theta).value
+    return value
 
 
 class Run:
@@ -251,7 +262,7 @@ class Run:
             return False
         if status is Status.CONVERGED:
             self.recheck()
-        elif not self.modelled or (status is Status.NO_DESCENT and self.prepared.region.constrained):
+        elif not self.modelled or (status is Status.NO_DESCENT and (self.prepared.region.constrained or self._kinked)):
             self.state = self._assess(self.operands, self.state)
             self.record.replace(self.row())
         if self.status is Status.RUNNING:
@@ -279,19 +290,94 @@ class Run:
         if worn and value < self.restarted - margin:
             self.restarted = value
             return self._started(found.theta)
-        return self._below(found.theta, value, margin) if last else None
+        if not last:
+            return None
+        state = self._opened(found.theta, value, margin) or self._below(found.theta, value, margin)
+        return state or self._again(found)
+
+    def _again(self, found: Iterate) -> Tracked | None:
+        """The start with steps that stay nearer to it, once, where columns of M have become dependent on the way.
+
+        Two terms that have become one, with weights of opposite signs that grow, are left by no step.
+        """
+        prepared = self.prepared
+        if self.status is not Status.NO_DESCENT or self.state.best or not prepared.structure.exact:
+            return None
+        condition = prepared.backend.to_floats([prepared.call(_condition, found.theta, once=True)])[0]
+        if not condition > float(np.finfo(prepared.dtype).eps) ** -0.3:
+            return None
+        state = self.algorithm.nearer(self._started(prepared.theta).state)
+        return None if state is None else Tracked(state, found)
+
+    @property
+    def _has_faces(self) -> bool:
+        W = self.prepared.problem.lower.W
+        return not (W is None or W.linear)
+
+    def _opened(self, theta: Leaves, value: float, rounding: float) -> Tracked | None:
+        """The first state where another value of an entry of theta that a closed weight has left behind is lower.
+
+        Such an entry does nothing, or has gone to a bound.
+        """
+        prepared, backend = self.prepared, self.prepared.backend
+        B = self.algorithm.gauss_newton(self.state.state)
+        if B is None or not self._has_faces:
+            return None
+        points: list[Leaves] = []
+        for j, bend in enumerate(np.diagonal(backend.to_numpy(B))):
+            points += self._along(theta, j, idle=bend == 0)
+        if not points or self.clock() >= self._deadline:
+            return None
+        values = np.asarray(backend.to_floats([prepared.call(_value, point) for point in points]))
+        self._worked((len(points), 0, 0, 0, 0))
+        lowest = int(np.argmin(np.where(np.isnan(values), np.inf, values)))
+        lower = values[lowest] < value - max(rounding, self.tol * abs(value))
+        return self._started(points[lowest]) if lower else None
+
+    def _along(self, theta: Leaves, j: int, idle: bool) -> list[Leaves]:
+        """Points with other values of one entry of theta over its set, where it is idle or at a bound.
+
+        In equal steps and in equal ratios.
+        """
+        prepared = self.prepared
+        x = np.asarray(prepared.backend.to_numpy(trees.raveled(theta)), dtype=np.float64)
+        size = np.abs(x[j]) or 1.0
+
+        def moved(step: float) -> Leaves:
+            d = trees.unraveled(np.where(np.arange(x.size) == j, step, 0.0), theta)
+            leaves = (prepared.backend.asarray(y, dtype=prepared.dtype, device=prepared.device) for y in d)
+            return prepared.region.moved(tuple(leaves), theta)
+
+        def reached(step: float) -> float:
+            return float(np.asarray(prepared.backend.to_numpy(trees.raveled(moved(step))))[j])
+
+        low, high = reached(-1e3 * size), reached(1e3 * size)
+        if not low < high or not (idle or x[j] in (low, high)):
+            return []
+        ends = np.linspace(low, high, LOOKS + 2)[1:-1].tolist()
+        if low * high >= 0:
+            near, far = sorted((abs(low), abs(high)))
+            ratios = np.geomspace(max(near, 1e-3 * far), far, LOOKS + 2)[1:-1]
+            ends += (ratios if high > 0 else -ratios).tolist()
+        return [moved(end - x[j]) for end in ends]
+
+    @property
+    def _kinked(self) -> bool:
+        """Whether the objective is a function on a line with kinks, hence with many small minima."""
+        return self.prepared.problem.kinked and sum(math.prod(x.shape) for x in self.prepared.theta) == 1
 
     def _below(self, theta: Leaves, value: float, rounding: float) -> Tracked | None:
         """The first state at a point next to a saddle, lower than it by more than the tolerance; None at a minimum.
 
-        None also where the time limit ends the search.
+        On a line with kinks, at the lowest of some points around. None also where the time limit ends the search.
         A minimum has the status of one then.
         """
         prepared, backend = self.prepared, self.prepared.backend
         few = sum(math.prod(x.shape) for x in theta) <= MANY
         if not few or not prepared.structure.exact or prepared.problem.in_rows:
             return None
-        if self.status.success and self._well_determined():
+        kinked = self._kinked
+        if self.status.success and not kinked and self._well_determined():
             return None
 
         def leaves(step: np.ndarray) -> Leaves:
@@ -312,10 +398,22 @@ class Run:
         size = np.where(size > 0, size, size.mean() or 1.0)
         scale = np.asarray(Regions(prepared.region, host).evened(size[None, :]))[0, :]
         eps = float(np.finfo(prepared.dtype).eps)
-        try:
-            steps, slope, left = curvature(probe, scale, eps)
-        except TimeoutError:
-            return None
+        if kinked:
+            steps = [sign * share * scale for share in AROUND for sign in (1, -1)]
+            points = [prepared.region.moved(leaves(step), theta) for step in steps]
+            values = backend.to_floats([prepared.call(_value, point) for point in points])
+            self._worked((len(steps), 0, 0, 0, 0))
+            lowest = int(np.argmin(np.where(np.isnan(values), np.inf, values)))
+            steps, slope, left = steps[lowest : lowest + 1], 0.0, math.inf
+            if not values[lowest] < value - max(rounding, self.tol * abs(value)):
+                return None
+        else:
+            try:
+                steps, slope, left = curvature(probe, scale, eps)
+            except TimeoutError:
+                return None
+            if steps and self._has_faces:  # where weights meet their bounds a Hessian is one-sided: entry by entry too
+                steps += [0.25 * sign * row for row in np.diag(scale) for sign in (1, -1)]
         least = self.tol * self.tol * abs(value)  # tol**2 of a large float raises
         if not self.status.success and not slope <= max(self.tol, eps**0.5) * abs(value):
             return None  # descent has not come to its end: what its gradients say is in doubt

@@ -20,7 +20,7 @@ from xvarpro.core.checks import number, switch
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
-from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on
+from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on, warn_of_order
 from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run, check_own_sets, check_unchanged
 from xvarpro.driver.outcome import DeadUnitsWarning, result
 from xvarpro.driver.prepare import Prepared, prepare
@@ -199,6 +199,7 @@ def solve(
             parts = given()  # of every process
             if checkpoint is not None and prepared.rank == 0:
                 Checkpoint.of(run, parts).save(checkpoint)
+                warn_of_order(prepared.problem)
 
         with prepared.together():  # a first file that cannot be written
             schedule = Schedule(None if checkpoint is None else write, checkpoint_every, run.record.done, run.clock)
@@ -242,24 +243,26 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
     region = prepared.region
     without = region.without_projection
     jacobian = has_jacobian(prepared.problem, prepared.structure)
-    method = algorithm or algorithms.choose(
-        [C for _, C in region.constrained], size, bool(region.free), jacobian, not prepared.problem.is_separable
-    )
+    sets = [C for _, C in region.constrained]
+    default = algorithms.choose(sets, size, bool(region.free), jacobian, not prepared.problem.is_separable)
+    method, endless = algorithm or default, [C for C in sets if not C.bounded]
+    taken = not endless or default.takes_unbounded
+    other = f"{'L' if taken else 'Give finite bounds and l'}eave algorithm= out, for {type(default).__name__}"
     if isinstance(method, algorithms.LevenbergMarquardt) and not jacobian:
         raise ProblemError(
-            "LevenbergMarquardt needs designs that are arrays, a lower level that is solved directly, w free or in a "
-            f"linear set, and of rows in chunks one level with at most {RIGHT_HAND_SIDES} right-hand sides; got a "
-            "problem without one of these. Use ProjectedQuasiNewton"
+            "LevenbergMarquardt needs designs that are arrays, a lower level that is solved directly, a constant ridge "
+            f"in the measured level, and of rows in chunks one level with at most {RIGHT_HAND_SIDES} right-hand sides; "
+            f"got a problem without one of these. {other}"
         )
     if method.needs_projection and without:
         raise ProblemError(
-            f"{type(method).__name__} projects onto every set; got {without[0]!r}, which has no projection. "
-            "Use FrankWolfe"
+            f"{type(method).__name__} projects onto every set; got {without[0]!r}, which has no projection. {other}"
         )
-    if (endless := [C for _, C in region.constrained if not C.bounded]) and not method.takes_unbounded:
+    if endless and not method.takes_unbounded:
         raise ProblemError(
             f"{type(method).__name__} steps toward minima of linear functions and needs bounded sets; got a "
-            f"{type(endless[0]).__name__} with an infinite bound. Give finite bounds, or leave algorithm= out"
+            f"{type(endless[0]).__name__} with an infinite bound. Give finite bounds"
+            f"{', or leave algorithm= out' if taken else ''}"
         )
     check_compiles(region, prepared.backend)
     return method

@@ -21,8 +21,10 @@ from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks, Stream
 from xvarpro.problem.samples import check_samples
+from xvarpro.problem.whitening import Whitening
 
 FLOATS = {"float32": "complex64", "float64": "complex128"}
+SYMMETRIC = 1e-6  # relative to the largest entry of a covariance: one in single precision is
 # of a real number, or of each part of a complex one
 NUMBERS = ("bool", "int", "uint", "float", "bfloat", "complex")  # dtypes without their sizes
 BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "complex64": 32, "float64": 64, "complex128": 64}
@@ -126,7 +128,9 @@ class Transfer:
                 f"{prefix}y and {prefix}weights must have shape (m,) or (m, k) and {prefix}lam must be a number; got "
                 "one more axis. Use xv.solve_many for a batch of problems"
             )
-        if weights is not None:
+        if level.covariance is not None:
+            weights = self.whitening(level.covariance, prefix, y.shape[0] if trees.is_array(y) else None)
+        elif weights is not None:
             weights = as_matrix(self(weights, f"{prefix}weights", real=True))
             if trees.is_complex(weights) or not bool(self.to.xp.all(weights >= 0)):
                 raise ProblemError(
@@ -147,12 +151,33 @@ class Transfer:
             y=self._target(y, weights, prefix),
             Omega=Omega,
             weights=weights,
+            covariance=None,
             W=None if level.W is None else trees.map_arrays(self.plain, level.W.resolved()),
             solver=trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver),
         )
 
-    def _target(self, y: Any, weights: Array | None, prefix: str) -> Any:
-        name, gaps = f"{prefix}y", weights is not None
+    def whitening(self, covariance: Array, prefix: str, rows: int | None) -> Whitening:
+        """From a Cholesky factorisation in double precision, whatever that of the solve is."""
+        C, name = backends.to_numpy(covariance), f"{prefix}covariance"
+        size = float(np.max(np.abs(C), initial=0.0))
+        if C.dtype.kind not in "iuf" or not 0 < size < np.inf or np.max(np.abs(C - C.T)) > SYMMETRIC * size:
+            raise ProblemError(
+                f"{name} must be a real, finite, symmetric matrix; got {C.dtype} entries up to {size:.3g}"
+            )
+        if rows not in (None, C.shape[0]):
+            raise ProblemError(f"{name} must have a row for each of the {rows} rows of {prefix}y; got shape {C.shape}")
+        try:
+            L = np.linalg.cholesky(C.astype(float) / size)
+        except np.linalg.LinAlgError:
+            least = np.linalg.eigvalsh(C.astype(float))[0]
+            raise ProblemError(
+                f"{name} must be positive definite; got a least eigenvalue of {least:.3g}. Add the variance of each "
+                "datum's own noise to its diagonal"
+            ) from None
+        return Whitening(self._move(np.linalg.inv(L) / size**0.5, self.dtype))
+
+    def _target(self, y: Any, weights: Array | Whitening | None, prefix: str) -> Any:
+        name, gaps = f"{prefix}y", trees.is_array(weights)
         if trees.is_array(y):
             return self.weighted(self(y, name, real=True, gaps=gaps), weights, name)
         if isinstance(y, RowChunks):
@@ -161,7 +186,7 @@ class Transfer:
             return replace(y, source=Stream(y, prefix.replace(".", " "), self, later, scope))
         if not isinstance(y, ColumnChunks):
             return y
-        if weights is not None and weights.shape[1] > 1:
+        if trees.is_array(weights) and weights.shape[1] > 1:
             raise ProblemError(
                 f"{prefix}weights must have shape (m,) where {name} is given as ColumnChunks; got "
                 f"{tuple(weights.shape)}. Pass {name} as an array"
@@ -174,11 +199,11 @@ class Transfer:
             ),
         )
 
-    def weighted(self, y: Array, weights: Array | None, name: str) -> Array:
+    def weighted(self, y: Array, weights: Array | Whitening | None, name: str) -> Array:
         """A target (m,) or (m, k) as a matrix, its entries scaled by the roots of their weights, (m, 1) or (m, k)."""
         y = as_matrix(y)
-        if weights is None:
-            return y
+        if weights is None or isinstance(weights, Whitening):
+            return y if weights is None else weights(y)
         if weights.shape[0] != y.shape[0] or weights.shape[1] not in (1, y.shape[1]):
             raise ProblemError(
                 f"weights must have one entry per row of {name} or one per entry; got weights of shape "

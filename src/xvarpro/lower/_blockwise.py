@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, final
@@ -34,6 +34,12 @@ class Blockwise(LowerSolver):
         M = _design(system)
         parts = zip(self._levels(system), factor, M.rows(y), strict=True)
         return _concat(s.argmin(backend, level, f, t) for (s, level), f, t in parts)
+
+    def tangent(self, backend: Backend, system: System, factor: Any, y: Array, w: Array) -> Callable[[Array], Array]:
+        M = _design(system)
+        parts = zip(self._levels(system), factor, M.rows(y), M.unknowns(w), strict=True)
+        of_blocks = [s.tangent(backend, level, f, t, x) for (s, level), f, t, x in parts]
+        return lambda dy: _concat(of_block(t) for of_block, t in zip(of_blocks, M.rows(dy), strict=True))
 
     def refine(
         self, backend: Backend, system: System, factor: Any, y: Array, w: Array, r: Array

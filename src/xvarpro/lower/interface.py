@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from xvarpro.backends import Backend
@@ -124,6 +126,10 @@ class LowerSolver(Struct):
     @abstractmethod
     def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
         """``w = H^-1 M^H y``."""
+
+    def tangent(self, backend: Backend, system: System, factor: Any, y: Array, w: Array) -> Callable[[Array], Array]:
+        """The derivative of `w`, the `argmin` of y, by its target: a linear function of tangents of that, (m, k)."""
+        return partial(self.argmin, backend, system, factor)
 
     def refine(
         self, backend: Backend, system: System, factor: Any, y: Array, w: Array, r: Array

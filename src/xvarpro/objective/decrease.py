@@ -66,6 +66,23 @@ def set_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves, d: L
     return xp.maximum(found, _within_one(f, theta, grad, step)[0])
 
 
+def line_decrease(f: Objective, region: Region, theta: Leaves) -> Array:
+    """What a single entry of theta can still gain where slopes on both sides of it lead back, as at a kink; 0-d.
+
+    inf where they do not. A bound has no other side.
+    """
+    x = raveled(theta)[0]
+    xp = namespace_of(x)
+    h = xp.finfo(x.dtype).eps ** 0.5 * positive_or_one(xp.abs(x))
+    found = 0 * x
+    for sign in (1, -1):
+        there = region.moved(tuple(sign * h + 0 * y for y in theta), theta)
+        away = sign * raveled(sub(there, theta))[0]
+        rise = sign * raveled(f.value_and_gradient(there)[1])[0]
+        found = xp.maximum(found, xp.where(away > 0, xp.where(rise >= 0, away * rise, xp.inf), 0))
+    return found
+
+
 def _within_one(f: Objective, theta: Leaves, grad: Leaves, d: Leaves) -> tuple[Array, Array]:
     """The largest decrease of the parabola along `d` for steps of at most 1, and its second derivative."""
     slope, bend = -dot(grad, d), _bend(f, theta, grad, d)

@@ -37,6 +37,8 @@ def model_failures(
                 f"the {backend.name} backend differentiates or compiles. In the place of np.exp, write xp.exp with "
                 f"xp = xv.array_namespace({argument})"
             ) from error
+        if any(dates in str(error) for dates in ("DateTime64", "<M8[")):
+            advice = "Dates are no numbers: pass the time since one, such as (t - t.min()) / np.timedelta64(1, 'h')"
         if "Inference tensors" in str(error):
             advice = (
                 "PyTorch takes no derivatives through arrays that were made inside torch.inference_mode(), such as one "

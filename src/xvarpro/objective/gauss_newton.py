@@ -32,14 +32,13 @@ class Local(NamedTuple):
 
 
 def has_jacobian(problem: Problem, structure: ModelStructure) -> bool:
-    """Whether `gauss_newton` is for this problem: as `has_tangents`, with w free or in a linear set.
+    """Whether `gauss_newton` is for this problem: as `has_tangents`.
 
     Rows in chunks are those of a separable problem with few right-hand sides, of each of which a triangle has columns.
     """
-    W = problem.lower.W
     if problem.in_rows and not (problem.is_separable and structure.w_shape[1] <= RIGHT_HAND_SIDES):
         return False
-    return (W is None or W.linear) and has_tangents(problem, structure)
+    return has_tangents(problem, structure)
 
 
 def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
@@ -71,7 +70,8 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
 
     The tangent of w along an entry of theta is ``dw = -H^-1 (M^H (dM w - dy) + dM^H r)``. The second term is orthogonal
     to the residual of a separable problem and left out there (Kaufman 1975): the gradient stays ``Re J r``, and the
-    Gauss-Newton matrix changes by terms of the order that it leaves out anyway.
+    Gauss-Newton matrix changes by terms of the order that it leaves out anyway. Where w lies in a set, H is that of the
+    entries that are free on the face that w has ended on; the others stay where they are.
     """
     if isinstance(f, Streamed):
         return _of_rows(f, theta)
@@ -81,13 +81,15 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
     solver, system = f.solver(low), low.system
     r = point.r if f.problem.is_separable else low.residual(point.w)
     w, r = solver.refine(f.backend, system, point.factor, low.y, point.w, r)
+    turned = solver.tangent(f.backend, system, point.factor, low.y, w)
     flat = raveled(theta)
     xp, p = namespace_of(flat), flat.shape[0]
     separable = f.problem.is_separable
 
-    # one solve for the tangents of all entries, where all right-hand sides share a design; a compiled program gains
-    # nothing by it, and sharded columns side by side would have to be gathered
-    together = separable and low.M.columns is None and not f.backend.compiled
+    # one solve for the tangents of all entries, where right-hand sides share design and face; a compiled program
+    # gains nothing by it, and sharded columns side by side would have to be gathered
+    alone = f.backend.compiled or low.M.columns is not None
+    together = separable and not alone and (low.W is None or low.W.linear)
 
     def along(v: Array) -> tuple[Array, Array]:
         """Slope of a separable objective along v, 0-d, and the tangent of the residual: `together` with w held."""
@@ -97,7 +99,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
             slope = inner(X, r)
             slope = slope if moved.R is None else slope + f.half_mu * moved.R
             return slope, X if together else answered(X)
-        dw = -solver.argmin(f.backend, system, point.factor, X)
+        dw = -turned(X)
         C = design_tangent(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
             C = C + low._replace(lam=moved.lower.lam).ridge(w)
@@ -107,7 +109,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
 
     def answered(X: Array) -> Array:
         """Minus the tangents of the residual, columns side by side, from those with w held."""
-        minus_dw = solver.argmin(f.backend, system, point.factor, X)
+        minus_dw = turned(X)
         return _row(f.backend, low, low.M.residual(minus_dw, X), minus_dw)
 
     if f.backend.compiled and p > UNROLLED:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from xvarpro import lower
 from xvarpro.backends import Backend, linalg_errors
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
 from xvarpro.errors import ModelError, ProblemError
@@ -181,10 +181,12 @@ class InMemory(Objective):
         finite = [xp.all(xp.isfinite(x)) for x in partition(low.M)[0] if not xp.isdtype(x.dtype, "integral")]
         # a product with a vector of no special direction is as small as the column
         (probe,) = signs((low.y if low.M.columns is not None else low.y[:, :1],))
-        dead = dead_columns(xp.max(xp.abs(low.M.rmatvec(probe)), axis=1), low.system.ridged)
+        sizes = xp.max(xp.abs(low.M.rmatvec(probe)), axis=1)
+        dead = dead_columns(sizes, low.system.ridged)
         columns = xp.full_like(dead, low.M.shape[1])
         w = solver.argmin(self.backend, low.system, factor, low.y)
-        return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, columns, kinks, w)
+        terms = xp.max(xp.abs(w) * sizes[:, None]) / positive_or_one(xp.sqrt(inner(low.y, low.y)))
+        return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, columns, kinks, w, terms)
 
     # -- the upper target
 

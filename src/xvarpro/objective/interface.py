@@ -146,6 +146,7 @@ class LowerReport(NamedTuple):
     columns: Array  # int
     kinks: Array  # int: entries of w at which it is not differentiable
     w: Array  # (n, k)
+    cancellation: Array  # the largest column times its weight, over the target: how far terms cancel; 0 of chunks
 
 
 class LowerError(NamedTuple):

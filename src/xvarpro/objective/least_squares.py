@@ -17,6 +17,7 @@ from xvarpro.lower.interface import Adjoint, System
 from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted, as_operator
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level
+from xvarpro.problem.whitening import Whitening
 
 
 class LevelOutputs(NamedTuple):
@@ -108,13 +109,15 @@ class LowerSolution(NamedTuple):
     adjoint: Adjoint | None  # None for a separable problem
 
 
-def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | None) -> LevelOutputs:
+def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | Whitening | None) -> LevelOutputs:
     """Call a level's functions; roots of its residual weights, (m, 1) or (m, k), scale what they return."""
     M = as_operator(level.M(theta, data))
     y = level.y(theta, data) if callable(level.y) else None
     lam = level.lam(theta, data) if callable(level.lam) else None
     if weights is None:
         return LevelOutputs(M, y, lam)
+    if isinstance(weights, Whitening):
+        return LevelOutputs(weights.design(M), None if y is None else weights(y), lam)
     root = namespace_of(weights).sqrt(weights)
     return LevelOutputs(weighted(M, root), None if y is None else scaled(y, root), lam)
 

@@ -14,7 +14,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.objective.least_squares import as_matrix, evaluate_level, scaled, weighted
 from xvarpro.operators import Dense, Weighted, as_operator
 from xvarpro.operators.interface import Operator
-from xvarpro.problem.problem import Level, Problem, reading
+from xvarpro.problem.problem import Level, Problem, reading, refuse_covariance
 from xvarpro.problem.samples import lengths, taken
 
 
@@ -170,6 +170,8 @@ def mini_batch(
     coefficients of its own; else a row of the upper level. `indices` holds those of all `LowerRows.draws`, one after
     the other. Ridges and penalty are not scaled.
     """
+    if not by_column:
+        refuse_covariance(problem, "a mini-batch of rows", "Leave algorithm= out")
     lower = chosen(problem, lower, by_column)
     batch = indices.shape[0] // lower.draws
     scale = (samples / batch) ** 0.5

@@ -279,7 +279,7 @@ class Streamed(Objective):
         columns = xp.full_like(dead, top.shape[0])
         kinks = xp.zeros_like(dead)
         condition, w = condition_of(self.backend, condensed.R), condensed.argmin(self.backend)
-        return LowerReport(deficient, xp.all(xp.isfinite(top)), condition, dead, columns, kinks, w)
+        return LowerReport(deficient, xp.all(xp.isfinite(top)), condition, dead, columns, kinks, w, 0 * condition)
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ def check_chunks(chunks: Any) -> None:
 
 def check_length(name: str, given: Any) -> None:
     """Check how many rows or columns a chunk is asked to have; None leaves it open."""
-    if not (given is None or (isinstance(given, int) and given > 0)):
+    if not (given is None or (isinstance(given, int) and not isinstance(given, bool) and given > 0)):
         raise ProblemError(f"{name} must be a whole number > 0 per chunk; got {given!r}")
 
 

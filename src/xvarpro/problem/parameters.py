@@ -398,6 +398,12 @@ def _rows(table: Any) -> Iterator[tuple[str, Any]]:
             raise ProblemError(f"from_dict must be given a dict or a table, got {type(table).__name__}")
         yield from table.items()
         return
+    index = list(getattr(table, "index", ()))
+    if "name" in table.columns or len(set(index)) < len(index):
+        raise ProblemError(
+            "a table must have the names of its parameters, each once, for its index; got "
+            + ("a column 'name'. Pass table.set_index('name')" if "name" in table.columns else "a name twice")
+        )
     for name, row in table.to_dict("index").items():
         yield name, {key: x for key, x in row.items() if not (x is None or (isinstance(x, float) and math.isnan(x)))}
 

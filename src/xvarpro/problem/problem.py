@@ -18,6 +18,7 @@ from xvarpro.operators.interface import Operator
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.each import Each
 from xvarpro.problem.row_chunks import RowChunks
+from xvarpro.problem.whitening import Whitening
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
 Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks | Each
@@ -53,6 +54,9 @@ class Level(Struct):
         own. In a batch: see `solve_many`.
     W : WeightSet, optional
         Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere. Only a lower level takes it.
+    covariance : array, shape (m, m), optional
+        Covariance C of the data of each column of `y`, positive definite, in the place of weights: residuals r count as
+        ``r^H C^-1 r``. Known up to a factor, as weights are, unless statistics are asked for with `absolute_sigma`.
     """
 
     M: Design
@@ -62,6 +66,7 @@ class Level(Struct):
     solver: LowerSolver | None = None
     weights: Weights = None
     W: WeightSet | None = None
+    covariance: Array | None = None
 
     numbers = ("lam",)
 
@@ -70,7 +75,7 @@ class Level(Struct):
             raise ProblemError(f"M must be a function M(theta, data) -> design; got {type(self.M).__name__}")
         for name in ("y", "weights"):
             object.__setattr__(self, name, _joined(getattr(self, name), name))
-        for name in ("lam", "Omega"):
+        for name in ("lam", "Omega", "covariance"):
             object.__setattr__(self, name, exchange.numbers(getattr(self, name), name))
         if not (is_array(self.y) or callable(self.y) or isinstance(self.y, ColumnChunks | RowChunks | Each)):
             raise ProblemError(
@@ -88,10 +93,18 @@ class Level(Struct):
         ):
             raise ProblemError(f"Omega must be a square matrix; got {checks.described(self.Omega)}")
         # three axes, and marks, in a batch of problems
-        if not (self.weights is None or isinstance(self.weights, Each)) and not (
+        if not (self.weights is None or isinstance(self.weights, Each | Whitening)) and not (
             is_array(self.weights) and self.weights.ndim in (1, 2, 3)
         ):
             raise ProblemError(f"weights must have shape (m,) or (m, k); got {checks.described(self.weights)}")
+        C = self.covariance
+        if C is not None and not (is_array(C) and C.ndim == 2 and C.shape[0] == C.shape[1]):
+            raise ProblemError(f"covariance must have shape (m, m), for the m rows of y; got {checks.described(C)}")
+        if C is not None and (self.weights is not None or isinstance(self.y, ColumnChunks | RowChunks)):
+            found = "weights" if self.weights is not None else f"y as {type(self.y).__name__}"
+            raise ProblemError(
+                f"covariance needs a target in memory, and no weights: its diagonal has the variances; got {found}"
+            )
         if self.solver is not None and not isinstance(self.solver, LowerSolver):
             raise ProblemError(f"solver must be one of xvarpro.lower, such as xv.lower.QR(); got {self.solver!r}")
         if self.W is not None:
@@ -190,6 +203,12 @@ class Problem(Struct):
         return next((group for group in found if group is not None), None)
 
     @property
+    def kinked(self) -> bool:
+        """Whether the objective may have kinks: those of w, of which only a separable objective shows none."""
+        W = self.lower.W
+        return not (self.is_separable or W is None or W.linear)
+
+    @property
     def is_separable(self) -> bool:
         """Whether both levels are the same function, so that no adjoint is needed."""
         return self.upper is None
@@ -224,6 +243,7 @@ def separable(
     solver: LowerSolver | None = None,
     weights: Weights = None,
     W: WeightSet | None = None,
+    covariance: Array | None = None,
     compress: bool = True,
 ) -> Problem:
     """Classical separable least squares: ``min over theta, w of 1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R``.
@@ -252,6 +272,8 @@ def separable(
         Weights of the squared residuals, by row or by entry; booleans are a mask. See `Level`.
     W : WeightSet, optional
         Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere.
+    covariance : array, shape (m, m), optional
+        Covariance of the data of each column, in the place of weights. See `Level`.
     compress : bool
         Replace k > m right-hand sides by m equivalent ones; same value and gradient to rounding.
 
@@ -276,7 +298,16 @@ def separable(
     >>> round(float(fit.theta[0]), 4)
     3.0
     """
-    return Problem(Level(M, y, lam, Omega, solver, weights, W), None, R, mu, data, compress)
+    return Problem(Level(M, y, lam, Omega, solver, weights, W, covariance), None, R, mu, data, compress)
+
+
+def refuse_covariance(problem: Problem, what: str, advice: str) -> None:
+    """Raise `ProblemError` for what takes the noise of each datum for independent of the others."""
+    if any(level.covariance is not None or isinstance(level.weights, Whitening) for level in problem.levels):
+        raise ProblemError(
+            f"{what} needs data with independent noise; got covariance=. {advice}, or give the inverse of its diagonal "
+            "as weights"
+        )
 
 
 def bilevel(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, final
 from xvarpro.backends import Backend, exchange
 from xvarpro.backends.group import Group
 from xvarpro.core import checks, trees
-from xvarpro.core.namespace import dtype_name
+from xvarpro.core.namespace import dtype_name, namespace_of
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.column_chunks import check_chunks, check_length
@@ -176,8 +176,23 @@ def leading(chunk: Chunk) -> int:
 
 
 def _leading(data: Tree, y: Array | None) -> int | None:
-    found = y if y is not None else next((x for x in trees.leaves(data) if _has_rows(x)), None)
+    found = _of_rows(data, y)
     return None if found is None else int(found.shape[0])
+
+
+def _of_rows(data: Tree, y: Array | None) -> Any:
+    """The target of a chunk; where that is a function of theta, the first array of its data."""
+    return y if y is not None else next((x for x in trees.leaves(data) if _has_rows(x)), None)
+
+
+def _beginning(chunk: Chunk) -> Array:
+    """A copy of a few rows: nothing holds a chunk."""
+    x = _of_rows(*chunk)
+    return namespace_of(x).asarray(x[: min(64, x.shape[0]), ...], copy=True)
+
+
+def _equal(x: Array, y: Array) -> bool:
+    return x.shape == y.shape and bool(namespace_of(x).all(x == y))
 
 
 class _Kind(NamedTuple):
@@ -276,6 +291,8 @@ class Stream:
         self.found: tuple[int, int] | None = None  # rows of a whole pass, and chunks, in the process with most of them
         self.own: tuple[int, int] | None = None  # rows and chunks that this process waits for
         self.scale = 1.0
+        self.shuffled = False  # whether passes that `chunk` began have begun with another chunk than `first`
+        self._first: Array | None = None
         self._rows, self._move_first, self._move, self._scope = rows, first, move, scope
         self._kind: _Kind | None = None
         self._supply: Any = None
@@ -294,7 +311,9 @@ class Stream:
     def first(self) -> Chunk:
         """The first chunk, with which the others must agree."""
         with closing(self._pass(self._move_first)) as chunks:
-            return next(chunks)
+            found = next(chunks)
+        self._first = _beginning(found)
+        return found
 
     def _pass(self, move: Callable[[Array, str, bool], Array], ahead: bool = False) -> Generator[Chunk, None, None]:
         """One pass; holds no chunk while the next one is made. With `ahead` the source may be read ahead."""
@@ -324,6 +343,8 @@ class Stream:
                 raise ProblemError(
                     f"the {self.name}source must yield as many chunks on every pass; got {self._next} and more before"
                 )
+            if self._next == 0 and self._first is not None and not self.shuffled:
+                self.shuffled = not _equal(_beginning(found), self._first)
             self._next += 1
             if self._next > i:
                 return found

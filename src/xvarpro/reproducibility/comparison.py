@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from xvarpro.reproducibility.agreement import (
     Relation,
     Site,
     apart,
+    distance,
     erring,
     first_different_step,
     flat,
@@ -164,10 +166,26 @@ class Comparison(Runs):
         found = (relation.first_difference for relation in self.relations.values())
         return min((n for n in found if n is not None), default=None)
 
+    @cached_property
+    def w_distance(self) -> float:
+        """The largest distance of a w from the reference's, relative."""
+        first, *others = (fit.w for fit in self.fits.values())
+        return max(distance(w, first) for w in others)
+
     @property
     def agree(self) -> bool:
-        """Whether all backends have found the same theta, as far as the problem determines it, and none errs."""
-        return bool(self.relations) and all(relation.agrees for relation in self.relations.values())
+        """Whether all have found the same theta and w, as far as the problem determines them, and none errs."""
+        same = bool(self.relations) and all(relation.agrees for relation in self.relations.values())
+        return same and (self._ends != {"same"} or self.w_distance <= max(self._half, float(self.rounding[-1])))
+
+    @property
+    def _ends(self) -> set[str]:
+        return {relation.end for relation in self.relations.values()}
+
+    @property
+    def _half(self) -> float:
+        """Half of the digits."""
+        return float(np.finfo(next(iter(self.fits.values())).provenance["dtype"]).eps ** 0.5)
 
     @property
     def excess(self) -> float:
@@ -180,16 +198,18 @@ class Comparison(Runs):
         """The outcome in one sentence."""
         *names, last = self.fits
         worst = max(relation.distance for relation in self.relations.values())
-        kinds = {relation.end for relation in self.relations.values()}
         if any(relation.fault for relation in self.relations.values()):
             said = "a backend errs"
         elif self.agree:
-            said = "agree" if kinds == {"same"} else "agree as far as the problem determines theta"
+            same = self._ends == {"same"} and self.w_distance <= self._half
+            said = "agree" if same else "agree as far as the problem determines theta and w"
+        elif self._ends == {"same"}:
+            said = "agree about theta, not about w"
         else:
-            said = "two solutions" if "different" not in kinds else "do not agree"
+            said = "two solutions" if "different" not in self._ends else "do not agree"
         return (
-            f"{', '.join(names)} and {last}: {said}; theta {worst:.1e} apart, {self._path}; gradients at one point "
-            f"within {self.excess:.2g} eps x condition"
+            f"{', '.join(names)} and {last}: {said}; theta {worst:.1e} apart, w {self.w_distance:.1e}, {self._path}; "
+            f"gradients at one point within {self.excess:.2g} eps x condition"
         )
 
     @property
@@ -214,6 +234,7 @@ class Comparison(Runs):
         return {
             **super().record(),
             "agree": self.agree,
+            "w_distance": self.w_distance,
             "first_difference": self.first_difference,
             "relations": {name: {**vars(r), "agrees": r.agrees} for name, r in self.relations.items()},
             "sampled": self.sampled.tolist(),

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro.core.checks import described
+from xvarpro.errors import ProblemError
 from xvarpro.results.trace import Trace
 
 try:
@@ -44,18 +46,18 @@ class Figure(_Figure):
         return png.getvalue()
 
 
-def plot_trace(trace: Trace, ax: Axes | None = None) -> Axes:
+def plot_trace(trace: Trace, figure: FigureBase | None = None) -> Figure:
     """Draw objective and gap of a run against its iterations.
 
     Parameters
     ----------
     trace : Trace
-    ax : matplotlib Axes, optional
-        Default: those of a new figure.
+    figure : matplotlib Figure or SubFigure, optional
+        Where to draw; by default a new one, unknown to pyplot.
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib Figure
         Log scale, unless the objective takes negative values. A part of the gap that is 0 throughout is left out.
 
     Examples
@@ -63,10 +65,11 @@ def plot_trace(trace: Trace, ax: Axes | None = None) -> Axes:
     >>> import numpy as np, xvarpro as xv
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1.0)
     >>> fit = xv.solve(problem, np.array([[1.0], [0.0], [0.0]]), over=xv.sets.L2Ball(1.0))
-    >>> fit.plot().get_xlabel()
+    >>> fit.plot().axes[0].get_xlabel()
     'iteration'
     """
-    ax = blank(None, 5.2, 3.4).subplots() if ax is None else ax
+    fig = blank(figure, 5.2, 3.4)
+    ax = fig.subplots()
     ax.plot(trace.iteration, trace.value, color=COLOURS[0], label="objective")
     parts = (("gap, constrained block", trace.gap_A, COLOURS[1]), ("gap, free block", trace.gap_B, COLOURS[2]))
     for label, gap, colour in parts:
@@ -79,13 +82,15 @@ def plot_trace(trace: Trace, ax: Axes | None = None) -> Axes:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     tidy(ax)
     legend_above(ax)
-    return ax
+    return fig
 
 
 def blank(figure: FigureBase | None, width: float, height: float, layout: Any = "constrained") -> Any:
     """The caller's figure or a part of one, or a new one; laid out with room for labels where no layout was chosen."""
     if figure is None:
         return Figure(figsize=(width, height), layout=layout)
+    if not isinstance(figure, FigureBase):
+        raise ProblemError(f"figure must be a Figure or SubFigure of matplotlib, or None; got {described(figure)}")
     if isinstance(figure, _Figure) and figure.get_layout_engine() is None:
         figure.set_layout_engine(layout)
     return figure

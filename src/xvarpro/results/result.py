@@ -31,7 +31,6 @@ from xvarpro.results.serialization import checked, decode, encode, opaque
 from xvarpro.results.trace import Trace
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
     from pandas import DataFrame
 
@@ -39,8 +38,11 @@ if TYPE_CHECKING:
     from xvarpro.statistics import Band, IntervalMethod, Intervals, Report, Statistics
 
 
+FAR_UNITS = 1e6  # between sizes of entries of theta, from which on an end without descent speaks of units
+CANCELS = 1e4  # terms over their sum, from which on a result says that they cancel
 FORMAT = 5  # of the files
-REPORTED = 100  # entries of theta, and root of theirs times those of w, up to which a result prints as its report
+# entries of theta, and theirs times those of w, up to which a result prints as its report: within seconds
+REPORTED, TERMS = 100, 300_000
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ class Verified:
         Relative residual of an iterative lower-level solver, the larger of w's and the adjoint's; 0 for a direct one.
     gradient_error : float
         Estimated Euclidean norm of the resulting error of the gradient, which the gap includes; 0 for a direct solver.
+    cancellation : float
+        The largest term ``|w_j| |M_j|`` over ``|y|``, to its order: where it is far above 1, terms of opposite signs
+        cancel. 0 of rows in chunks.
     """
 
     violation: float
@@ -74,6 +79,7 @@ class Verified:
     kinks: int = 0
     lower_residual: float = 0.0
     gradient_error: float = 0.0
+    cancellation: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -322,9 +328,27 @@ class Result:
         if stuck and condition > np.finfo(self.provenance["dtype"]).eps ** -0.3:
             advice = (
                 f"The columns of M(theta) are nearly dependent there, condition {condition:.1e}, as where two rates "
-                "become equal: leave one out, keep them apart by bounds, or add a ridge lam."
+                f"become equal{self._cancelled}: leave one out, keep them apart by bounds, bound the amplitudes by "
+                "W=xv.lower.Nonnegative(), add a ridge lam, or start elsewhere, as by xv.multistart."
+            )
+        if self.status is Status.NO_DESCENT and self._problem is not None and self._problem.in_rows:
+            advice += (
+                " Every pass over the chunks must give the same rows: one that draws or augments anew has no descent."
+            )
+        sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
+        least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
+        if self.status is Status.NO_DESCENT and most >= FAR_UNITS * least:
+            advice += (
+                f" Entries of theta have sizes from {least:.0e} to {most:.0e}: measure them in units that bring them "
+                "near 1, so that steps of every method move all of them."
             )
         return f"{self.status.sentence} {advice}"
+
+    @property
+    def _cancelled(self) -> str:
+        """Words on terms that cancel, where they do."""
+        found = self.verified.cancellation
+        return f", and terms of opposite signs cancel: |w| |M| is {found:.0e} times |y|" if found > CANCELS else ""
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies: w is computed, and functions that hold the solve are left out."""
@@ -349,6 +373,7 @@ class Result:
             f"              {v.dead_units} of {v.units} columns of M(theta) are zero",
             *([f"              entries of w at a bound with a multiplier of zero: {v.kinks}"] if v.kinks else []),
             *([f"              {inexact}"] if v.lower_residual else []),
+            *([f"              columns nearly dependent{self._cancelled}"] if self._cancelled else []),
             f"  algorithm   {self.algorithm}",
             f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
         ]
@@ -366,7 +391,7 @@ class Result:
         from xvarpro.statistics import reports
 
         size, w = sum(math.prod(x.shape) for x in trees.leaves(self.theta)), self._w
-        if self._alone and w is not None and size <= REPORTED and size * math.prod(w.shape) <= REPORTED**2:
+        if self._alone and w is not None and size <= REPORTED and size * math.prod(w.shape) <= TERMS:
             return str(self.report())
         return reports.outline(self, w)
 
@@ -555,7 +580,7 @@ class Result:
 
         Residuals are scaled by the roots of their weights, those of counts by the roots of what is expected. Data of
         weight 0 are hollow; they do not set the limits and may lie beyond them. In a global fit each data set has axes
-        of its own, and only the components that are not zero throughout it.
+        of its own, and only the components that are not zero throughout it; real and imaginary part have axes each.
 
         Parameters
         ----------
@@ -590,8 +615,8 @@ class Result:
         Raises
         ------
         ProblemError
-            The fit is complex, there is no such right-hand side, or `x` or `names` have another length; `x` holds
-            neither numbers nor dates; `level` is not in (0, 1); a band for observations is asked of a fit by another
+            There is no such right-hand side, or `x` or `names` have another length; `x` holds neither numbers nor
+            dates; `level` is not in (0, 1); a band for observations is asked of a fit by another
             loss.
         ModelError
             M fails between the samples.
@@ -639,8 +664,7 @@ class Result:
         Raises
         ------
         ProblemError
-            The fit is complex, there is no such right-hand side, or `x` has another length or holds neither numbers nor
-            dates.
+            There is no such right-hand side, or `x` has another length or holds neither numbers nor dates.
         """
         from xvarpro.statistics.plotting import plot_residuals
 
@@ -731,28 +755,12 @@ class Result:
         )
 
     def plot_trace(self, *, figure: FigureBase | None = None) -> Figure:
-        """Objective and gap against iterations, log scale."""
-        from xvarpro.results.plotting import blank, plot_trace  # matplotlib is optional
-
-        fig = blank(figure, 5.2, 3.4)
-        plot_trace(self.trace, fig.subplots())
-        return fig
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """What `plot_trace` draws, on axes that may be the caller's.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Default: those of a new figure.
-
-        Returns
-        -------
-        matplotlib Axes
-        """
+        """Objective and gap against iterations, log scale unless the objective takes negative values."""
         from xvarpro.results.plotting import plot_trace  # matplotlib is optional
 
-        return plot_trace(self.trace, ax)
+        return plot_trace(self.trace, figure)
+
+    plot = plot_trace
 
     def save(self, path: str | PathLike[str], problem: str | None = None) -> None:
         """Write the result and the arguments of the solve to one ``.npz`` file, without pickle.

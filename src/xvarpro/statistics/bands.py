@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
 from xvarpro.statistics.intervals import complex_w, student
 from xvarpro.statistics.prediction import roots, sensitivities
+from xvarpro.statistics.standard_errors import Statistics
 
 
 class Band(NamedTuple):
@@ -65,9 +67,9 @@ def band(
     Raises
     ------
     ProblemError
-        As `linear_theory`; right-hand sides come in chunks; w is complex; a band for observations is asked of a fit by
-        another loss, or for other data without their weights where the problem has some; weights are not positive or
-        of another shape.
+        As `linear_theory`; right-hand sides come in chunks; a band for observations is asked of a fit by another loss,
+        or for other data without their weights where the problem has some; weights are not positive or of another
+        shape.
     ModelError
         M fails with this data.
     """
@@ -77,8 +79,6 @@ def band(
         raise ProblemError(
             "bands need all right-hand sides of the target in memory; got them in chunks. Pass some as one array"
         )
-    if complex_w(fit):
-        raise ProblemError("bands need a real w; got a complex one. fit.statistics().propagate has both of its parts")
     problem = fit.least_squares
     if prediction and problem is not fit.stated:
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
@@ -92,24 +92,33 @@ def band(
     for j in range(1 if w.ndim == 1 else w.shape[1]):
         by_theta, by_w = sensitivities(problem, fit.theta, fit.w, j, supply)
         value = by_w @ w if w.ndim == 1 else by_w @ w[:, j]
-        errors = [s.product_stderr(x, z, j) for x, z in zip(_parts(by_theta), _parts(by_w), strict=True)]
-        columns.append((value, *errors))
+        columns.append((value, *errors_of_parts(fit, s, by_theta, by_w, j)))
     value, *errors = columns[0] if w.ndim == 1 else (np.stack(x, axis=1) for x in zip(*columns, strict=True))
     if prediction:
         root = _roots(problem, data, weights, value.shape)
         noise = np.divide(s.variance**0.5, root, out=np.full(root.shape, np.inf), where=root > 0)
         errors = [np.hypot(x, noise) for x in errors]
     widths = [student(s, level) * x for x in errors]
-    lower, upper = ([x + sign * width for x, width in zip(_parts(value), widths, strict=True)] for sign in (-1.0, 1.0))
-    return Band(value, _joined(lower), _joined(upper))
+    lower, upper = (
+        [x + sign * width for x, width in zip(parts_of(value), widths, strict=True)] for sign in (-1.0, 1.0)
+    )
+    return Band(value, joined(lower), joined(upper))
 
 
-def _parts(x: np.ndarray) -> list[np.ndarray]:
+def errors_of_parts(
+    fit: Result, s: Statistics, by_theta: np.ndarray, by_w: np.ndarray, column: int
+) -> list[np.ndarray]:
+    """`Statistics.product_stderr` of the real and the imaginary part of what has complex derivatives, or of all."""
+    by_w = np.concatenate([by_w, 1j * by_w], axis=1) if complex_w(fit) else by_w.astype(by_theta.dtype)
+    return [s.product_stderr(x, z, column) for x, z in zip(parts_of(by_theta), parts_of(by_w), strict=True)]
+
+
+def parts_of(x: np.ndarray) -> list[np.ndarray]:
     """Real and imaginary part of a complex array."""
     return [x.real, x.imag] if np.iscomplexobj(x) else [x]
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     """The array with these parts, of which some may be infinite."""
     if len(parts) == 1:
         return parts[0]

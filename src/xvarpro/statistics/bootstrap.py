@@ -15,7 +15,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.problem.each import Each
 from xvarpro.results.result import Result
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, estimates, standard_errors, warnings
-from xvarpro.statistics.resampling import repeated, to_solve_again
+from xvarpro.statistics.resampling import in_real_numbers, repeated, to_solve_again
 from xvarpro.statistics.standard_errors import Statistics
 
 
@@ -78,7 +78,10 @@ class Bootstrap(IntervalMethod):
     def _drawn(self, fit: Result, s: Statistics, y: np.ndarray) -> np.ndarray:
         """Targets, (samples, m) or (samples, m, k); 0 where they have no weight."""
         rng = np.random.default_rng(self.seed)
-        fitted, root = backends.to_numpy(fit.fitted), s.at.row_by_row("bootstrap intervals").reshape(y.shape)
+        fitted, root = backends.to_numpy(fit.fitted), s.at.row_by_row("bootstrap intervals")
+        if np.iscomplexobj(fitted):
+            fitted, root = in_real_numbers(fitted), np.concatenate([root, root])
+        root = root.reshape(y.shape)
         used = root > 0
         if self.parametric:
             noise = s.variance**0.5 * rng.standard_normal((self.samples, *y.shape))
@@ -88,6 +91,7 @@ class Bootstrap(IntervalMethod):
                 "Use Bootstrap(parametric=True) with absolute_sigma=True"
             )
         else:
-            left = (root * (y - fitted))[used] * (s.data / s.dof) ** 0.5
+            left = s.at.whitened(root * (y - fitted))[used] * (s.data / s.dof) ** 0.5
             noise = rng.choice(left, (self.samples, *y.shape))
+        noise = np.stack([s.at.unwhitened(x) for x in noise])
         return np.where(used, fitted + noise / np.where(used, root, 1.0), 0.0).astype(y.dtype)

@@ -17,6 +17,7 @@ boundary the constraint adds its curvature to ``X^T P X``. Source: Seber and Wil
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,12 +70,14 @@ class Influence:
         self._lower = [_factored(at, j, eps) for j in range(designs)]
         self.parameters = at.columns / designs * sum(float(np.sum(low.Q**2)) for low in self._lower)
 
-        below = [np.concatenate([low.Q, low.Q_ridge]) for low in self._lower]
-        rows = np.zeros((len(below[0]), k, p))
-        for j in range(k):
-            Q, X = below[j % designs], at.X[:, :, j].T
-            rows[:m, j, :] = X
-            rows[:, j, :] -= Q @ (self.lower(j).Q.T @ X)
+        X = np.ascontiguousarray(at.X.transpose(2, 1, 0))
+        self._tangents = np.empty((k, at.w.shape[0], p))
+        rows = np.zeros((k, m + len(self._lower[0].Q_ridge), p))
+        rows[:, :m, :] = X
+        for low, own in self._designs():
+            self._tangents[own] = -low.answer @ X[own]
+            rows[own] -= np.concatenate([low.Q, low.Q_ridge]) @ (low.Q.T @ X[own])
+        rows = rows.transpose(1, 0, 2)
         kept, V = np.linalg.eigh(at.J)
         V, kept = V[:, kept > FLAT], kept[kept > FLAT]
         bent = np.where(1 - kept > STRAIGHT, 1 / kept - 1, 0.0)
@@ -88,8 +91,14 @@ class Influence:
         self.theta = (self._root @ data.T).reshape(p, m, k)
         self.parameters += float(np.sum(data**2))
         self.undetermined_theta = _moved(V, np.abs(V), null)
-        lost_w = [self._lost(self.tangent(j), self.lower(j), at.X[:, :, j].T) for j in range(k)]
-        self.undetermined_w = np.stack(lost_w, axis=1)
+        self.undetermined_w = np.empty(at.w.shape, dtype=bool)
+        for low, own in self._designs():
+            self.undetermined_w[:, own] = self._lost(self._tangents[own], low, X[own]).T
+
+    def _designs(self) -> Iterator[tuple[Lower, slice]]:
+        """Lower levels, and the right-hand sides of each."""
+        for j, low in enumerate(self._lower):
+            yield low, slice(j, None, len(self._lower))
 
     def lower(self, j: int) -> Lower:
         """The lower level of right-hand side j."""
@@ -97,7 +106,8 @@ class Influence:
 
     def tangent(self, j: int) -> np.ndarray:
         """``dw / dtheta`` of right-hand side j, (n, p)."""
-        return -self.lower(j).answer @ self.at.X[:, :, j].T
+        found: np.ndarray = self._tangents[j]
+        return found
 
     def covariance_of_theta(self, noise: np.ndarray) -> np.ndarray:
         """Covariance of theta, (p, p), for a target with these standard deviations, (m, k)."""
@@ -110,9 +120,9 @@ class Influence:
 
     def errors_of_w(self, noise: np.ndarray) -> np.ndarray:
         """Standard errors of w, (n, k)."""
-        answers = [self.lower(j).answer * noise[:, j] for j in range(self._k)]
-        K = [self.theta[:, :, j] * noise[:, j] for j in range(self._k)]
-        return self._errors(np.stack([self.tangent(j) for j in range(self._k)]), np.stack(answers), np.stack(K), noise)
+        sigma = noise.T[:, None, :]
+        answers = np.stack([low.answer for low in self._lower])[np.arange(self._k) % len(self._lower)]
+        return self._errors(self._tangents, answers * sigma, self.theta.transpose(2, 0, 1) * sigma, noise)
 
     def _errors(self, T: np.ndarray, F: np.ndarray, K: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Of w, (n, k): each right-hand side moves it by ``F e + T dtheta``, its noise e theta by ``K e``."""

@@ -18,6 +18,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.problem.samples import plain
 from xvarpro.results.plotting import date2num
 from xvarpro.results.result import Result
+from xvarpro.statistics.bands import errors_of_parts, joined
 from xvarpro.statistics.prediction import components, sensitivities
 from xvarpro.statistics.standard_errors import Statistics
 
@@ -57,6 +58,8 @@ def abscissae(fit: Result, x: Array | Sequence[Any] | None, m: int) -> Abscissae
     if sum(map(len, pieces)) != m:
         raise ProblemError(f"x must hold {m} numbers, one per row of the fit; got {sum(map(len, pieces))}")
     at = np.concatenate(pieces)
+    if not (at == at).all():
+        raise ProblemError("x must hold a number or a date for every row of the fit; got NaN")
     dates = at.dtype.kind == "M"
     return Abscissae(date2num(at) if dates else at, name, np.split(np.arange(m), _ends(pieces)), dates, places)
 
@@ -105,7 +108,7 @@ def finer(
     stderr = [np.full(len(grid), np.nan) for grid in grids]
     if s is not None:
         by_theta, by_w = map(of_sets, sensitivities(fit.stated, fit.theta, fit.w, column, supply()))
-        stderr = [s.product_stderr(X, M, column) for X, M in zip(by_theta, by_w, strict=True)]
+        stderr = [joined(errors_of_parts(fit, s, X, M, column)) for X, M in zip(by_theta, by_w, strict=True)]
     drawn = zip(lines, grids, values, stderr, strict=True)
     return [Curve(line(grid), np.sum(x, axis=1), x.T, error) for line, grid, x, error in drawn]
 

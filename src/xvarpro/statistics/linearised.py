@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks, check_same_columns
 from xvarpro.problem.problem import Problem
+from xvarpro.problem.whitening import Whitening
 
 LARGEST = 5000  # columns of the triangle of rows in chunks
 NEARBY = 1e-3  # of theta's largest entry, of 1 where that is 0: as far as a step from a solution leads
@@ -30,7 +32,7 @@ SMALLEST = 1e-306  # squares below this, or beyond one over it, are no longer nu
 
 
 class Linearised(NamedTuple):
-    """Rows are scaled by the roots of their weights, and those of weight 0 are rows of zeros.
+    """Rows are scaled by the roots of their weights, and those of weight 0 are rows of zeros, or they are whitened.
 
     Rows that come in chunks are condensed to few, ``Q^H`` times all of them, with the same inner products of columns.
     Right-hand sides that come in chunks are those of the compressed target, ``y V`` with a unitary V: all that is a sum
@@ -97,6 +99,21 @@ class Linearised(NamedTuple):
                 f"{what} need all {which} of the target in memory; got them in chunks. Pass y as one array"
             )
         return self.root
+
+    def whitened(self, x: np.ndarray) -> np.ndarray:
+        """Rows as the covariance of the data makes them, where there is one: real parts may be above imaginary ones."""
+        return self._with_whitening(np.matmul, x)
+
+    def unwhitened(self, x: np.ndarray) -> np.ndarray:
+        """Its inverse."""
+        return self._with_whitening(np.linalg.solve, x)
+
+    def _with_whitening(self, fun: Callable[[np.ndarray, np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
+        weights = self.prepared.problem.lower.weights
+        if not isinstance(weights, Whitening):
+            return x
+        P = _host(weights.P)
+        return fun(P, x.reshape(-1, len(P), math.prod(x.shape[1:]))).reshape(x.shape)
 
     @property
     def in_columns(self) -> bool:
@@ -166,7 +183,9 @@ def linearised(
             "statistics need w and the derivatives of the model to be finite; got NaN or inf at this theta"
         )
     p, rows = X.shape[0], X.reshape(X.shape[0], -1)
-    mean = np.sum(root.conj() * y, axis=0) / np.sum(np.abs(root) ** 2, axis=0)
+    weights = problem.lower.weights
+    one = _host(weights.P) @ root if isinstance(weights, Whitening) else root  # what a constant target has become
+    mean = np.sum(one.conj() * y, axis=0) / np.sum(np.abs(one) ** 2, axis=0)
     size = float(np.max(np.abs(rows), initial=0.0))
     if size and not SMALLEST < size * size < 1 / SMALLEST:
         raise ProblemError(
@@ -185,7 +204,7 @@ def linearised(
         None if problem.in_rows or columns else root,
         columns or y.shape[1],
         (data // y.shape[1] * columns if columns else data) * (1 + np.iscomplexobj(y)),
-        float(np.sum(np.abs(y - root * mean) ** 2)),
+        float(np.sum(np.abs(y - one * mean) ** 2)),
         _directions(problem.lower.W, w),
         slopes,
         J,
@@ -229,7 +248,7 @@ def _in_memory(prepared: Prepared) -> tuple[Any, ...]:
     """Design, target, roots of its weights, w, tangents, gradient, and the number of data."""
     M, y, w, X, slopes = map(_host, prepared.call(_tangents, prepared.theta, once=True))
     weights = prepared.problem.lower.weights
-    root = np.ones(y.shape) if weights is None else np.broadcast_to(_host(weights) ** 0.5, y.shape)
+    root = np.ones(y.shape) if not trees.is_array(weights) else np.broadcast_to(_host(weights) ** 0.5, y.shape)
     return M, y, root, w, X, slopes, int(np.sum(root > 0))
 
 

@@ -60,6 +60,11 @@ def given_names(
 
 def _names_of(theta: Tree, names: Sequence[str] | Mapping[Any, Any] | Parameters | None) -> list[str]:
     if isinstance(names, Parameters):
+        if isinstance(theta, Mapping) and theta.keys() != names.theta0.keys():
+            raise ProblemError(
+                f"names must be the Parameters of this fit, of which {', '.join(theta)} vary; got some of which "
+                f"{', '.join(names.theta0) or 'none'} do"
+            )
         return _named("names", names.names, entry_names(theta), "entry of theta")
     if names is None or not isinstance(theta, dict):
         return _named("names", names, entry_names(theta), "entry of theta")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.problem.parameters import Parameters
 from xvarpro.results.plotting import COLOURS, Figure, FigureBase, blank, dated, legend_above, tidy
 from xvarpro.results.result import Result
+from xvarpro.statistics.bands import joined, parts_of
 from xvarpro.statistics.curves import Curve, abscissae, finer
 from xvarpro.statistics.intervals import quantile, student
 from xvarpro.statistics.names import given_names
@@ -50,7 +52,6 @@ def plot_fit(
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
     fitted, residual = _column(fit.fitted, column), _column(fit.residuals, column)
     root = roots(fit.standardised, len(fitted), column)
-    data = fitted + residual
     along = abscissae(fit, x, len(fitted))
     at, sets = along.at, along.sets
     s, stderr = (None, np.full(len(at), np.nan)) if level is None else _errors(fit, column, absolute_sigma)
@@ -63,12 +64,15 @@ def plot_fit(
     colours = dict(zip(dict.fromkeys(named), COLOURS[1:], strict=False))
     drawn = list(enumerate(named)) if len(parts) > 1 and len(set(named)) <= SHOWN else []
     weighted = not np.isin(root, (0, 1)).all()
-    scaled = residual * root
     bracket = None if weighted else re.search(r"\s*[(\[][^(\[]*[)\]]$", ylabel)
     name_below = ("weighted\nresidual" if weighted else "residual") + (bracket[0] if bracket else "")
-    fig, pairs = _pairs(len(sets), figure)
+    views = {"real part": np.real, "imaginary part": np.imag} if np.iscomplexobj(residual) else {"": np.real}
+    panels = [(i, view) for i in range(len(sets)) for view in views]
+    fig, pairs = _pairs(len(panels), figure)
     handles: dict[str, Any] = {}
-    for i, (rows, order, curve, (top, below)) in enumerate(zip(sets, orders, curves, pairs, strict=True)):
+    for j, ((i, view), (top, below)) in enumerate(zip(panels, pairs, strict=True)):
+        rows, order, curve = sets[i], orders[i], Curve(curves[i].at, *map(views[view], curves[i][1:]))
+        data, left = views[view](fitted + residual), views[view](residual)
         used = rows[root[rows] > 0]
         top.plot(at[used], data[used], ".", color=GREY, markersize=5, label="data")
         if absolute_sigma and weighted:
@@ -85,13 +89,13 @@ def plot_fit(
                 low, high = curve.fitted - student(s, level) * error, curve.fitted + student(s, level) * error
                 top.fill_between(curve.at, low, high, color=COLOURS[0], alpha=alpha, linewidth=0, label=name)
         top.plot(curve.at, curve.fitted, color=COLOURS[0], linewidth=1.4, zorder=3, label="fit")
-        for j, name in drawn:
-            if parts[j, rows].any():
-                top.plot(curve.at, curve.parts[j], color=colours[name], linewidth=1.0, linestyle="--", label=name)
+        for k, name in drawn:
+            if views[view](parts[k, rows]).any():
+                top.plot(curve.at, curve.parts[k], color=colours[name], linewidth=1.0, linestyle="--", label=name)
         below.axhline(0.0, color=COLOURS[0], linewidth=1.0)
-        below.plot(at[used], scaled[used], ".", color=GREY, markersize=5)
+        below.plot(at[used], (left * root)[used], ".", color=GREY, markersize=5)
         out = rows[(root[rows] == 0) & np.isfinite(data[rows])]
-        for ax, y in ((top, data), (below, residual)):
+        for ax, y in ((top, data), (below, left)):
             if out.size and not (weighted and ax is below):
                 limits = ax.get_ylim()
                 ax.plot(at[out], y[out], "o", color="0.7", fillstyle="none", markersize=4, label="left out")
@@ -100,11 +104,11 @@ def plot_fit(
         if along.dates:
             dated(below)
         below.set_xlabel(xlabel or along.label)
-        if i % ACROSS == 0:
+        if j % ACROSS == 0:
             top.set_ylabel(ylabel)
             below.set_ylabel(name_below)
-        if len(sets) > 1:
-            top.set_title(f"data set {i}", loc="left", fontsize="small")
+        titles = [f"data set {i}"] * (len(sets) > 1) + [view] * (len(views) > 1)
+        top.set_title(", ".join(titles), loc="left", fontsize="small")
         for handle, name in zip(*top.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
     fig.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
@@ -125,7 +129,8 @@ def plot_residuals(
     r = _column(fit.residuals, column)
     root = roots(fit.standardised, len(r), column)
     x_axis, used = abscissae(fit, x, len(r)), root > 0
-    at, r = x_axis.at[used], r[used] * root[used]
+    both = parts_of(r[used] * root[used])
+    at, r = np.tile(x_axis.at[used], len(both)), np.concatenate(both)
     name = ylabel or ("residual" if (root[used] == 1).all() else "weighted residual")
     spread = float(np.std(r)) or 1.0
     fig = blank(figure, 9.0, 2.8)
@@ -214,19 +219,16 @@ def _errors(fit: Result, column: int, absolute_sigma: bool) -> tuple[Statistics 
     """The statistics of a fit and the standard errors of its values at the samples; None and NaN without them."""
     try:
         s = fit.statistics(absolute_sigma=absolute_sigma)
-        return s, s.fitted_stderr(column)
+        error = s.fitted_stderr(column)
+        return s, joined(np.split(error, error.size // len(fit.fitted)))  # of each part
     except ProblemError:  # a figure is drawn without bands where there are none
         return None, np.full(fit.fitted.shape[0], np.nan)
 
 
 def _column(x: Array, column: int) -> np.ndarray:
     host = backends.to_numpy(x)
-    if np.iscomplexobj(host):
-        raise ProblemError(
-            "figures of fits need real data; got complex. Draw real and imaginary parts of result.fitted"
-        )
     host = host[:, None] if host.ndim == 1 else host
-    if not 0 <= column < host.shape[1]:
+    if not isinstance(column, Integral) or not 0 <= column < host.shape[1]:
         raise ProblemError(f"column must be one of 0 to {host.shape[1] - 1}, a right-hand side; got {column!r}")
     return host[:, column]
 

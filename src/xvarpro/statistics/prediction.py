@@ -106,6 +106,8 @@ def sensitivities(
 def roots(problem: Problem, rows: int, column: int) -> np.ndarray:
     """Roots of the weights of a right-hand side, (rows,), which give its residuals noise of one size."""
     level: Level = problem.upper or problem.lower
+    if level.covariance is not None:
+        return np.diagonal(backends.to_numpy(level.covariance)).astype(float) ** -0.5
     if level.weights is None:
         return np.ones(rows)
     weights = backends.to_numpy(level.weights)

@@ -141,10 +141,6 @@ class _Profiles:
     def __init__(self, fit: Result, statistics: Statistics) -> None:
         self.counts = fit.deviance is not None and not math.isnan(fit.deviance)
         self.problem = fit.stated if self.counts else to_solve_again(fit)
-        if np.iscomplexobj(backends.to_numpy(fit.w)):
-            raise ProblemError(
-                "profiles need a real w; got a complex one. fit.statistics() has errors of both its parts"
-            )
         self.fit, self.statistics = fit, statistics
         if statistics.exact and not statistics.absolute_sigma:
             raise ProblemError(
@@ -309,7 +305,12 @@ def _with_row(problem: Problem, row: Tree, target: Each) -> Problem:
     if weights is not None:
         xp = trees.array_namespace(weights)
         weights = xp.concat([weights, xp.ones_like(weights[:1])])
-    level = replace(level, M=DesignWithRow(level.M), y=TargetWithRow(y if callable(y) else None), weights=weights)
+    C: Any = level.covariance
+    if C is not None:
+        C = backends.to_numpy(C)
+        C = np.block([[C, np.zeros((len(C), 1))], [np.zeros((1, len(C))), np.ones((1, 1))]])
+    with_target = TargetWithRow(y if callable(y) else None)
+    level = replace(level, M=DesignWithRow(level.M), y=with_target, weights=weights, covariance=C)
     return replace(problem, lower=level, data=given)
 
 

@@ -99,7 +99,8 @@ class Report:
 
     @property
     def _tables(self) -> list[tuple[str, list[Row]]]:
-        return [("parameters", self.parameters), *([("amplitudes", self.amplitudes)] if self.amplitudes else [])]
+        given = all(row.limit.note == "fixed" for row in self.amplitudes)  # all of them, or there are none
+        return [("parameters", self.parameters), *([] if given else [("amplitudes", self.amplitudes)])]
 
     def __str__(self) -> str:
         lines = [self.fit.headline]

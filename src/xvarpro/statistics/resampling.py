@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import device
-from xvarpro.core.struct import Tree
+from xvarpro.core.struct import REQUIRED, Struct, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.problem.problem import Problem
+from xvarpro.operators.interface import Operator
+from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.result import Result
 from xvarpro.statistics.frames import on_host
+from xvarpro.statistics.intervals import complex_w
 
 
 def to_solve_again(fit: Result) -> Problem:
@@ -30,7 +33,44 @@ def to_solve_again(fit: Result) -> Problem:
             f"profiles and bootstraps solve in batches, with all {which} of the target in memory; got them in chunks. "
             "Use Linear(), or pass y as one array"
         )
-    return replace(fit.stated, lower=replace(fit.stated.lower, solver=None))
+    if complex_w(fit):
+        raise ProblemError(
+            "profiles and bootstraps solve for a real w; got a complex one. fit.statistics() has errors of both of "
+            "its parts"
+        )
+    level = replace(fit.stated.lower, solver=None)
+    return replace(fit.stated, lower=_in_real_numbers(level) if np.iscomplexobj(on_host(fit.fitted)) else level)
+
+
+def in_real_numbers(x: Any) -> Any:
+    """Real parts of the rows of an array above imaginary ones."""
+    xp = trees.array_namespace(x)
+    return xp.concat([xp.real(x), xp.imag(x)] if trees.is_complex(x) else [x, xp.zeros_like(x)])
+
+
+def _in_real_numbers(level: Level) -> Level:
+    """A level with a real w: its residuals are as long."""
+    weights: Any = level.weights
+    C: Any = level.covariance
+    return replace(
+        level,
+        M=InRealNumbers(level.M),
+        y=InRealNumbers(level.y) if callable(level.y) else in_real_numbers(level.y),
+        weights=weights if weights is None else trees.array_namespace(weights).concat([weights, weights]),
+        covariance=C if C is None else np.kron(np.eye(2), backends.to_numpy(C)),
+    )
+
+
+@final
+@dataclass(frozen=True)
+class InRealNumbers(Struct):
+    """A complex design, or target, as `in_real_numbers` has it."""
+
+    of: Callable[..., Any] = REQUIRED
+
+    def __call__(self, *args: Tree) -> Any:
+        found = self.of(*args)
+        return in_real_numbers(found.dense() if isinstance(found, Operator) else found)
 
 
 def repeated(theta: Tree, b: int) -> Tree:

@@ -29,7 +29,7 @@ from xvarpro.driver.solve import chosen
 from xvarpro.driver.weights import w_to_caller
 from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
-from xvarpro.problem.problem import Problem
+from xvarpro.problem.problem import Problem, refuse_covariance
 from xvarpro.results.recipe import Recipe
 from xvarpro.results.result import Counts, Result
 from xvarpro.results.trace import Trace
@@ -231,6 +231,7 @@ def _by_entry(problem: Problem) -> Problem:
     """The problem with weights for every entry of its target, uncompressed: the loss sees each of them."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable; got {type(problem).__name__}")
+    refuse_covariance(problem, "a loss of each residual", "Use xv.solve")
     level = problem.lower
     y: Any = level.y
     if not problem.is_separable or not trees.is_array(y):

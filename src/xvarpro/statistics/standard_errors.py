@@ -181,12 +181,15 @@ class Statistics:
     @property
     def noise_from(self) -> str:
         """Where standard errors have the size of the noise from."""
+        level = self.at.prepared.original.lower
         if self.absolute_sigma:
-            given = self.at.prepared.original.lower.weights is not None
-            weights = "the weights as 1 / sigma^2" if given else "sigma = 1 for all data, as there are no weights"
+            given = "the covariance" if level.covariance is not None else "the weights as 1 / sigma^2"
+            none = level.covariance is None and level.weights is None
+            weights = "sigma = 1 for all data, as there are no weights" if none else given
             known = weights if self.deviance is None else "the loss as a log likelihood"
             return f"from {known} (absolute_sigma)"
-        return "from each residual (sandwich)" if self.sandwich else "scaled by reduced chi2 (weights are relative)"
+        given = "weights are" if level.covariance is None else "the covariance is"
+        return "from each residual (sandwich)" if self.sandwich else f"scaled by reduced chi2 ({given} relative)"
 
     def __repr__(self) -> str:
         errors = np.concatenate([np.ravel(on_host(x)) for x in self.errors])
@@ -304,7 +307,8 @@ class Statistics:
         root = at.row_by_row("standard errors of fitted values")
         if callable(self.at.prepared.problem.lower.y):
             raise ProblemError("fitted values have no standard errors where the target is a function of theta")
-        error = self.product_stderr(at.X[:, :, column].T, at.M[column % len(at.M)], column)
+        by_theta, by_w = map(at.unwhitened, (at.X[:, :, column].T, at.M[column % len(at.M)]))
+        error = self.product_stderr(by_theta, by_w, column)
         with np.errstate(invalid="ignore", divide="ignore"):
             return error / root[:, column]
 

@@ -17,7 +17,7 @@ from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.driver.evaluate import solve_lower
 from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
-from xvarpro.problem.problem import Level, Problem, bilevel
+from xvarpro.problem.problem import Level, Problem, bilevel, refuse_covariance
 from xvarpro.results.result import Result
 from xvarpro.sets import Box
 from xvarpro.statistics.resampling import sent
@@ -183,6 +183,7 @@ def _folds(problem: Problem, folds: Any, seed: int) -> np.ndarray:
     """The fold of each row."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable; got {type(problem).__name__}")
+    refuse_covariance(problem, "cross-validation", "Choose lam by the L-curve")
     y: Any = problem.lower.y
     if not problem.is_separable or not trees.is_array(y):
         kind = f"y as {type(y).__name__}" if problem.is_separable else "two levels"

@@ -78,7 +78,7 @@ def pairs() -> dict[str, Pair]:
         "pairwise": Pair(pairwise, partial(twins.active_set, correction="pairwise"), dense.wide, 30),
         "away steps": Pair(away, partial(twins.active_set, correction="away"), dense.wide, 20),
         "four atoms": Pair(few, partial(twins.active_set, capacity=4), dense.wide, 20),
-        "Levenberg-Marquardt": Pair(marquardt, twins.marquardt, dense.exponentials, 13, single=3),
+        "Levenberg-Marquardt": Pair(marquardt, twins.marquardt, dense.exponentials, 11, single=3),
         "Levenberg-Marquardt at a bound": Pair(marquardt, twins.marquardt, dense.bounded, 6, single=3),
         "Levenberg-Marquardt, another start": Pair(marquardt, twins.marquardt, dense.slow, 8, single=3),
         **_in_faces(),

@@ -242,8 +242,10 @@ class At:
             H = H + np.eye(len(H)) * numbers().mpf(10) ** -LEAST
         return H
 
-    def solved(self, low: Written) -> list[Weights]:
-        """Of every column, for the level's target or another one."""
+    @cached_property
+    def found(self) -> list[Weights]:
+        """Of every column."""
+        low = self.low
         shared = self.problem.lower.weights is None and all(A is low.A[0] for A in low.A)
         W = self.problem.lower.W
         if shared and W is None:  # one matrix
@@ -252,9 +254,12 @@ class At:
             return [Weights(w, np.eye(len(w))) for w in found.T]
         return [weights(self.gram(j), low.slope(j), W, j) for j in range(len(low.A))]
 
-    @cached_property
-    def found(self) -> list[Weights]:
-        return self.solved(self.low)
+    def turned(self, dy: Vector) -> Vector:
+        """The slope of w as the target moves by dy."""
+        low = self.low._replace(y=dy)
+        part = real if type(self.problem.lower.W).__name__ in REAL else np.asarray
+        columns = [along(part(self.gram(j)), part(low.slope(j)), w.basis) for j, w in enumerate(self.found)]
+        return np.stack(columns, axis=1)
 
     @cached_property
     def w(self) -> Vector:
@@ -380,7 +385,7 @@ class Exact:
         if self.problem.is_separable:
             # Kaufman: the part of dM w - dy that no w reaches
             X = (ahead.low.residual(start.w) - start.low.residual(start.w)) / h
-            dw = np.stack([x.w for x in start.solved(start.low._replace(y=-X))], axis=1)
+            dw = start.turned(-X)
             dr = X + start.low.residual(dw) + start.low.y
         else:
             dw = (ahead.w - start.w) / h

@@ -776,7 +776,11 @@ def marquardt(f: Objective, theta: Vector, n: int, tol: float = 0.0, damping: fl
             if quasi:
                 quasi = False
             else:
-                damping, growth = growth * damping, 4 * growth
+                # the parabola through both values leaves alpha of the step, in directions of 0.15 of its curvature
+                slope = -float(grad @ s)
+                alpha = min(max(slope / (2 * (slope - value + f_new)), 0.1), 0.5)
+                bend = 2 * (slope - promise) / float(s @ (scale * s))
+                damping, growth = max(growth * damping, 0.15 * bend * (1 / alpha - 1)), 4 * growth
             course.decreases.append(course.decreases[-1])
         gaps = f.direction(theta, grad)[1:]
         alphas = (float(accepted), 0.0)

@@ -17,6 +17,7 @@ from xvarpro.lower.stack import QRFactor, as_column, as_columns, as_complex, con
 from xvarpro.lower.weight_sets._pivoting import (
     Box,
     Equation,
+    Inverses,
     Inverter,
     Solution,
     is_worth_a_guess,
@@ -34,16 +35,39 @@ class Scaled(NamedTuple):
     lengths: Array  # of the columns, (n, 1) or (n, k)
 
 
+class Face(NamedTuple):
+    """The linear level that is left on a face of w, in units in which columns have length 1."""
+
+    X: Inverses
+    lengths: Array
+    b: Array | None  # ``X^T a`` of the equation of the set
+
+    def along(self, t: Array) -> Array:
+        """What the equation leaves of ``Q^T`` times a target."""
+        if self.b is None:
+            return t
+        xp, b = namespace_of(t), self.b
+        return t - b * (xp.sum(b * t, axis=0) / xp.sum(b * b, axis=0))
+
+    def solve(self, t: Array) -> Array:
+        return self.X.solve(t) / self.lengths
+
+
 class OnFace(LowerSolver):
     """One QR and pivoting on its triangle (see `_pivoting`).
 
     On the free entries F of a column of w the minimiser is that of an unconstrained level with the columns F of M, and
-    so is the adjoint: ``v_F = (H_FF)^-1 c_F``, 0 elsewhere. Accurate to ``eps cond(M)``; not refined further.
+    so are its derivative and the adjoint: ``v_F = (H_FF)^-1 c_F``, 0 elsewhere. Accurate to ``eps cond(M)``; not
+    refined further.
     """
 
     @abstractmethod
-    def solution(self, backend: Backend, level: Scaled, w: Array | None = None) -> tuple[Array, Array]:
-        """The minimiser and which of its entries are free, (n, k) each; a `w` that is given is it, or near it."""
+    def solution(self, backend: Backend, level: Scaled) -> tuple[Array, Array]:
+        """The minimiser and which of its entries are free, (n, k) each."""
+
+    @abstractmethod
+    def free(self, w: Array) -> Array:
+        """Which entries of a minimiser are free."""
 
     @abstractmethod
     def kinks(self, backend: Backend, level: Scaled, y: Array) -> Array:
@@ -78,18 +102,25 @@ class OnFace(LowerSolver):
     def adjoint(
         self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
-        xp = namespace_of(c)
-        level = _scaled(factor.R, _projected(backend, factor, y))
-        free = self.solution(backend, level, xp.real(w) if trees.is_complex(w) else w)[1]
-        c = xp.real(c) if trees.is_complex(c) else c
-        X = Inverter(backend, level.R)(level.R, free)
-        t = X.adjoint(c / level.lengths)
-        if equation := self.equation(level):
-            b = X.adjoint(equation[0])
-            t = t - b * (xp.sum(b * t, axis=0) / xp.sum(b * b, axis=0))
-        v = as_complex(X.solve(t) / level.lengths, y)
+        face = self._face(backend, factor, y, w)
+        c = namespace_of(c).real(c) if trees.is_complex(c) else c
+        t = face.along(face.X.adjoint(c / face.lengths))
+        v = as_complex(face.solve(t), y)
         q = _complex(as_columns(factor.Q @ as_column(t, factor.R)), y)[: y.shape[0], :]
         return Adjoint(q, ((r, v),), v)
+
+    def tangent(
+        self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array
+    ) -> Callable[[Array], Array]:
+        face = self._face(backend, factor, y, w)
+        return lambda dy: as_complex(face.solve(face.along(_projected(backend, factor, dy))), dy)
+
+    def _face(self, backend: Backend, factor: QRFactor, y: Array, w: Array) -> Face:
+        level = _scaled(factor.R, _projected(backend, factor, y))
+        free = self.free(namespace_of(w).real(w) if trees.is_complex(w) else w)
+        X = Inverter(backend, level.R)(level.R, free)
+        equation = self.equation(level)
+        return Face(X, level.lengths, X.adjoint(equation[0]) if equation else None)
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         xp = namespace_of(factor.R)
@@ -133,8 +164,11 @@ class InBox(OnFace):
         xp, z = namespace_of(level.z), level.z
         return xp.broadcast_to(1 / level.lengths, z.shape), xp.zeros_like(z[0, :]) + self.total
 
-    def solution(self, backend: Backend, level: Scaled, w: Array | None = None) -> tuple[Array, Array]:
-        solution, xp = self._pivoted(backend, level, w), namespace_of(level.z)
+    def free(self, w: Array) -> Array:
+        return (w > _column(self.lower, w)) & (w < _column(self.upper, w))
+
+    def solution(self, backend: Backend, level: Scaled) -> tuple[Array, Array]:
+        solution, xp = self._pivoted(backend, level), namespace_of(level.z)
         w = solution.x / level.lengths
         lower, upper = self._bounds(level)
         held = xp.where(solution.high, upper, lower)
@@ -151,16 +185,13 @@ class InBox(OnFace):
         small, smaller = _roundings(backend, level, solution.x, y)
         return (off <= small) & (box.lower < box.upper) & (xp.abs(solution.gradient) <= smaller)
 
-    def _pivoted(self, backend: Backend, level: Scaled, w: Array | None = None) -> Solution:
-        """By pivoting from what is free at `w`, or at a first guess."""
+    def _pivoted(self, backend: Backend, level: Scaled) -> Solution:
+        """By pivoting from what is free at a first guess."""
         box, xp = self._box(level), namespace_of(level.z)
-        if w is not None:
-            u = w * level.lengths
-        elif is_worth_a_guess(box):
-            u = nearly(backend, box.R, box.z, lambda u, step: box.nearly_nearest(u))
-        else:
+        if not is_worth_a_guess(box):
             free = xp.ones_like(box.z, dtype=xp.bool)
             return pivot(backend, box, free, ~free, self.limit)
+        u = nearly(backend, box.R, box.z, lambda u, step: box.nearly_nearest(u))
         return pivot(backend, box, (u > box.lower) & (u < box.upper), u >= box.upper, self.limit)
 
     def _bounds(self, level: Scaled) -> tuple[Array, Array]:
@@ -203,7 +234,10 @@ class Lasso(OnFace):
     def of_rows(self, rows: Callable[[Array], Array]) -> Lasso:
         return self
 
-    def solution(self, backend: Backend, level: Scaled, w: Array | None = None) -> tuple[Array, Array]:
+    def free(self, w: Array) -> Array:
+        return w != 0
+
+    def solution(self, backend: Backend, level: Scaled) -> tuple[Array, Array]:
         xp, (R, z, lengths) = namespace_of(level.z), level
         weight = xp.broadcast_to(self.alpha / lengths, z.shape)
         eye = xp.broadcast_to(xp.eye(R.shape[-1], dtype=R.dtype, device=device(R)), R.shape)
@@ -211,9 +245,7 @@ class Lasso(OnFace):
         bound = dual.lengths * weight
         top = xp.full_like(bound, xp.inf) if self.nonnegative else bound
         box = Box(dual.R, dual.z, -bound, top)
-        if w is not None:
-            u = w
-        elif is_worth_a_guess(box):
+        if is_worth_a_guess(box):
             u = nearly(backend, R, z, lambda u, step: self._shrunk(u, step * weight))
         else:
             u = xp.zeros_like(z)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
+from xvarpro.core.trees import changed
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import as_complex
 from xvarpro.lower.weight_sets.interface import one_design
@@ -42,6 +45,9 @@ class InSubspace(LowerSolver):
 
     def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
         return self._whole(self.inner.argmin(backend, self._reduced(system), factor, self._target(system, y)))
+
+    def tangent(self, backend: Backend, system: System, factor: Any, y: Array, w: Array) -> Callable[[Array], Array]:
+        return partial(changed(self, w0=None).argmin, backend, system, factor)
 
     def refine(
         self, backend: Backend, system: System, factor: Any, y: Array, w: Array, r: Array
@@ -83,7 +89,8 @@ class InSubspace(LowerSolver):
     def _target(self, system: System, y: Array) -> Array:
         """``[y - M w0; -sqrt(lam) Omega w0]``."""
         xp = namespace_of(y)
-        w0 = xp.zeros_like(self.B[:, :1]) if self.w0 is None else self.w0
+        B = self.B
+        w0 = xp.zeros((B.shape[0], 1), dtype=B.dtype, device=device(B)) if self.w0 is None else self.w0
         w0 = as_complex(w0, y)
         if self.w0 is not None:
             y = y - system.M.matvec(w0)

@@ -14,6 +14,7 @@ from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.refined import Refined
+from xvarpro.lower.weight_sets._nothing import Nothing
 from xvarpro.lower.weight_sets._subspace import InSubspace
 from xvarpro.lower.weight_sets.interface import WeightSet, numbers, taken
 
@@ -31,7 +32,7 @@ class Affine(WeightSet):
     w0 : array, shape (n,) or (n, k), or None
         A point of the subspace, one for all right-hand sides or one for each; None is 0.
     B : array, shape (n, r)
-        Columns that span its directions, linearly independent, r <= n.
+        Columns that span its directions, linearly independent, r <= n; none where `w` is w0.
 
     Raises
     ------
@@ -54,7 +55,7 @@ class Affine(WeightSet):
     B: Array = REQUIRED
 
     def __post_init__(self) -> None:
-        B = numbers(self, "B", 2)
+        B = numbers(self, "B", 2, empty=True)
         if _rank(B) < B.shape[1]:
             raise ProblemError(
                 f"Affine: the {B.shape[1]} columns of B must be linearly independent, got rank {_rank(B)}: leave out "
@@ -93,7 +94,8 @@ class Affine(WeightSet):
         return self if self.w0 is None else trees.changed(self, w0=taken(self.w0, indices, scale))
 
     def solver(self, given: LowerSolver | None) -> LowerSolver:
-        return InSubspace(Refined() if given is None else given, self.B, self.w0)
+        inner = Nothing() if self.B.shape[1] == 0 else Refined() if given is None else given
+        return InSubspace(inner, self.B, self.w0)
 
     @classmethod
     def examples(cls, n: int) -> tuple[Affine, ...]:
@@ -142,15 +144,14 @@ class Equality(_Constructed):
     Parameters
     ----------
     C : array, shape (p, n)
-        Linearly independent rows, p < n.
+        Linearly independent rows, p <= n.
     d : number or array, shape (p,) or (p, k)
         One right-hand side for all columns of w, or one for each.
 
     Raises
     ------
     ProblemError
-        Shapes that do not fit, NaN or inf, equations that contradict each other or follow from each other, or that
-        leave nothing to solve for.
+        Shapes that do not fit, NaN or inf, equations that contradict each other or follow from each other.
 
     Examples
     --------
@@ -183,8 +184,6 @@ class Equality(_Constructed):
                 f"Equality: the {p} rows of C are linearly dependent (rank {rank}): leave out the equations that "
                 "follow from others"
             )
-        if p == n:
-            raise ProblemError(f"Equality: {p} independent equations determine all {n} weights: nothing is left to fit")
 
     def resolved(self) -> Affine:
         C, d = to_numpy(self.C), to_numpy(self.d)
@@ -201,7 +200,7 @@ class Equality(_Constructed):
 @final
 @dataclass(frozen=True)
 class Fixed(_Constructed):
-    """Some entries of w are known.
+    """Some entries of w are known, or all of them: theta is then all that is fitted.
 
     Parameters
     ----------
@@ -215,7 +214,7 @@ class Fixed(_Constructed):
     Raises
     ------
     ProblemError
-        Indices that are out of range or repeated, shapes that do not fit, NaN or inf, all entries fixed.
+        Indices that are out of range or repeated, shapes that do not fit, NaN or inf.
 
     Examples
     --------
@@ -232,13 +231,11 @@ class Fixed(_Constructed):
 
     def __post_init__(self) -> None:
         values = numbers(self, "values", 0, 1, 2)
-        order, n = self._entries()
+        order, _ = self._entries()
         if values.ndim and values.shape[0] != order.size:
             raise ProblemError(
                 f"Fixed: values must have {order.size} rows, one for each entry that is fixed; got {values.shape[0]}"
             )
-        if order.size == n:
-            raise ProblemError(f"Fixed: all {n} weights are fixed: nothing is left to fit")
 
     def _entries(self) -> tuple[np.ndarray, int]:
         where = to_numpy(self.where)
@@ -262,9 +259,15 @@ class Fixed(_Constructed):
 
     @classmethod
     def examples(cls, n: int) -> tuple[Fixed, ...]:
+        every = cls(np.ones(n, bool), 2.0)
         if n == 1:
-            return ()
-        return cls(np.arange(n) == 1, 0.0), cls(np.arange(n) == 0, 2.0), cls(np.array([n - 1]), np.array([0.5]), n)
+            return (every,)
+        return (
+            every,
+            cls(np.arange(n) == 1, 0.0),
+            cls(np.arange(n) == 0, 2.0),
+            cls(np.array([n - 1]), np.array([0.5]), n),
+        )
 
 
 @final
@@ -316,4 +319,4 @@ def _affine(w0: np.ndarray, B: np.ndarray) -> Affine:
 def _rank(A: np.ndarray) -> int:
     """Of the columns, scaled to length 1 so that units do not count."""
     length = np.linalg.norm(A, axis=0)
-    return int(np.linalg.matrix_rank(A / np.where(length > 0, length, 1.0)))
+    return length.size and int(np.linalg.matrix_rank(A / np.where(length > 0, length, 1.0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -61,6 +62,17 @@ class BlocksOnFaces(LowerSolver):
         M = _design(system)
         w = self._of_columns(M, y).argmin(backend, system, factor, _side_by_side(backend, M.rows(y)))
         return _stacked(w, [b.shape[1] for b in M.blocks])
+
+    def tangent(
+        self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array
+    ) -> Callable[[Array], Array]:
+        M = _design(system)
+        parts = (_side_by_side(backend, x) for x in (M.rows(y), M.unknowns(w)))
+        of_columns, widths = (
+            self._of_columns(M, y).tangent(backend, system, factor, *parts),
+            [b.shape[1] for b in M.blocks],
+        )
+        return lambda dy: _stacked(of_columns(_side_by_side(backend, M.rows(dy))), widths)
 
     def adjoint(
         self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array

@@ -84,14 +84,22 @@ class WeightSet(Struct):
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 
-def numbers(owner: object, name: str, *ndims: int, finite: bool = True) -> np.ndarray:
-    """The values of a field; `ProblemError` for one that is no array of numbers with that many axes."""
+def numbers(owner: object, name: str, *ndims: int, finite: bool = True, empty: bool = False) -> np.ndarray:
+    """The values of a field; `ProblemError` for one that is no array of numbers with that many axes.
+
+    One that may be `empty` may have no columns.
+    """
     value: Any = getattr(owner, name)
     try:
         values = backends.to_numpy(value)
     except (TypeError, ValueError):
         values = np.asarray(None)
-    bad = values.dtype.kind not in "iufc" or values.ndim not in ndims or not values.size or np.isnan(values).any()
+    bad = (
+        values.dtype.kind not in "iufc"
+        or values.ndim not in ndims
+        or 0 in values.shape[: 1 if empty else None]
+        or np.isnan(values).any()
+    )
     if bad or (finite and not np.isfinite(values).all()):
         shapes = {0: "a number", 1: "a vector", 2: "a matrix"}
         wanted = " or ".join(shapes[d] for d in ndims)

@@ -1,0 +1,112 @@
+"""Least squares without a linear unknown: residuals of theta alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.backends import Backend
+from xvarpro.core.checks import described
+from xvarpro.core.namespace import is_array, namespace_of
+from xvarpro.core.struct import Array, Tree
+from xvarpro.driver.prepare import prepare
+from xvarpro.driver.run import IterationInfo
+from xvarpro.driver.solve import solve
+from xvarpro.errors import ModelError, ProblemError
+from xvarpro.lower import Fixed
+from xvarpro.problem.problem import separable
+from xvarpro.results.result import Result
+from xvarpro.statistics.losses import Loss
+from xvarpro.statistics.robust import solve_robust
+
+
+def least_squares(
+    residual: Callable[..., Array],
+    theta0: Tree,
+    over: Tree = None,
+    *,
+    data: Tree = None,
+    loss: Loss | str | None = None,
+    algorithm: Algorithm | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    callback: Callable[[IterationInfo], bool | None] | None = None,
+    progress: bool | None = None,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    dtype: str | None = None,
+) -> Result:
+    """Minimise ``1/2 |r(theta)|^2`` over the sets of theta: for models in which nothing is linear.
+
+    This is `solve` of the `separable` problem with r as its one column, the target 0 and the weight of the column
+    `Fixed` at 1. So the result has r as ``fit.fitted``, and errors of theta alone.
+
+    Parameters
+    ----------
+    residual : callable
+        ``residual(theta, data)`` -> r, real or complex, of any shape; ``residual(theta)`` where there are no data.
+        Written as a model is, for any framework. The sign of r does not count. Divided by standard deviations of the
+        data it gives errors with ``fit.statistics(absolute_sigma=True)``.
+    theta0, over
+        As in `solve`. No entry needs to be near 1: parameters may have any units.
+    data : pytree, optional
+        As in `separable`.
+    loss : Loss or str, optional
+        A loss of each entry of a real r in the place of its square, as in `solve_robust`, such as ``"soft_l1"``. The
+        options `callback` and `progress` are for least squares only.
+    algorithm, tol, max_iter, callback, progress, backend, device, dtype
+        As in `solve`.
+
+    Returns
+    -------
+    Result
+        A `RobustResult` where there is a loss.
+
+    Raises
+    ------
+    ProblemError, ModelError
+        As `solve`, and as `solve_robust` where there is a loss.
+
+    Examples
+    --------
+    The function of Rosenbrock, within bounds:
+
+    >>> import numpy as np, xvarpro as xv
+    >>> def residual(theta):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.stack([10.0 * (theta[1] - theta[0] ** 2), 1.0 - theta[0]])
+    >>> fit = xv.least_squares(residual, np.array([-1.2, 0.4]), over=(-2.0, 0.5))
+    >>> np.round(fit.theta, 6)
+    array([0.5 , 0.25])
+    """
+    if not callable(residual):
+        raise ProblemError(f"residual must be a function residual(theta, data) -> array; got {described(residual)}")
+    column, place = _Column(residual, data is not None), {"backend": backend, "device": device, "dtype": dtype}
+    stated = separable(column, lambda theta, data: 0 * column(theta, data)[:, 0], data=data)
+    rows = prepare(stated, theta0, over=over, **place).structure.rows[0]
+    problem = separable(column, np.zeros(rows, np.float32), data=data, W=Fixed(np.ones(1, bool), 1.0))
+    options: dict[str, Any] = {"over": over, "algorithm": algorithm, "tol": tol, "max_iter": max_iter, **place}
+    if loss is None:
+        return solve(problem, theta0, callback=callback, progress=progress, **options)
+    if not (callback is None and progress is None):
+        raise ProblemError("callback and progress must be None where a loss is given; got one. Leave it out")
+    return solve_robust(problem, theta0, loss=loss, **options)
+
+
+@final
+@dataclass(frozen=True)
+class _Column:
+    """Residuals as a design with one column. No closure: equal ones are compiled once."""
+
+    residual: Callable[..., Array]
+    reads: bool
+
+    def __call__(self, theta: Tree, data: Tree) -> Array:
+        r = self.residual(theta, data) if self.reads else self.residual(theta)
+        if not is_array(r):
+            raise ModelError(f"residual must return an array; got {described(r)}. Join parts by xp.stack or xp.concat")
+        return namespace_of(r).reshape(r, (-1, 1))
