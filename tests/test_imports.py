@@ -53,6 +53,7 @@ BACKEND_LAYERS = [
     ("taped",),
     ("torch_modules", "jax_modules", "jax_sharding"),
     ("hosted", "calculus"),
+    ("transformations",),
     ("numpy", "cupy", "strict", "torch", "jax", "torch_group"),
 ]
 BACKEND_LAYER = {name: i for i, layer in enumerate(BACKEND_LAYERS) for name in layer}

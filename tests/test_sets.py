@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xvarpro import sets
+from xvarpro import backends, sets
+from xvarpro.backends.calculus import hessian_product
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
@@ -25,6 +26,7 @@ from .support import compiles_for_long, host, in_turn, inner, rng, send
 EXPORTED = [getattr(sets, name) for name in sets.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Set) and not inspect.isabstract(x)]
 EPS = np.finfo(np.float64).eps
+POINT, COVECTOR, WAY = np.array([[3.0, -1.0, 2.0], [1.0, 0.5, -2.0], [0.5, 2.0, 1.0]])
 
 
 def shapes(n):
@@ -228,6 +230,64 @@ def test_a_radius_of_zero_leaves_one_point():
                 np.testing.assert_allclose(C.project(g), C.center(g), atol=1e-12)
         assert float(C.violation(C.center(np.zeros(shape)))) <= rounding(*case)
         assert C.diameter(np.zeros(shape)) == 0
+
+
+def test_a_parameter_may_be_a_0d_array(backend):
+    """A radius, a scale, a bound and a count, kept as Python's numbers; truth values and vectors are no numbers."""
+    two, k = send(backend, np.array(2.0)), send(backend, np.array(2))
+    found = sets.Simplex(two), sets.ShiftScale(sets.Simplex(), two), sets.KNormBall(k, two), sets.OrderedBox(-two, two)
+    same = sets.Simplex(2.0), sets.ShiftScale(sets.Simplex(), 2.0), sets.KNormBall(2, 2.0), sets.OrderedBox(-2.0, 2.0)
+    assert found == same
+    for wrong in (np.ones(1), np.array(True)):
+        with pytest.raises(ProblemError, match="radius must be a finite number"):
+            sets.Simplex(send(backend, wrong))
+
+
+def test_a_simplex_of_any_size_projects():
+    for radius in (1e-300, 1e17, 1e300):
+        x, want = radius * np.array([[3.0, 2.5, -2.0], [0.75, 0.25, 0.0]])
+        np.testing.assert_allclose(sets.Simplex(radius).project(x), want)
+        np.testing.assert_allclose(sets.WeightedL1Ball(radius).project(np.abs(x) / (1, 1, 4)), want)
+
+
+def test_sorted_weights_come_in_any_order():
+    x = np.array([3.0, -1.0, 2.0])
+    falling, mixed = (sets.OWLBall(np.array(weights)) for weights in ([3.0, 2.0, 1.0], [2.0, 1.0, 3.0]))
+    np.testing.assert_array_equal(mixed.weights, falling.weights)
+    np.testing.assert_array_equal(mixed.project(x), falling.project(x))
+
+
+def test_shapes_that_no_point_has_are_refused():
+    plans, wide = (sets.Birkhoff(), sets.Transport(np.ones(2) / 2)), np.ones((3, 2))
+    calls = [getattr(C, method) for C in plans for method in ("lmo", "project", "violation", "center")]
+    calls += [sets.Spectraplex().lmo, sets.Fantope().project]
+    for call in calls:
+        with pytest.raises(ProblemError, match="leaf"):
+            call(wide)
+    for C in (sets.GroupL12Ball(), sets.Groups()):
+        with pytest.raises(ProblemError, match="must have entries"):
+            C.check((0,))
+
+
+@pytest.mark.parametrize("name", ["torch", pytest.param("jax", marks=pytest.mark.frameworks)])
+def test_derivatives_of_projections_where_a_search_or_a_decomposition_has_none(name):
+    """The second of a search for a root, the first at equal singular values, that of a plan with full support."""
+    target = backends.get(name)
+    with target.scope("float64"):
+        x, c, d, E, twice = (
+            target.asarray(y) for y in (POINT, COVECTOR, WAY, np.arange(9.0).reshape(3, 3), 2 * np.eye(3))
+        )
+        _, bent = hessian_product(target, lambda z: target.xp.sum(c * sets.Ellipsoid(1.0).project(z)), (x,))
+        # of <c, x / |x|>
+        r, a, b = np.linalg.norm(POINT), COVECTOR, WAY
+        u = POINT / r
+        want = (3 * (u @ a) * (u @ b) * u - (u @ a) * b - (u @ b) * a - (a @ b) * u) / r**2
+        np.testing.assert_allclose(host(bent((d,))[0]), want, rtol=1e-9)
+        (found,) = target.vjp(lambda z: (sets.SpectralBall().project(z),), (twice,))[1]((E,))
+        np.testing.assert_allclose(host(found), 0.25 * host(E - E.mT), atol=1e-12)
+        (found,) = target.vjp(lambda z: (sets.Birkhoff().project(z),), (0 * twice,))[1]((E,))
+        means = [host(E).mean(axis=i, keepdims=True) for i in (0, 1, None)]
+        np.testing.assert_allclose(host(found), host(E) - means[0] - means[1] + means[2], atol=1e-12)
 
 
 @each

@@ -38,7 +38,7 @@ def nan_if_not_finite(A: T) -> T:
     """NaN in place of every matrix with an entry that is not finite: LAPACK's SVD may never return from an inf."""
     xp = namespace_of(A)
     bad = ~xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
-    return xp.where(bad, xp.full_like(A, xp.nan), A) if bool(xp.any(bad)) else A
+    return xp.where(bad, xp.full_like(A, xp.nan), A)
 
 
 def cholesky_qr(backend: Any, A: T) -> tuple[T, T] | None:

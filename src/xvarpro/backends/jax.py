@@ -26,6 +26,7 @@ from xvarpro.backends.modules import Architecture
 from xvarpro.backends.placement import Placement
 from xvarpro.backends.special import BORDER, continued_fraction, derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
+from xvarpro.backends.transformations import Curve, Slope, Transforming, implicit_root
 from xvarpro.core.namespace import COMPILED
 
 STEPS = 1024  # of a compiled loop per call: the rows of its record
@@ -39,7 +40,7 @@ _started = os.getpid()
 _WAYS = ("", "_host_to_device", "_device_to_device", "_device_to_host")  # of transfers that JAX can refuse
 
 
-class JaxBackend(SuiteHooks, EagerBackend):
+class JaxBackend(SuiteHooks, Transforming, EagerBackend):
     """JAX.
 
     Parameters
@@ -148,6 +149,13 @@ class JaxBackend(SuiteHooks, EagerBackend):
         cube.defvjp(lambda x: (x**3, x), lambda x, g: (3 * g * x**2,))
         return {"custom_vjp": cube}
 
+    def transformed(self, fun: Callable[[Array], Array], x: Array, d: Array) -> tuple[Array, Array, Array]:
+        def one(x: Array, d: Array) -> tuple[Array, Array, Array]:
+            return *jax.jvp(fun, (x,), (d,)), jax.grad(lambda x: xp.sum(d * fun(x)))(x)
+
+        found: tuple[Array, Array, Array] = jax.jit(jax.vmap(one))(x, d)
+        return found
+
     def hollow(self) -> dict[str, Array]:
         x = xp.ones(3)
         x.delete()
@@ -183,6 +191,19 @@ class JaxBackend(SuiteHooks, EagerBackend):
             _, transposed = jax.vjp(pull, jax.tree.map(xp.zeros_like, outputs))
             return outputs, lambda tangents: transposed(tuple(tangents))[0]
         return outputs, lambda tangents: push(*tangents)
+
+    def push(self, fun: Callable[[Array], Array], x: Array, d: Array) -> Array:
+        return jax.jvp(fun, (x,), (d,))[1]
+
+    def implicit(self, fun: Curve, t: Array) -> Array:
+        return implicit_root(fun, t, jax.lax.stop_gradient)
+
+    def with_derivative(self, fun: Callable[[Array], Array], slope: Slope, x: Array) -> Array:
+        if not isinstance(x, jax.core.Tracer):
+            return fun(x)
+        ruled = jax.custom_jvp(fun)
+        ruled.defjvp(lambda primals, tangents: (ruled(*primals), slope(*primals)(*tangents)))
+        return ruled(x)
 
     def vmap(self, fun: Function, mapped: tuple[Array, ...]) -> tuple[Array, ...]:
         return jax.vmap(fun)(*mapped)
@@ -247,10 +268,18 @@ class JaxBackend(SuiteHooks, EagerBackend):
     # `jax.lax` would compile the loop anew for every call, since its body is a new function each time.
 
     def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
-        return jax.lax.while_loop(cond, body, state) if _tracing() else super().while_loop(cond, body, state)
+        if not _tracing():
+            # of a function that is mapped the condition may have a value until what is mapped has entered it
+            while not isinstance(going := cond(state), jax.core.Tracer):
+                if not going:
+                    return state
+                state = body(state)
+        return jax.lax.while_loop(cond, body, state)
 
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
-        return jax.lax.cond(condition, fun, lambda x: x, state) if _tracing() else super().when(condition, fun, state)
+        if _tracing() or isinstance(condition, jax.core.Tracer):
+            return jax.lax.cond(condition, fun, lambda x: x, state)
+        return super().when(condition, fun, state)
 
     def _compile(self, fun: Callable[..., Any], key: object, once: bool = False, small: bool = False) -> Any:
         """`fun` jitted, or the function jitted earlier under an equal key: a fresh closure would compile again."""

@@ -55,6 +55,13 @@ class SuiteHooks:
         """Third powers whose derivative in reverse their author has written, as the framework lets one."""
         return {}
 
+    def transformed(self, fun: Callable[[Array], Array], x: Array, d: Array) -> tuple[Array, Array, Array] | None:
+        """By the framework's own transformations, for each entry of x and d: three arrays; None where it has no such.
+
+        They are ``fun(x)``, its derivative along d, and the gradient of ``<d, fun(x)>`` in reverse.
+        """
+        return None
+
     def hollow(self) -> dict[str, Array]:
         """Arrays that have no numbers in memory to compute with."""
         return {}

@@ -13,7 +13,7 @@ from typing import Any
 import array_api_compat.torch as xp
 import numpy as np
 import torch
-from optree import tree_leaves
+from optree import tree_leaves, tree_map
 from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
@@ -22,11 +22,12 @@ from xvarpro.backends import checksums
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import cholesky_qr, each_matrix, nan_if_not_finite
 from xvarpro.backends.forks import refuse_fork
-from xvarpro.backends.interface import Function, Linear, impure
+from xvarpro.backends.interface import Function, Linear, State, impure
 from xvarpro.backends.modules import Architecture
 from xvarpro.backends.special import derivative
 from xvarpro.backends.testing import Fixture, SuiteHooks
 from xvarpro.backends.torch_modules import TorchArchitecture
+from xvarpro.backends.transformations import Transforming, implicit_root
 from xvarpro.core import trees
 from xvarpro.core.namespace import adopt
 from xvarpro.errors import ModelError, ProblemError
@@ -38,7 +39,7 @@ _started = os.getpid()
 adopt(Tensor, xp, None)
 
 
-class TorchBackend(SuiteHooks, EagerBackend):
+class TorchBackend(SuiteHooks, Transforming, EagerBackend):
     """PyTorch.
 
     Parameters
@@ -191,6 +192,13 @@ class TorchBackend(SuiteHooks, EagerBackend):
 
         return {"a Function": Cube.apply}
 
+    def transformed(self, fun: Callable[[Tensor], Tensor], x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def one(x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return *torch.func.jvp(fun, (x,), (d,)), torch.func.grad(lambda x: (d * fun(x)).sum())(x)
+
+        found: tuple[Tensor, Tensor, Tensor] = torch.func.vmap(one)(x, d)
+        return found
+
     def hollow(self) -> dict[str, Tensor]:
         return {"meta": torch.empty(3, device="meta"), "sparse": torch.eye(2).to_sparse()}
 
@@ -224,6 +232,40 @@ class TorchBackend(SuiteHooks, EagerBackend):
             )  # fmt: skip
 
         return tuple(y if inner else y.detach() for y in outputs), pullback
+
+    def push(self, fun: Callable[[Tensor], Tensor], x: Tensor, d: Tensor) -> Tensor:
+        tangent: Tensor = torch.func.jvp(fun, (x,), (d,))[1]
+        return tangent
+
+    def implicit(self, fun: Callable[[Tensor], tuple[Tensor, Tensor]], t: Tensor) -> Tensor:
+        recorded = torch.is_grad_enabled() or torch.autograd.forward_ad._current_level >= 0
+        return implicit_root(fun, t, torch.detach) if recorded else t
+
+    def with_derivative(
+        self, fun: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Callable[[Tensor], Tensor]], x: Tensor
+    ) -> Tensor:
+        found: Tensor = _Ruled.apply(fun, slope, x)
+        return found
+
+    def while_loop(self, cond: Callable[[State], Tensor], body: Callable[[State], State], state: State) -> State:
+        try:
+            return super().while_loop(cond, body, state)
+        except RuntimeError as error:
+            if "vmap" not in str(error):  # under which a condition has no one value
+                raise
+
+        def searching(state: State) -> State:  # what has ended rests
+            return tree_map(partial(torch.where, cond(state)), body(state), state)
+
+        return super().while_loop(lambda state: _Somewhere.apply(cond(state)), searching, state)
+
+    def when(self, condition: Tensor, fun: Callable[[State], State], state: State) -> State:
+        try:
+            return super().when(condition, fun, state)
+        except RuntimeError as error:
+            if "vmap" not in str(error):
+                raise
+        return tree_map(partial(torch.where, condition), fun(state), state)
 
     def vmap(self, fun: Function, mapped: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(torch.func.vmap(fun)(*mapped))
@@ -463,6 +505,49 @@ class _Special(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         return g * _Special.apply(*ctx.saved_tensors, ctx.name, ctx.n + 1), None, None
+
+
+class _Somewhere(torch.autograd.Function):
+    """Whether a condition holds, for one entry of a batch at least under vmap: that has a value."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.any()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor) -> tuple[Tensor, None]:
+        return _Somewhere.apply(x), None
+
+
+class _Ruled(torch.autograd.Function):
+    """A function of arrays with batch axes, whose derivative, its own transpose, is given."""
+
+    @staticmethod
+    def forward(fun: Any, slope: Any, x: Tensor) -> Tensor:
+        found: Tensor = fun(x)
+        return found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, ctx.slope, x = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+
+    @staticmethod
+    def backward(ctx: Any, c: Tensor) -> tuple[Any, ...]:
+        return None, None, ctx.slope(*ctx.saved_tensors)(c)
+
+    @staticmethod
+    def jvp(ctx: Any, _fun: None, _slope: None, d: Tensor) -> Tensor:
+        return ctx.slope(*ctx.saved_tensors)(d)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], fun: Any, slope: Any, x: Tensor) -> tuple[Tensor, int]:
+        return _Ruled.apply(fun, slope, x.movedim(in_dims[2], 0)), 0
 
 
 class _WithPullback(torch.autograd.Function):

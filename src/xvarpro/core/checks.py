@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.core.namespace import is_array
+from xvarpro.core.namespace import is_array, namespace_of
 from xvarpro.errors import ProblemError
 
 
@@ -62,7 +62,8 @@ def _number(owner: object, name: str, fits: Callable[[float], bool], required: s
 
 
 def number(value: Any) -> float:
-    """A real number of any type as a Python float; NaN for anything else, truth values among it."""
+    """A real number of any type, or in a 0-d array, as a Python float; NaN for anything else, truth values among it."""
+    value = _unwrapped(value)
     if not isinstance(value, Real) or isinstance(value, bool):
         return math.nan
     try:
@@ -70,6 +71,17 @@ def number(value: Any) -> float:
     except OverflowError:  # a whole number beyond the floats
         beyond: Any = value
         return math.inf if beyond > 0 else -math.inf
+
+
+def _unwrapped(x: Any) -> Any:
+    """The number in a 0-d array of a framework as Python's; anything else as it is."""
+    if isinstance(x, Real) or not is_array(x) or x.ndim or _traced(x):
+        return x
+    found = namespace_of(x).isdtype
+    try:
+        return int(x) if found(x.dtype, "integral") else float(x) if found(x.dtype, "real floating") else x
+    except RuntimeError:  # PyTorch maps over it: it is no number
+        return x
 
 
 def confidence(level: Any) -> None:
@@ -106,12 +118,14 @@ def _traced(x: Any) -> bool:
         float(x)
     except TypeError:
         return True
+    except RuntimeError:  # a complex number of PyTorch's, or one that it maps over
+        return False
     return False
 
 
 def whole(owner: object, name: str, least: int) -> None:
     """Refuse a field that is no whole number >= `least`, and keep it as a Python int."""
-    value: Any = getattr(owner, name)
+    value: Any = _unwrapped(getattr(owner, name))
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ProblemError(f"{type(owner).__name__}: {name} must be a whole number >= {least}, got {shown(value)}")
     object.__setattr__(owner, name, int(value))

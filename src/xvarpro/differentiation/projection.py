@@ -36,7 +36,7 @@ def jacobian(backend: Backend, region: Region, theta: Leaves, q: Leaves) -> Call
         if _by_faces(C):
             parts[i] = _face_projector(C, _point(C, q[i], theta[i]))
         elif isinstance(C, SpectralSet):
-            parts[i] = C.slope(q[i], partial(_bend, backend, C.spectrum))
+            parts[i] = C.slope(q[i])
         elif C.spectral:
             parts[i] = central_difference(partial(_project, C), q[i])
         elif C.has_projection:
@@ -160,13 +160,6 @@ def _face_projector(C: Set, x: Array) -> Callable[[Array], Array]:
     """Of directions at x, which may have leading axes: one direction each."""
     face = Region(((0, C),))
     return lambda d: face.tangent((d,), (x,))[0]
-
-
-def _bend(backend: Backend, C: Set, s: Array, d: Array) -> Array:
-    """The derivative of the projection onto a set of vectors at s along d."""
-    if _by_faces(C):
-        return C.tangent(d, C.project(s))
-    return directional_derivative(backend, C.project, s)(d)
 
 
 def _point(C: Set, q: Array, theta: Array) -> Array:

@@ -92,6 +92,8 @@ def grouping(owner: Any) -> None:
 
 def fitting(owner: Any, shape: tuple[int, ...]) -> Plan:
     n = math.prod(shape)
+    if not n:
+        raise ProblemError(f"{type(owner).__name__}: theta's leaf must have entries, got shape {shape}")
     if not isinstance(owner.groups, int) and (got := sum(map(len, owner.groups))) != n:
         raise ProblemError(f"{type(owner).__name__}: groups hold {got} entries, theta's leaf of shape {shape} has {n}")
     return plan_of(owner.groups, n)

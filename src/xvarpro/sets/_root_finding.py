@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from xvarpro import backends
+from xvarpro.backends.transformations import Curve, implicit
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
-
-Curve = Callable[[Array], tuple[Array, Array]]  # t -> value and slope of a function that does not rise
 
 
 def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | float, near: Array) -> Array:
@@ -23,7 +21,7 @@ def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | fl
     Parameters
     ----------
     fun : callable
-        t -> value and slope there, in the shape of t.
+        t -> value and slope there, in the shape of t; it does not rise.
     low, high : arrays
         ``fun(low) >= 0 >= fun(high)``.
     start : array
@@ -58,4 +56,5 @@ def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | fl
     far = 4 * positive_or_one(high - low)
     count = xp.zeros((), dtype=xp.int32, device=device(low))
     state = (start, low, high, far, far, low < high, count)
-    return backend.while_loop(lambda state: xp.any(state[5]) & (state[6] < budget), body, state)[0]
+    t = backend.while_loop(lambda state: xp.any(state[5]) & (state[6] < budget), body, state)[0]
+    return implicit(fun, t)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xvarpro import backends
+from xvarpro.backends.transformations import Curve, implicit
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._root_finding import root
@@ -23,16 +24,20 @@ def onto_simplex(x: Array, radius: float) -> Array:
     smallest = xp.finfo(x.dtype).eps * radius
     tau = xp.maximum(xp.full_like(y[..., :1], -radius), (xp.sum(y, axis=-1, keepdims=True) - radius) / x.shape[-1])
 
-    def body(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        tau, _ = state
+    def surplus(tau: Array) -> tuple[Array, Array]:
         above = y - tau
         active = above > 0
         excess = xp.sum(xp.where(active, above, xp.zeros_like(above)), axis=-1, keepdims=True) - radius
-        count = xp.sum(xp.astype(active, x.dtype), axis=-1, keepdims=True)
-        rise = excess / xp.maximum(count, xp.ones_like(count))
+        return excess, -xp.sum(xp.astype(active, x.dtype), axis=-1, keepdims=True)
+
+    def body(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        tau, _ = state
+        excess, slope = surplus(tau)
+        rise = excess / xp.maximum(-slope, xp.ones_like(slope))
         return xp.where(rise > 0, tau + rise, tau), rise
 
-    tau, _ = backend.while_loop(lambda state: xp.any(state[1] > smallest), body, (tau, xp.ones_like(tau)))
+    tau, _ = backend.while_loop(lambda state: xp.any(state[1] > smallest), body, (tau, xp.full_like(tau, xp.inf)))
+    tau = implicit(surplus, tau)
     above = y - tau
     # a NaN of x stays one
     return xp.where(above < 0, xp.zeros_like(above), above)
@@ -58,16 +63,20 @@ def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | flo
 
     t = threshold(y, weights, upper, total)
     count = xp.zeros((), dtype=xp.int32, device=device(y))
-    y, _, _ = backends.owner(y).while_loop(going, again, (y - t * weights, t, count))
-    y = xp.where(y < 0, xp.zeros_like(y), y)
-    return y if upper is None else xp.where(y > upper, xp.zeros_like(y) + upper, y)
+    backend = backends.owner(y)
+    end, _, _ = backend.while_loop(going, again, (y - t * weights, t, count))
+    # y moved to the end; what is left to search there is 0, with the derivative of all of it
+    y = implicit(lambda end: (y - end, 0 * end - 1), end)
+    y = y - implicit(_surplus(y, weights, upper, total), 0 * t) * weights
+    # what meets a bound stays there: at a vertex no entry moves
+    y = xp.where(y <= 0, xp.zeros_like(y), y)
+    return y if upper is None else xp.where(y >= upper, xp.zeros_like(y) + upper, y)
 
 
 def threshold(y: Array, weights: Array, upper: Array | None, total: Array | float, start: Array | None = None) -> Array:
     """The t with ``<weights, clip(y - t weights, 0, upper)> = total``, keepdims."""
     xp = namespace_of(y)
     weights = xp.broadcast_to(weights, (y.shape[-1],))
-    squares = weights * weights
     total = xp.zeros_like(y[..., :1]) + total
     near = xp.finfo(y.dtype).eps * total
     high = xp.max(y / weights, axis=-1, keepdims=True)
@@ -78,6 +87,15 @@ def threshold(y: Array, weights: Array, upper: Array | None, total: Array | floa
         low = xp.min((y - upper) / weights, axis=-1, keepdims=True)
         first = low + 0.5 * (high - low)
 
+    first = first if start is None else xp.minimum(xp.maximum(start, low), high)
+    return root(_surplus(y, weights, upper, total), low, high, first, close=near / xp.sum(weights * weights), near=near)
+
+
+def _surplus(y: Array, weights: Array, upper: Array | None, total: Array | float) -> Curve:
+    """The function ``<weights, clip(y - t weights, 0, upper)> - total`` of t with its slope, keepdims."""
+    xp = namespace_of(y)
+    squares = weights * weights
+
     def surplus(t: Array) -> tuple[Array, Array]:
         z = y - t * weights
         inside = z > 0 if upper is None else (z > 0) & (z < upper)
@@ -86,5 +104,4 @@ def threshold(y: Array, weights: Array, upper: Array | None, total: Array | floa
         rate = xp.sum(xp.where(inside, squares, xp.zeros_like(z)), axis=-1, keepdims=True)
         return xp.sum(weights * z, axis=-1, keepdims=True) - total, -rate
 
-    first = first if start is None else xp.minimum(xp.maximum(start, low), high)
-    return root(surplus, low, high, first, close=near / xp.sum(squares), near=near)
+    return surplus

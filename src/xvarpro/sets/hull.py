@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.backends.transformations import with_derivative
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._nearest_point import nearest_point
 from xvarpro.sets._parameters import as_like, host_numbers
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import apply, norm, or_one, scaled
+from xvarpro.sets.vectors import apply, direction, norm, or_one, scaled
 
 
 @final
@@ -77,6 +79,25 @@ class ConvexHull(Set):
         return xp.reshape(xp.take(atoms, xp.reshape(best, (-1,)), axis=0), g.shape)
 
     def project(self, x: Array) -> Array:
+        return with_derivative(self._nearest, self.slope, x)
+
+    def slope(self, x: Array) -> Callable[[Array], Array]:
+        """The derivative of `project` at x: the projector onto the span of the face that x sees."""
+        xp = namespace_of(x)
+        p, atoms = self._nearest(x), as_like(self.atoms, x)
+        r, (k, n), eps = x - p, atoms.shape, xp.finfo(x.dtype).eps
+        V = atoms - xp.expand_dims(p, axis=-2)
+        size = xp.max(norm(V)[..., 0], axis=-1, keepdims=True)
+        drop = -xp.sum(V * xp.expand_dims(direction(r), axis=-2), axis=-1)
+        # a point inside comes back to rounding: it sees all atoms
+        inside = norm(r) <= 256 * eps * xp.maximum(size, xp.max(xp.abs(x), axis=-1, keepdims=True))
+        V = xp.where(xp.expand_dims(inside | (drop <= eps**0.5 * size), axis=-1), V / or_one(size)[..., None], 0 * V)
+        values, Q = xp.linalg.eigh(V.mT @ V)
+        span = xp.astype(values > (k + n) * eps * values[..., -1:], x.dtype)
+        J = (Q * xp.expand_dims(span, axis=-2)) @ Q.mT
+        return lambda d: (J @ xp.expand_dims(d, axis=-1))[..., 0]
+
+    def _nearest(self, x: Array) -> Array:
         k, n = self.atoms.shape
         xp = namespace_of(x)
         # further away than this products with atoms that tie differ by more than the atoms do

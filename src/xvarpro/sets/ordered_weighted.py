@@ -26,7 +26,7 @@ class OWLBall(NormBall):
     Parameters
     ----------
     weights : float or vector
-        Weights that do not rise, >= 0, the first > 0. A number makes the l1 ball.
+        Weights >= 0, one of them > 0, in any order: they are sorted, the largest first. A number makes the l1 ball.
     radius : float
         Radius, >= 0.
 
@@ -55,7 +55,9 @@ class OWLBall(NormBall):
     polytope = True
 
     def __post_init__(self) -> None:
-        vector(self, "weights", ">= 0, not rising, the first > 0", _falls)
+        vector(self, "weights", ">= 0, one > 0", lambda x: (x >= 0) & (np.max(x) > 0))
+        if not isinstance(self.weights, float):
+            object.__setattr__(self, "weights", -namespace_of(self.weights).sort(-self.weights))
         super().__post_init__()
 
     @classmethod
@@ -216,8 +218,3 @@ class Permutahedron(Set):
     def center(self, like: Array) -> Array:
         xp = namespace_of(like)
         return xp.zeros_like(like) + xp.mean(self._falling(like))
-
-
-def _falls(weights: np.ndarray) -> bool:
-    weights = np.atleast_1d(weights)
-    return bool((np.diff(weights) <= 0).all() and weights[-1] >= 0 and weights[0] > 0)

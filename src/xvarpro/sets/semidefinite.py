@@ -30,6 +30,7 @@ class _OfEigenvalues(SpectralSet):
         return 1.0
 
     def _decomposed(self, x: Array) -> tuple[Array, Array, Array]:
+        self.check(x.shape)
         w, Q = eigh(x)
         return Q, w, adjoint(Q)
 

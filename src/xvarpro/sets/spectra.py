@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.backends.transformations import push, with_derivative
 from xvarpro.core.namespace import adjoint, conj, device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets.interface import Set, check_matrix
@@ -46,21 +47,23 @@ class SpectralSet(Set):
         return self.spectrum.support(self._decomposed(g)[1])
 
     def project(self, x: Array) -> Array:
-        U, s, Vh = self._decomposed(x)
-        return composed(U, self.spectrum.project(s), Vh)
+        def nearest(x: Array) -> Array:
+            U, s, Vh = self._decomposed(x)
+            return composed(U, self.spectrum.project(s), Vh)
 
-    def slope(self, x: Array, bend: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
+        return with_derivative(nearest, self.slope, x)
+
+    def slope(self, x: Array) -> Callable[[Array], Array]:
         """The derivative of `project` at x, a linear map of directions, in divided differences.
 
-        No derivative of singular vectors has a part in it, which equal values do not have. ``bend(s, d)`` is the
-        derivative of the spectrum's projection at s along d. Source: Lewis and Sendov, "Nonsmooth analysis of singular
-        values", Set-Valued Analysis 2005.
+        No derivative of singular vectors has a part in it, which equal values do not have. Source:
+        Lewis and Sendov, "Nonsmooth analysis of singular values", Set-Valued Analysis 2005.
         """
         xp = namespace_of(x)
         U, s, Vh = self._decomposed(x)
         f, r = self.spectrum.project(s), s.shape[-1]
         eye = xp.eye(r, dtype=s.dtype, device=device(s))
-        J = xp.stack([bend(s, xp.broadcast_to(eye[j, :], s.shape)) for j in range(r)], axis=-1)
+        J = self._bends(s, f, eye)
         own = xp.linalg.diagonal(J)
         # values closer than this have the mean of the derivatives at both, to its square
         near = xp.finfo(s.dtype).eps ** (1 / 3) * xp.max(xp.abs(s), axis=-1)[..., None, None]
@@ -84,6 +87,14 @@ class SpectralSet(Set):
             return U @ (turned + odd * (E - H)) @ Vh + (left * adjoint(share)) @ Vh + U @ (share * right)
 
         return along
+
+    def _bends(self, s: Array, f: Array, eye: Array) -> Array:
+        """The derivative at s of the projection onto the spectrum, which is f: a matrix each."""
+        xp, C, r = namespace_of(s), self.spectrum, s.shape[-1]
+        if C.polytope and C.has_faces:
+            units = xp.reshape(eye, (r, *(1,) * (s.ndim - 1), r)) + xp.zeros_like(s)
+            return xp.moveaxis(C.tangent(units, f), 0, -1)
+        return xp.stack([push(C.project, s, xp.broadcast_to(eye[j, :], s.shape)) for j in range(r)], axis=-1)
 
     def diameter(self, like: Array) -> float:
         return self.spectrum.diameter(np.empty(min(like.shape[-2:])))

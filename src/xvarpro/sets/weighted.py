@@ -112,7 +112,7 @@ class WeightedSimplex(Set):
     def diameter(self, like: Array) -> float:
         n = like.shape[-1]
         reach = np.sort(self._room(n) / on_host(self.weights, n))
-        return float(np.linalg.norm(reach[-2:]))
+        return math.hypot(*reach[-2:])
 
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
@@ -230,9 +230,11 @@ class WeightedL1Ball(Set):
         wide = widths > 0
         z = x - offset
         size = xp.where(wide, xp.abs(z), 0 * xp.abs(z))
-        weights = 1 / or_one(widths)
-        inside = xp.sum(size * weights, axis=-1, keepdims=True) <= 1
-        near = xp.where(inside, size, onto_slice(size, weights, None, 1.0))
+        inside = xp.sum(size / or_one(widths), axis=-1, keepdims=True) <= 1
+        # in units of the widest: squares of weights neither overflow nor vanish
+        widest = or_one(xp.max(widths))
+        weights = xp.where(wide, widest / or_one(widths), 1)
+        near = xp.where(inside, size, widest * onto_slice(size / widest, weights, None, 1.0))
         return offset + xp.where(wide & (near == xp.abs(z)), z, xp.where(wide, near, 0 * near) * phase(z))
 
     def diameter(self, like: Array) -> float:

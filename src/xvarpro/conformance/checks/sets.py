@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import sets
+from xvarpro.backends.testing import hooks
 from xvarpro.conformance.references import sets as reference
 from xvarpro.conformance.references.sets import inner
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check, exported, held
@@ -468,6 +469,37 @@ def projection(target: Target, case: Case) -> Iterator[Measured]:
         yield from _nearest(case, x[some], p[some], tolerance)
     n = len(inside(case))
     yield Measured("projections of points inside", p[-n:], x[-n:], tolerance, case.size)
+
+
+def projected() -> dict[str, Case]:
+    """The first case of every class with a projection."""
+    found = {type(case.C): name for name, case in reversed(_with("has_projection")().items())}
+    return {name: case for name, case in cases().items() if name in found.values()}
+
+
+@check("sets", projected, dtypes=("float64",), against="definition")
+def transformed_projection(target: Target, case: Case) -> Iterator[Measured]:
+    """Under a framework's transformations, mapped and compiled, a projection has the slope of its values."""
+    if target.backend.compiled and not case.C.compiles:
+        raise Inapplicable("a solver on the host is not compiled")
+    draw, size = np.random.default_rng(5), min(case.diameter, 1e3)
+    n, d = draw.normal(size=(2, 3, *case.shape))
+    n = n / np.sqrt(case.inner(n, n)).reshape(-1, *(1,) * len(case.shape))
+    middle = np.asarray(case.C.center(np.zeros(case.shape)))
+    x = middle + size * n * np.array([1e-3, 1.5, 40.0]).reshape(-1, *(1,) * len(case.shape))
+    with target.scope():
+        project = target.send_tree(case.C).project
+        found = hooks(target.backend).transformed(project, target.send(x), target.send(d))
+        if found is None:
+            raise Inapplicable("the framework has no transformations")
+        values, along, gradient = map(target.host, found)
+    step = 1e-6 * size * d
+    ends = (np.stack([np.asarray(case.C.project(y)) for y in z]) for z in (x, x + step, x - step))
+    want, ahead, behind = ends
+    slope = (ahead - behind) / (2e-6 * size)
+    yield Measured("values", values, want, case.rounding * target.eps, case.size)
+    yield Measured("derivative along d", along, slope, 1e-6, 1.0)
+    yield Measured("gradient in reverse, of a slope that is symmetric", gradient, slope, 1e-6, 1.0)
 
 
 @cache
