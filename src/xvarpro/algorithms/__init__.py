@@ -74,8 +74,8 @@ def choose(
     with free leaves, where they end in better minima; those alone for very many, or for more than a few under sets that
     do not describe their faces. Spectral ones alone in strictly convex sets, whose faces are points. Quasi-Newton from
     the start where all is free, and for very many parameters with free ones among them, as in a network. Where some set
-    does not project, what its faces or its vertices allow. ``default.py``, ``algorithms.py`` and ``two_levels.py`` in
-    ``benchmarks`` print the measurements behind the rule.
+    does not project, or only by many iterations, what its faces or its vertices allow. ``default.py``,
+    ``algorithms.py`` and ``two_levels.py`` in ``benchmarks`` print the measurements behind the rule.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ def choose(
     """
     faces = all(C.has_faces for C in sets)
     two_levels = two_levels and bool(sets) and size > 1  # measured under sets alone
-    if jacobian and not two_levels and size <= FEW and faces and all(C.has_projection for C in sets):
+    if jacobian and not two_levels and size <= FEW and faces and all(C.projects_quickly for C in sets):
         return LevenbergMarquardt()
-    if not all(C.has_projection for C in sets):
+    if not all(C.projects_quickly for C in sets):
         if faces:
             return InFaceQuasiNewton(momentum=free)
         return ActiveSetFrankWolfe() if all(C.polytope for C in sets) else FrankWolfe(blocks=Separate())

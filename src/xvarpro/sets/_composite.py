@@ -41,6 +41,10 @@ class _MadeOfSets(Set):
         return super().has_projection and all(C.has_projection for C in self._parts)
 
     @property
+    def projects_quickly(self) -> bool:
+        return super().projects_quickly and all(C.projects_quickly for C in self._parts)
+
+    @property
     def has_faces(self) -> bool:
         return super().has_faces and all(C.has_faces for C in self._parts)
 

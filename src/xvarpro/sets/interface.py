@@ -71,6 +71,11 @@ class Set(Struct):
         return type(self).project is not Set.project
 
     @property
+    def projects_quickly(self) -> bool:
+        """Whether a projection takes little longer than the oracle: only then are methods that project the default."""
+        return self.has_projection
+
+    @property
     def has_faces(self) -> bool:
         """Whether the set defines `away`, `tangent` and `reach`."""
         return type(self).tangent is not Set.tangent

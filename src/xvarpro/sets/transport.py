@@ -31,6 +31,7 @@ class _OnHost(Set):
     event_ndim = 2
     polytope = True
     compiles = False
+    projects_quickly = False
 
     @abstractmethod
     def _sums(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
