@@ -50,7 +50,7 @@ def truncated_cone(C, shape):
 
     def vertex(g):
         length, t = parts(g)
-        return C.radius * np.append(-g[:-1] / length, 1.0) if t < length else np.zeros(len(g))
+        return C.radius * np.append(-g[:-1] / (length or 1.0), 1.0) if t < length else np.zeros(len(g))
 
     def outside(x):
         length, t = parts(x)
