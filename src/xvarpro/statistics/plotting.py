@@ -220,7 +220,7 @@ def _errors(fit: Result, column: int, absolute_sigma: bool) -> tuple[Statistics 
     try:
         s = fit.statistics(absolute_sigma=absolute_sigma)
         error = s.fitted_stderr(column)
-        return s, joined(np.split(error, error.size // len(fit.fitted)))  # of each part
+        return s, joined(np.split(error, error.size // fit.fitted.shape[0]))  # of each part
     except ProblemError:  # a figure is drawn without bands where there are none
         return None, np.full(fit.fitted.shape[0], np.nan)
 
