@@ -385,7 +385,8 @@ def test_options_of_a_batch():
 
 
 def test_projections_of_what_has_none():
-    assert "Birkhoff offers no projection" in raised(lambda: xv.project(np.ones((3, 3)), xv.sets.Birkhoff()))
+    lacking = xv.sets.Oracle(Simplex().lmo)
+    assert "Oracle offers no projection" in raised(lambda: xv.project(np.ones(3), lacking))
     assert "must hold floating-point numbers; got dtype int64" in raised(lambda: xv.project(np.ones(3, int), Simplex()))
     assert "theta must be real to be projected" in raised(lambda: xv.project(np.array([1j, 1.0]), Simplex()))
     assert "must have entries, got theta of shape (0,)" in raised(lambda: xv.project(np.ones(0), Simplex()))
