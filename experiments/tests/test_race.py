@@ -119,7 +119,7 @@ def test_a_candidate_that_oscillates_is_discarded():
     assert alone.long == early.long
 
 
-def test_a_method_is_judged_by_its_best_iterate():
+def test_a_method_is_compared_by_its_best_iterate():
     o = Scripted("x", "rival", (9.0, 3.0, 8.0)).run(None, Budget(2))
     assert o.oscillates
     assert o.curve.at("iterations", 2) == o.objective == 3.0
@@ -217,8 +217,8 @@ def test_the_sentence_of_a_duel_says_what_came(subtests):
     ):
         with subtests.test(said):
             assert report.duel(found) == [f"ours against the rivals: {said}"]
-    judged = replace(first, experiment=replace(first.experiment, judged_by="accuracy"))
-    assert report.duel(judged) == ["The methods are judged by accuracy, not by the objective."]
+    other = replace(first, experiment=replace(first.experiment, compared_by="accuracy"))
+    assert report.duel(other) == ["The methods are compared by accuracy, not by the objective."]
 
 
 def test_the_best_is_a_method_of_the_package_that_is_finite():

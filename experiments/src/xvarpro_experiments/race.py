@@ -43,7 +43,7 @@ class Experiment:
         Figures of its own: ``figures(race) -> {file name: matplotlib Figure}``.
     notes : callable, optional
         Sentences below the table: ``notes(race) -> sequence of str``.
-    judged_by : str
+    compared_by : str
         What decides between methods; where it is not the objective, `notes` say who wins.
     """
 
@@ -56,7 +56,7 @@ class Experiment:
     objective: str = "reduced objective"
     figures: Callable[[Race], Mapping[str, Any]] | None = None
     notes: Callable[[Race], Sequence[str]] | None = None
-    judged_by: str = "objective"
+    compared_by: str = "objective"
 
 
 @dataclass(frozen=True)

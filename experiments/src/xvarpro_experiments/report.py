@@ -78,8 +78,8 @@ def tuned(found: Race) -> list[str]:
 
 def duel(found: Race) -> list[str]:
     """Sentences on the paper's method and the best of the package against the rivals, where the objective decides."""
-    if found.experiment.judged_by != "objective":
-        return [f"The methods are judged by {found.experiment.judged_by}, not by the objective."]
+    if found.experiment.compared_by != "objective":
+        return [f"The methods are compared by {found.experiment.compared_by}, not by the objective."]
     best, start = found.best().method, max(float(o[0].curve.value[0]) for o in found.outcomes.values())
     names = dict.fromkeys([m.name for m in found.experiment.methods if m.family == "paper"] + [best])
     out = []

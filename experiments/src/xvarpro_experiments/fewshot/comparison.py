@@ -175,7 +175,7 @@ def experiment(
         objective="upper level, 1/2 sum of squares",
         figures=lambda race: {"differences": differences(race)},
         notes=notes,
-        judged_by=ACCURACY.partition(" [")[0],
+        compared_by=ACCURACY.partition(" [")[0],
     )
 
 
