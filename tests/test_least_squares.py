@@ -101,7 +101,10 @@ def test_fits_are_those_of_scipy(subtests):
 def test_a_level_with_all_weights_given_has_statistics_of_theta_alone(subtests):
     """By the mask, and by equations that determine them; with a ridge, which then is a constant."""
     t, w = np.linspace(0.0, 2.0, 40), np.array([2.0, 1.0])
-    decays = lambda theta, t: xv.array_namespace(theta).exp(-t[:, None] * theta)  # noqa: E731
+
+    def decays(theta, t):
+        return xv.array_namespace(theta).exp(-t[:, None] * theta)
+
     y = np.exp(-t[:, None] * [1.0, 5.0]) @ w + 0.01 * np.sin(40.0 * t)
     alone = xv.least_squares(lambda theta, t: decays(theta, t) @ w - y, np.array([0.5, 8.0]), data=t)
     for name, W in {"Fixed": xv.lower.Fixed(np.ones(2, bool), w), "Equality": xv.lower.Equality(np.eye(2), w)}.items():
