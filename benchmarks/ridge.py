@@ -1,4 +1,4 @@
-"""Milliseconds of `xvarpro.ridge` and its three gradients for 100 problems, beside those of normal equations."""
+"""Milliseconds of `xvarpro.ridge` and its three gradients for 100 problems, and those of normal equations."""
 
 from __future__ import annotations
 

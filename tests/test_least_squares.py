@@ -24,7 +24,7 @@ MEASURED = MEASURED * (1 + 1e-3 * (rng().normal(size=40) + 1j * rng(1).normal(si
 
 
 def in_parts(theta, data):
-    """A resistor beside a capacitor, real parts above imaginary ones."""
+    """A resistor parallel to a capacitor, real parts above imaginary ones."""
     xp = xv.array_namespace(theta["R"])
     d = 1 / theta["R"] ** 2 + (data["omega"] * theta["C"]) ** 2
     z = xp.concat([1 / theta["R"] / d, -data["omega"] * theta["C"] / d])

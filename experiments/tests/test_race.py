@@ -205,14 +205,14 @@ def test_the_sentence_of_a_duel_says_what_came(subtests):
     first = raced(ran("ours", "ours", 1.0, 3.0), ran("one", "rival", 2.0, 3.0))
     alone = raced(ran("ours", "ours", 1.0, 3.0), ran("one", "rival", 1.0, 6.0))
     last = raced(ran("ours", "ours", 1.0, 6.0), ran("one", "rival", 1.0, 3.0))
-    nobody = replace(alone, optima={0: 1.0})
+    neither = replace(alone, optima={0: 1.0})
     known = "within 1 % of the best value known"
     small = raced(ran("ours", "ours", 1.0, 1e-3), ran("one", "rival", 1.0, 1e-6))
     for found, said in (
         (first, f"-66.67% at equal time; it is {known} 2 times as fast as the first rival"),
         (alone, f"-50.00% at equal time; it is {known}, no rival is"),
         (last, f"+100.00% at equal time; it is not {known}, a rival is"),
-        (nobody, f"-50.00% at equal time; it is not {known}, and no rival is"),
+        (neither, f"-50.00% at equal time; it is not {known}, and no rival is"),
         (small, f"0.001 where they have 1e-06 at equal time; it is not {known}, a rival is"),
     ):
         with subtests.test(said):
