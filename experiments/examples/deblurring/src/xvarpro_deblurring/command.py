@@ -19,7 +19,7 @@ from xvarpro_deblurring.experiment import experiment, scenes
 from xvarpro_deblurring.restore import Deblurred, deblur
 
 # for `xvarpro run all --budget small`: one photograph, its coarse scales
-SMALL = {"size": 9, "scale": 5, "side": 96, "photographs": 1, "iterations": 40, "time": 5.0}
+SMALL = {"size": 9, "scale": 5, "side": 96, "photographs": 1, "iterations": 25, "time": 5.0}
 
 
 @frame.command(
