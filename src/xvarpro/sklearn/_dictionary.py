@@ -55,6 +55,14 @@ class _Dictionary(Factorisation):
     def _sweep(self, X: Array, D: Array, W: Array, tol: float) -> Factors:
         """Sweeps from atoms and codes, to a tolerance."""
 
+    def _moving(self) -> Atoms:
+        """Where the dictionary moves: its set, or a larger one out of which `_scaled` brings it back."""
+        return self._atoms()
+
+    def _scaled(self, D: Array) -> tuple[Array, Array]:
+        """A dictionary in its set, and by what the codes grow for the same products, shape (n_components,)."""
+        return D, namespace_of(D).ones_like(D[0, :])
+
     def _swept(self, X: np.ndarray, D: Any, W: Any, share: float) -> Factors:
         """The same for NumPy's arrays, on the backend, to a share of the tolerance of the solve."""
         return Factors(*computed(self.backend, self.device, partial(self._sweep, tol=share * self.tol), X, D, W))
@@ -130,7 +138,7 @@ class _Dictionary(Factorisation):
         """Go on with a mini-batch X, shape (n_samples, n_features), by one pass over the atoms.
 
         The atoms minimise the objective summed over the batches seen, each with the codes of its time (online
-        dictionary learning: Mairal, Bach, Ponce, Sapiro 2010). Batch t counts with the weight ``t^(-3/4)`` in a mean:
+        dictionary learning: Mairal, Bach, Ponce, Sapiro 2010). Batch t counts with the weight ``t^(-3/5)`` in a mean:
         old codes fade.
         """
         self._check()
@@ -147,15 +155,15 @@ class _Dictionary(Factorisation):
         else:
             t, old_A, old_B = self._statistics
             t += 1
-            rho = t**-0.75
+            rho = t**-0.6
             A, B = (1 - rho) * old_A + rho * A, (1 - rho) * old_B + rho * B
-        self._statistics = t, A, B
-        (D,) = computed(
+        D, scale = computed(
             self.backend,
             self.device,
-            lambda A, B, D: (best_atoms(A, B, D, self._atoms()),),
+            lambda A, B, D: self._scaled(best_atoms(A, B, D, self._moving())),
             *(A, B, self.components_.T),
         )
+        self._statistics = t, scale[:, None] * A * scale, B * scale
         self.components_ = np.ascontiguousarray(D.T)
         self.n_iter_ += 1
         return self
@@ -373,6 +381,16 @@ class NMF(_Dictionary):
     def _atoms(self) -> Atoms:
         return Atoms(sets.Simplex())
 
+    def _moving(self) -> Atoms:
+        return Atoms(sets.Box(0.0, math.inf))  # where coordinate descent is not held by the scale of an atom
+
+    def _scaled(self, D: Array) -> tuple[Array, Array]:
+        xp = namespace_of(D)
+        length = xp.sum(D, axis=0)
+        used = length > 0
+        scale = xp.where(used, length, xp.ones_like(length))
+        return xp.where(used, D / scale, xp.full_like(D, 1.0 / D.shape[0])), scale
+
     def _seeds(self, X: np.ndarray, draw: np.random.RandomState, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
         if start:
             n, size = self.n_components, 2.0 * np.sqrt(X.mean() / self.n_components)
@@ -380,13 +398,7 @@ class NMF(_Dictionary):
         return nndsvd(X, self.n_components, draw)
 
     def _sweep(self, X: Array, D: Array, W: Array, tol: float) -> Factors:
-        # in the cone, where coordinate descent is not held by the scale of an atom
-        cone = Atoms(sets.Box(0.0, math.inf))
-        D, W, value, sweeps = factorise(X, D, W, cone, lower.Nonnegative(), sweeps=self.sweeps, tol=tol)
-        xp = namespace_of(D)
-        length = xp.sum(D, axis=0)
-        used = length > 0
-        scale = xp.where(used, length, xp.ones_like(length))
+        D, W, value, sweeps = factorise(X, D, W, self._moving(), lower.Nonnegative(), sweeps=self.sweeps, tol=tol)
+        D, scale = self._scaled(D)
         W = W * scale[:, None]
-        value += 0.5 * self.lam * float(xp.sum(W * W))
-        return Factors(xp.where(used, D / scale, xp.full_like(D, 1.0 / D.shape[0])), W, value, sweeps)
+        return Factors(D, W, value + 0.5 * self.lam * float(namespace_of(W).sum(W * W)), sweeps)
