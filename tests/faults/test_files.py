@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import threading
+import time
 import tracemalloc
 import zipfile
 from collections import Counter, OrderedDict
@@ -187,6 +188,16 @@ def test_a_result_survives_kills(kills, tmp_path):
         child.process.join()
         assert xv.Result.load(path).n_iter in (small.n_iter, large.n_iter)
     assert {name.rpartition(".")[2] for name in os.listdir(tmp_path)} <= {"npz", "part"}
+
+
+def test_what_killed_writers_left_is_removed_when_no_writer_can_be_at_work_on_it(fit, tmp_path):
+    old, young, other = (tmp_path / f".{name}.part" for name in ("fit.npz.01", "fit.npz.02", "other.npz.01"))
+    for path in (old, young, other):
+        path.write_bytes(b"half")
+    for path in (old, other):
+        os.utime(path, (time.time() - 4000,) * 2)
+    fit.save(tmp_path / "fit.npz")
+    assert sorted(os.listdir(tmp_path)) == [young.name, other.name, "fit.npz"]
 
 
 def test_a_full_disk_leaves_the_old_result(fit, tmp_path):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import math
 import os
 import secrets
 import shutil
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from os import PathLike
@@ -18,6 +20,7 @@ import numpy as np
 from xvarpro.errors import ProblemError
 
 NUMBERS = "biufc"  # kinds of dtypes: booleans, integers, real and complex numbers
+ABANDONED = 3600.0  # seconds since a file was last written to, after which its writer has ended
 
 
 def write_atomically(path: str | bytes | PathLike[Any], write: Callable[[IO[bytes]], object]) -> None:
@@ -25,7 +28,7 @@ def write_atomically(path: str | bytes | PathLike[Any], write: Callable[[IO[byte
 
     The content goes to a file of its own in the same folder, which takes the name when it is on the disk. So a process
     that is killed, a full disk and several writers at once leave the old file or a new one, never a part of one; only
-    a killed process leaves a file ``.NAME....part``.
+    a killed process leaves a file ``.NAME....part``, which a later writer removes once it is an hour old.
 
     Parameters
     ----------
@@ -57,6 +60,7 @@ def write_atomically(path: str | bytes | PathLike[Any], write: Callable[[IO[byte
     if os.path.isfile(target) and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
     folder, short = os.path.split(target)
+    _remove_abandoned(os.path.join(glob.escape(folder), f".{glob.escape(short[:40])}.*.part"))
     part = os.path.join(folder, f".{short[:40]}.{secrets.token_hex(8)}.part")
     try:
         with open(part, "xb") as file:
@@ -72,6 +76,14 @@ def write_atomically(path: str | bytes | PathLike[Any], write: Callable[[IO[byte
         if isinstance(error, OSError) and error.errno and error.filename in (None, part):
             raise OSError(error.errno, error.strerror, name) from error
         raise
+
+
+def _remove_abandoned(pattern: str) -> None:
+    """Parts that no writer can still be at work on."""
+    for part in glob.glob(pattern):
+        with contextlib.suppress(OSError):  # as where another writer was quicker
+            if time.time() - os.stat(part).st_mtime > ABANDONED:
+                os.unlink(part)
 
 
 @contextlib.contextmanager
