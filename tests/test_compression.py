@@ -61,6 +61,17 @@ def test_factor_has_the_same_gram_matrix(k, backend):
     assert np.abs(L @ L.T - y @ y.T).max() <= 1e-13 * np.abs(y @ y.T).max()
 
 
+@pytest.mark.parametrize("dependent", [False, True])
+def test_factor_of_single_precision_has_all_its_digits(dependent, backend):
+    y = rng(3).normal(size=(5, 3000)).astype(np.float32)
+    y[4] = y[3] if dependent else y[3] + 1e-3 * y[4]
+    L = host(xv.compress(send(backend, y)))
+    assert L.dtype == np.float32
+    want = y.astype(float) @ y.T.astype(float)
+    got = L.astype(float) @ L.T.astype(float)
+    assert np.linalg.norm(got - want) <= 4 * np.finfo(np.float32).eps * np.linalg.norm(want)
+
+
 def test_factor_of_chunks_is_that_of_the_whole(backend):
     blocks = [send(backend, Y[:, i : i + 9]) for i in range(0, MANY, 9)]
     L = host(xv.compress(xv.ColumnChunks(lambda: iter(blocks))))

@@ -120,6 +120,15 @@ def complexified(x: Any) -> Any:
     return xp.astype(x, xp.complex64 if x.dtype == xp.float32 else xp.complex128)
 
 
+def in_double(x: Any) -> Any:
+    """An array in double precision, or as it is where its framework has none on its device."""
+    xp = namespace_of(x)
+    inspect = getattr(xp, "__array_namespace_info__", None)
+    dtypes = {} if inspect is None else inspect().dtypes(device=device(x))
+    name = "complex128" if is_complex(x) else "float64"
+    return xp.astype(x, dtypes[name], copy=False) if name in dtypes else x
+
+
 def is_inexact(x: Any) -> bool:
     """Whether the dtype of an array is real or complex floating."""
     return namespace_of(x).isdtype(x.dtype, ("real floating", "complex floating"))
