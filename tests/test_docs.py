@@ -2,16 +2,13 @@
 
 import importlib.util
 import inspect
-import json
 import re
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import xvarpro as xv
-from xvarpro import conformance
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,7 +20,7 @@ def load(name):
     return module
 
 
-tables, support = load("tables"), load("support")
+tables = load("tables")
 EXPORTED = [(file, heading, obj) for file, page in tables.PAGES.items() for heading, obj in tables.exported(page)]
 RECORDS = (xv.steps.Line, xv.steps.Search)  # what a rule is given and returns: in docs/extending.md
 CLASSES = [(file, obj) for file, _, obj in EXPORTED if isinstance(obj, type) and obj not in RECORDS]
@@ -171,67 +168,3 @@ def test_tables_are_rectangular():
     for file in tables.PAGES:
         for block in re.findall(r"(?:^\|.*\|\n)+", (ROOT / "docs" / file).read_text(encoding="utf-8"), re.MULTILINE):
             assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
-
-
-# -- what the suite found ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pages(tmp_path, monkeypatch):
-    """The page on backends, the page on the suite and its results, to be written to."""
-    found = {}
-    for name in ("BACKENDS", "PAGE", "SUMMARY"):
-        path = getattr(support, name)
-        found[name] = tmp_path / path.name
-        found[name].write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
-        monkeypatch.setattr(support, name, found[name])
-    return found
-
-
-def ran(backend="torch", device="cuda:0", only=(), **units):
-    """A report of two areas."""
-    outcomes = [
-        conformance.Outcome(backend, device, dtype, area, "a check", "", "passed" if x <= 1 else "failed", x)
-        for dtype, x in units.items()
-        for area, x in (("exchange", 0.0), ("sets", x))
-    ]
-    version = {backend: "9.9", "threads": 1}
-    return conformance.Report(tuple(outcomes), {backend: version}, date="2026-12-24T18:00:00+00:00", only=only)
-
-
-def test_the_tables_of_the_suite_are_what_its_results_and_its_checks_give():
-    rows = json.loads(support.SUMMARY.read_text(encoding="utf-8"))
-    for path, text in support.pages(rows).items():
-        fresh = path.read_text(encoding="utf-8") == text
-        assert fresh, f"{path.name} is stale: run `python docs/support.py`"
-
-
-def test_a_report_replaces_its_rows_and_no_others(pages, tmp_path, capsys):
-    before = pages["BACKENDS"].read_text(encoding="utf-8")
-    ran(float64=0.5, float32=2e3).save(tmp_path / "report.json")
-    assert support.main(["--check", str(tmp_path / "report.json")]) == 1
-    assert pages["BACKENDS"].read_text(encoding="utf-8") == before
-    assert support.main([str(tmp_path / "report.json")]) == 0
-    assert capsys.readouterr().out == "stale: backends.md, conformance.json\nwritten: backends.md, conformance.json\n"
-    assert support.main(["--check"]) == 0
-    after = pages["BACKENDS"].read_text(encoding="utf-8")
-    new = "| PyTorch CUDA | torch 9.9 | 2 passed | 1 FAIL of 2 | 1 of 2 | 2000 | 2026-12-24 |"
-    changed = set(after.splitlines()) ^ set(before.splitlines())
-    assert new in changed
-    assert all("PyTorch CUDA" in line for line in changed)
-
-
-def test_what_did_not_run_says_so_and_what_nobody_listed_is_listed(pages, tmp_path):
-    pages["SUMMARY"].write_text("[]", encoding="utf-8")
-    ran("mine", "cpu", float32=0.25).save(tmp_path / "report.json")
-    assert support.main([str(tmp_path / "report.json")]) == 0
-    text = pages["BACKENDS"].read_text(encoding="utf-8")
-    assert "| CuPy |  | not run | not run |  |  |  |" in text
-    assert "| mine cpu | mine 9.9 | not run | 2 passed | 2 of 2 | 0.25 | 2026-12-24 |" in text
-    assert support.NOT_RUN in text
-
-
-def test_a_part_of_the_suite_is_no_support(pages, tmp_path):
-    ran(float64=0.5, only=("sets",)).save(tmp_path / "report.json")
-    with pytest.raises(SystemExit, match="got one of sets alone"):
-        support.main([str(tmp_path / "report.json")])

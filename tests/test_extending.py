@@ -86,7 +86,7 @@ def test_an_example_passes_the_suite_once_it_is_exported_and_defined(heading, ro
     finally:
         for f in cached:
             f.cache_clear()
-    assert report.ok, report
+    assert report.ok, report.failures
 
 
 @pytest.mark.parametrize("C", [xv.sets.ShiftScale, lambda C: C], ids=["shifted", "plain"])

@@ -3,27 +3,107 @@
 from __future__ import annotations
 
 import re
-import time
+import shlex
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import partial
 from typing import Any
 
 from xvarpro import backends as registry
 from xvarpro.backends import Backend, testing
-from xvarpro.conformance import exemptions, parallel
+from xvarpro.conformance import exemptions
 from xvarpro.conformance.exemptions import Exemption
-from xvarpro.conformance.report import Outcome, Report, address
-from xvarpro.conformance.suite import AREAS, Check, Inapplicable, LeftOut, Target, alternate, every, reference
+from xvarpro.conformance.suite import AREAS, Check, Inapplicable, LeftOut, Measured, Target, every
 from xvarpro.errors import ProblemError, UnsupportedError
 
 DTYPES = ("float64", "float32")
-COMPILED = 2  # cases of a check that --quick compiles
-QUICK = "left out by --quick: other cases of the check stand for it"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One case of one check on one target.
+
+    Attributes
+    ----------
+    backend, device, dtype : str
+        The target.
+    area, check, case : str
+    state : str
+        ``"passed"``, ``"failed"`` (a value is off), ``"raised"`` (there was none), ``"left out"`` (others stand for it)
+        or ``"inapplicable"``.
+    units : float
+        Worst error in units of its tolerance; NaN where nothing was measured.
+    failures : tuple of Measured
+        What was off; empty unless failed.
+    note : str
+        The traceback of what was raised, or why it did not run.
+    says : str
+        The statement of the check.
+    exemption : Exemption, optional
+        What made the tolerance wider.
+    thorough : bool
+        Whether the target compiles every example.
+    """
+
+    backend: str
+    device: str
+    dtype: str
+    area: str
+    check: str
+    case: str
+    state: str = "passed"
+    units: float = float("nan")
+    failures: tuple[Measured, ...] = ()
+    note: str = ""
+    says: str = ""
+    exemption: Exemption | None = None
+    thorough: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.state not in ("failed", "raised")
+
+    @property
+    def ran(self) -> bool:
+        return self.state in ("passed", "failed", "raised")
+
+    @property
+    def address(self) -> str:
+        """``area/check/case``: what ``--only`` takes."""
+        return address(self.area, self.check, self.case)
+
+    @property
+    def command(self) -> str:
+        """What runs this case alone."""
+        where = f"--backend {self.backend} --device {self.device} --dtype {self.dtype}"
+        rest = f"--only {shlex.quote(self.address)}{' --thorough' if self.thorough else ''}"
+        return f"xvarpro conformance {where} {rest}"
+
+
+class Outcomes(list[Outcome]):
+    """What `run` found, case by case."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that applies passed."""
+        return not self.failures
+
+    @property
+    def outcomes(self) -> Outcomes:
+        return self
+
+    @property
+    def failures(self) -> list[Outcome]:
+        """Those that failed or raised."""
+        return [outcome for outcome in self if not outcome.ok]
+
+
+def address(area: str, check: str, case: str) -> str:
+    """``area/check/case``, without what is empty."""
+    return "/".join(part for part in (area, check, case) if part)
 
 
 def targets(
@@ -31,7 +111,6 @@ def targets(
     devices: Sequence[str] | None = None,
     dtypes: Sequence[str] = DTYPES,
     thorough: bool = False,
-    quick: bool = False,
 ) -> list[Target]:
     """Targets: by default every installed backend on the devices it names to the suite, or the first of its own.
 
@@ -43,8 +122,10 @@ def targets(
     dtypes : sequence of str
     thorough : bool
         Whether every example is compiled; by default one represents its class, in one precision.
-    quick : bool
-        Whether a few cases of each check stand for the others.
+
+    Returns
+    -------
+    list of Target
 
     Raises
     ------
@@ -73,7 +154,7 @@ def targets(
             wanted = [(first, dtype) for dtype in dtypes] + [(device, dtypes[0]) for device in others]
         else:
             wanted = [(device, dtype) for device in devices if _has(there, device) for dtype in dtypes]
-        found += [Target(backend, device, dtype, thorough, quick) for device, dtype in wanted]
+        found += [Target(backend, device, dtype, thorough) for device, dtype in wanted]
     if not found:
         raise ProblemError(
             f"device must be one of a backend's; got {', '.join(devices or ())}; `xvarpro backends` lists them"
@@ -83,22 +164,16 @@ def targets(
 
 def usable() -> list[str]:
     """Backends that are installed and have a device."""
-    missing = absent()
-    return [name for name in registry.known() if name not in missing]
+    return [name for name in registry.known() if _is_usable(name)]
 
 
-def absent() -> dict[str, str]:
-    """Backends that are known and cannot run here, and why."""
-    reasons = {}
-    for name in registry.known():
-        if not registry.installed(name):
-            reasons[name] = "not installed"
-            continue
-        try:
-            _devices(registry.get(name))
-        except Exception as error:  # a broken framework raises what it likes
-            reasons[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
-    return reasons
+def _is_usable(name: str) -> bool:
+    if not registry.installed(name):
+        return False
+    try:
+        return bool(registry.get(name).devices())
+    except Exception:  # a broken framework raises what it likes, as CuPy without a driver
+        return False
 
 
 def _devices(backend: Backend) -> list[str]:
@@ -123,24 +198,23 @@ def selection(only: Sequence[str] = ()) -> list[tuple[Check, Mapping[str, Any]]]
     ProblemError
         Nothing has such an address.
     """
-    found: list[tuple[Check, Mapping[str, Any]]] = []
-    met: set[str] = set()
-    for check in every():
-        patterns = [p for p in only if _may_match(address(check.area, check.name, ""), p)]
-        if only and not patterns:
-            continue
-        cases = check.cases()
-        if only:
-            hits = {case: [p for p in patterns if matches(address(check.area, check.name, case), p)] for case in cases}
-            cases = {case: given for case, given in cases.items() if hits[case]}
-            met.update(p for hit in hits.values() for p in hit)
-        if cases:
-            found.append((check, cases))
-    if unmet := [p for p in only if p not in met]:
+    found = [(check, cases) for check in every() if (cases := cases_of(check, only))]
+    there = [address(check.area, check.name, case) for check, cases in found for case in cases]
+    if unmet := [p for p in only if not any(matches(where, p) for where in there)]:
         raise ProblemError(
-            f"only must be the address of a check; got {unmet[0]!r}; areas are {', '.join(AREAS)}, --list has the rest"
+            f"only must be the address of a check; got {unmet[0]!r}; areas are {', '.join(AREAS)}; "
+            "--collect-only -q lists the checks"
         )
     return found
+
+
+def cases_of(check: Check, only: Sequence[str] = ()) -> Mapping[str, Any]:
+    """Those cases of a check that `only` asks for."""
+    patterns = [p for p in only if _may_match(address(check.area, check.name, ""), p)]
+    if not patterns:
+        return {} if only else check.cases()
+    where = partial(address, check.area, check.name)
+    return {case: given for case, given in check.cases().items() if any(matches(where(case), p) for p in patterns)}
 
 
 def matches(where: str, pattern: str) -> bool:
@@ -154,48 +228,26 @@ def _may_match(check: str, pattern: str) -> bool:
     return check.startswith(head) or head.startswith(check)
 
 
-def _outcome(target: Target, check: Check, case: str, state: str, **known: Any) -> Outcome:
-    return Outcome(
-        target.backend.name,
-        target.device,
-        target.dtype,
-        check.area,
-        check.name,
-        case,
-        state,
-        float("nan"),
-        says=check.says,
-        against=check.against,
-        thorough=target.thorough,
-        **known,
-    )
-
-
 def run_case(target: Target, check: Check, case: str, given: object) -> Outcome:
     """One case; whatever it raises becomes part of the outcome."""
-    began = time.perf_counter()
+    where = target.backend.name, target.device, target.dtype, check.area, check.name, case
     known = _exemption(target, address(check.area, check.name, case))
-    outcome = _outcome(target, check, case, "passed", exemption=known)
+    outcome = Outcome(*where, says=check.says, exemption=known, thorough=target.thorough)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # precision and dead units are what some checks are about
             measured = list(check.fun(target, given))
-        if known is not None:
-            measured = [replace(m, tolerance=known.factor * m.tolerance) for m in measured]
-        failures = tuple(m for m in measured if not m.units <= 1.0)
-        outcome = replace(
-            outcome,
-            state="failed" if failures else "passed",
-            units=max((m.units for m in measured), default=float("nan")),
-            failures=failures,
-        )
     except LeftOut as reason:
-        outcome = replace(outcome, state="left out", note=str(reason))
+        return replace(outcome, state="left out", note=str(reason))
     except (Inapplicable, UnsupportedError) as reason:
-        outcome = replace(outcome, state="inapplicable", note=str(reason))
+        return replace(outcome, state="inapplicable", note=str(reason))
     except Exception:
-        outcome = replace(outcome, state="raised", note=traceback.format_exc(limit=-6))
-    return replace(outcome, seconds=time.perf_counter() - began)
+        return replace(outcome, state="raised", note=traceback.format_exc(limit=-6))
+    if known is not None:
+        measured = [replace(m, tolerance=known.factor * m.tolerance) for m in measured]
+    failures = tuple(m for m in measured if not m.units <= 1.0)
+    units = max((m.units for m in measured), default=float("nan"))
+    return replace(outcome, state="failed" if failures else "passed", units=units, failures=failures)
 
 
 def _exemption(target: Target, where: str) -> Exemption | None:
@@ -204,12 +256,9 @@ def _exemption(target: Target, where: str) -> Exemption | None:
 
 
 def run(
-    among: str | Backend | Target | Iterable[str | Backend | Target] | None = None,
-    only: str | Sequence[str] = (),
-    callback: Callable[[Outcome], None] | None = None,
-    jobs: int = 1,
-) -> Report:
-    """The suite on every target, one after another.
+    among: str | Backend | Target | Iterable[str | Backend | Target] | None = None, only: str | Sequence[str] = ()
+) -> Outcomes:
+    """The suite on every target, one after another, in this process.
 
     Parameters
     ----------
@@ -218,103 +267,39 @@ def run(
         usable.
     only : str or sequence of str
         Addresses, or their beginnings, or patterns of them: ``"sets"``, ``"sets/oracle/L1Ball 0"``, ``"*/Simplex*"``.
-    callback : callable, optional
-        Called with every outcome.
-    jobs : int
-        Processes to share the work, >= 1; of several, this one only collects.
 
     Returns
     -------
-    Report
+    list of Outcome
+        One of each case, with its ``address``, whether it is ``ok`` and, where it is not, the ``failures`` or the
+        ``note`` of an error. The list has ``ok`` and ``failures`` of all of them.
 
     Raises
     ------
     ProblemError
-        `only` is no address, `jobs` is below 1, or above 1 for a backend that is not registered; and what `targets`
-        raises. A check that fails or raises is an outcome.
+        `only` is no address; and what `targets` raises. A check that fails or raises is an outcome.
 
     Examples
     --------
     >>> from xvarpro import conformance
     >>> found = conformance.run(["numpy", "array-api-strict"], only="sets/projection/Simplex 0")
-    >>> found.ok, len(found.outcomes)
+    >>> found.ok, len(found)
     (True, 5)
     """
-    only = (only,) if isinstance(only, str) else tuple(only)
-    if jobs < 1:
-        raise ProblemError(f"jobs must be at least 1; got {jobs}")
-    chosen, wanted = selection(only), _targets(among)
-    outcomes: list[Outcome] = []
-
-    def collect(found: Iterable[Outcome]) -> None:
-        for outcome in found:
-            outcomes.append(outcome)
-            if callback is not None:
-                callback(outcome)
-
-    if jobs == 1:
-        for target in wanted:
-            collect(run_target(target, chosen))
-            target.forget()
-        reference().forget()
-    else:
-        with closing(parallel.pieces(run_area, wanted, only, jobs)) as pieces:
-            for piece in pieces:
-                collect(piece)
-        places = {where: i for i, where in enumerate((t.backend.name, t.device, t.dtype) for t in wanted)}
-        outcomes.sort(key=lambda outcome: (places[outcome.target], AREAS.index(outcome.area)))
-    if not outcomes:
-        raise ProblemError(
-            f"only must select a check of the precisions; got {', '.join(only)}; add the other precision"
-        )
-    facts = {target.backend.name: target.backend.describe() for target in wanted}
-    quick = any(target.quick for target in wanted)
-    return Report(tuple(outcomes), facts, absent=absent() if among is None else {}, only=only, quick=quick)
-
-
-def run_area(target: Target, area: str, only: Sequence[str]) -> list[Outcome]:
-    """Those checks of an area on a target that `only` asks for."""
-    found = list(run_target(target, [(check, cases) for check, cases in _chosen(tuple(only)) if check.area == area]))
-    target.forget()
+    found = Outcomes(outcomes(_targets(among), (only,) if isinstance(only, str) else only))
+    if not found:
+        raise ProblemError(f"only must select a check of the precisions; got {only!r}; add the other precision")
     return found
 
 
-_chosen = cache(selection)  # making the cases takes seconds
-
-
-def run_target(target: Target, chosen: Iterable[tuple[Check, Mapping[str, Any]]]) -> Iterator[Outcome]:
-    """Outcomes on one target, as they are found, of checks and cases as `selection` gives them."""
-    for check, cases in chosen:
-        if target.dtype not in check.dtypes:
-            continue
-        order, few = _representatives(target, check, cases) if target.quick else (list(cases), len(cases))
-        for case in order:
-            if few > 0:
-                outcome = run_case(target, check, case, cases[case])
-                few -= outcome.state not in ("inapplicable", "left out")
-                yield outcome
-            else:
-                yield _outcome(target, check, case, "left out", note=QUICK)
-
-
-def _representatives(target: Target, check: Check, cases: Iterable[str]) -> tuple[list[str], int]:
-    """The cases of a check in the order in which --quick takes them, and how many it takes.
-
-    Names that differ by a number are examples of one class, and the first stands for it. Where everything is compiled,
-    checks take turns with the precision, and a few classes stand for all, other ones in the next check.
-    """
-    classes: dict[str, str] = {}
-    for case in cases:
-        classes.setdefault(re.sub(r" \d+", "", case), case)
-    first, few = list(classes.values()), len(classes)
-    rest = [case for case in cases if case not in first]
-    if target.backend.compiled:
-        position = list(every()).index(check)
-        few = COMPILED if len(check.dtypes) == 1 or target.dtype in alternate(position) else 0
-        # by multiples of the golden ratio: what comes first is far apart
-        turn = {case: (position + i) * 0.618034 % 1 for i, case in enumerate(first)}
-        first.sort(key=turn.__getitem__)
-    return first + rest, few
+def outcomes(among: Iterable[Target], only: Sequence[str] = ()) -> Iterator[Outcome]:
+    """As `run`, case by case."""
+    chosen = selection(only)
+    for target in among:
+        for check, cases in chosen:
+            if target.dtype in check.dtypes:
+                yield from (run_case(target, check, case, given) for case, given in cases.items())
+        target.forget()
 
 
 def _targets(among: str | Backend | Target | Iterable[str | Backend | Target] | None) -> list[Target]:

@@ -50,7 +50,6 @@ AGAINST = {
     "rational arithmetic": "fractions, which are exact",
     "twin": "a plain text of the same method, written from its paper",
     "NumPy": "this package on NumPy in double precision: no proof for what all backends share",
-    "itself": "NumPy in double precision, compared with itself: no proof",  # what becomes of "NumPy" there
 }
 
 
@@ -81,15 +80,12 @@ class Target:
         ``"float64"`` or ``"float32"``.
     thorough : bool
         Whether every example is compiled; by default one represents its class, in one precision.
-    quick : bool
-        Whether a few cases of each check stand for the others.
     """
 
     backend: Backend
     device: str
     dtype: str
     thorough: bool = False
-    quick: bool = False
     _compiled: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
