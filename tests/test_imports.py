@@ -45,7 +45,7 @@ LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
     ("checksums", "placement"),
     ("interface", "group", "tape"),
-    ("plugin", "columns", "factorisations", "forks", "selection", "testing"),
+    ("plugin", "columns", "factorisations", "forks", "selection"),
     ("registry",),
     ("modules", "powers"),
     ("",),

@@ -37,8 +37,13 @@ def test_results_are_of_its_own_type(plug):
 
 def test_exemptions_travel_with_the_backend(plug):
     wider = """
-    from xvarpro.conformance import Exemption
-    exemptions = (Exemption("exempt", "sets/projection/Box 0", "float32", 4.0, "its clip is bad"),)
+    def suite_hooks(self):
+        from xvarpro.conformance import Exemption, Hooks
+
+        class Wider(Hooks):
+            exemptions = (Exemption("sets/projection/Box 0", "float32", 4.0, "its clip is bad"),)
+
+        return Wider()
 """
     name = plug("exempt", wider)
     report = conformance.run(conformance.targets([name]), ["sets/projection/Box 0"])

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from xvarpro import backends as registry
-from xvarpro.backends import Backend, testing
-from xvarpro.conformance import exemptions
+from xvarpro.backends import Backend
+from xvarpro.conformance import frameworks
 from xvarpro.conformance.exemptions import Exemption
 from xvarpro.conformance.suite import AREAS, Check, Inapplicable, LeftOut, Measured, Target, every
 from xvarpro.errors import ProblemError, UnsupportedError
@@ -150,7 +150,7 @@ def targets(
         there = _devices(backend)
         registry.prove(backend)
         if devices is None:
-            first, *others = testing.hooks(backend).suite_devices or there[:1]
+            first, *others = frameworks.hooks(backend).suite_devices or there[:1]
             wanted = [(first, dtype) for dtype in dtypes] + [(device, dtypes[0]) for device in others]
         else:
             wanted = [(device, dtype) for device in devices if _has(there, device) for dtype in dtypes]
@@ -251,8 +251,8 @@ def run_case(target: Target, check: Check, case: str, given: object) -> Outcome:
 
 
 def _exemption(target: Target, where: str) -> Exemption | None:
-    known = (*exemptions.BUILT_IN, *testing.hooks(target.backend).exemptions)
-    return next((e for e in known if e.covers(target.backend.name, where, target.dtype)), None)
+    known = frameworks.hooks(target.backend).exemptions
+    return next((e for e in known if e.covers(where, target.dtype)), None)
 
 
 def run(

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import Backend, testing
+from xvarpro.backends import Backend
+from xvarpro.conformance import frameworks
 from xvarpro.conformance.suite import Measured, Target, check
 from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Array, Leaves
@@ -426,7 +427,7 @@ def impure_models(target: Target, case: None) -> Iterator[Measured]:
         x = target.send(np.array([0.5, -1.25, 2.0]) * 1024.0)
         shapes = [tuple(y.shape) for y in backend.program(pure, (x,))[0]]
         yield Measured("shapes of a pure one", shapes, [(3,), (0,), (3,), (3,)])
-        for what, fun in (impure_functions(backend.xp) | testing.hooks(backend).impure()).items():
+        for what, fun in (impure_functions(backend.xp) | frameworks.hooks(backend).impure()).items():
             said = "nothing"
             try:
                 backend.program(fun, (x,))

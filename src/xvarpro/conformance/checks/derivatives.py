@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.backends import Backend, TapedBackend, testing
+from xvarpro.backends import Backend, TapedBackend
 from xvarpro.backends import get as backend_of_name
 from xvarpro.backends.calculus import directional_derivative, directional_error, hessian_product
-from xvarpro.conformance import digits
+from xvarpro.conformance import digits, frameworks
 from xvarpro.conformance.checks.exchange import exported
 from xvarpro.conformance.functions import CASES, Case
 from xvarpro.conformance.runner import DTYPES
@@ -355,7 +355,7 @@ def derivatives_of_derivatives(target: Target, case: None) -> Iterator[Measured]
 @check("derivatives", against="closed form")
 def derivatives_of_an_author(target: Target, case: None) -> Iterator[Measured]:
     """A function whose derivative in reverse somebody wrote has that one, also along a direction."""
-    cubes = testing.hooks(target.backend).cubes()
+    cubes = frameworks.hooks(target.backend).cubes()
     if not cubes:
         raise Inapplicable("the framework has no derivatives that users write")
     x, v = np.array([1.0, -0.5, 2.0]), np.array([0.5, 1.0, -1.0])

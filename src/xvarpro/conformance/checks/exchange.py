@@ -13,7 +13,8 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.algorithms import FrankWolfe
 from xvarpro.algorithms.steps import OpenLoop
-from xvarpro.backends import Backend, exchange, testing
+from xvarpro.backends import Backend, exchange
+from xvarpro.conformance import frameworks
 from xvarpro.conformance.runner import usable
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, check
 from xvarpro.core import trees
@@ -55,7 +56,7 @@ def cases() -> dict[str, Given]:
         if name not in here:
             found[name] = Given(name, None)
             continue
-        for what, make in testing.hooks(backends.get(name)).array_fixtures().items():
+        for what, make in frameworks.hooks(backends.get(name)).array_fixtures().items():
             found[f"{name}, {what}"] = Given(name, make)
     return found
 
@@ -143,7 +144,7 @@ def examples(name: str) -> dict[str, tuple[Array, np.ndarray]]:
     """Every array that a backend offers as an example, with its values."""
     if name not in usable():
         raise Inapplicable(f"{name} is not installed, or has no device")
-    return {what: make() for what, make in testing.hooks(backends.get(name)).array_fixtures().items()}
+    return {what: make() for what, make in frameworks.hooks(backends.get(name)).array_fixtures().items()}
 
 
 def total(leaves: list[Array], like: Array) -> Array:
@@ -455,7 +456,7 @@ def what_is_no_array(target: Target, case: None) -> Iterator[Measured]:
         except ExchangeError as error:
             said = str(error)
     yield Measured("nothing of an array", "a known framework or with __dlpack__" in said or said, True)
-    hollow = {what: (x, True) for what, x in testing.hooks(target.backend).hollow().items()}
+    hollow = {what: (x, True) for what, x in frameworks.hooks(target.backend).hollow().items()}
     with target.scope():
         sound = {f"entries of {n}": (target.send(np.ones(n)), False) for n in (0, 3)}
     for what, (y, is_hollow) in (hollow | sound).items():

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import exchange, testing
+from xvarpro.backends import exchange
+from xvarpro.conformance import frameworks
 from xvarpro.conformance.checks.exchange import exported
 from xvarpro.conformance.runner import usable
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check
@@ -86,7 +87,7 @@ def products_at_full_precision(target: Target, case: None) -> Iterator[Measured]
 
 def states() -> dict[str, dict[str, Any]]:
     """Settings of every framework that is here, by name."""
-    return {name: testing.hooks(backends.get(name)).settings() for name in usable()}
+    return {name: frameworks.hooks(backends.get(name)).settings() for name in usable()}
 
 
 class Interruption(Exception):  # noqa: N818 - what a user's own code may raise
@@ -160,7 +161,7 @@ def settings(target: Target, action: Callable[[Target], None]) -> Iterator[Measu
 @check("numerics scope", lambda: {name: name for name in usable()}, dtypes=("float64",), against="definition")
 def graphs_of_the_caller(target: Target, name: str) -> Iterator[Measured]:
     """Results belong to no autograd graph of the caller's."""
-    for what, make in testing.hooks(backends.get(name)).array_fixtures().items():
+    for what, make in frameworks.hooks(backends.get(name)).array_fixtures().items():
         x, values = make()
         if dtype_name(x) == "float64":
             with target.scope():
@@ -171,7 +172,7 @@ def graphs_of_the_caller(target: Target, name: str) -> Iterator[Measured]:
 
 def modes() -> dict[str, tuple[str, str, int]]:
     """What callers may have switched on, by framework."""
-    there = {name: testing.hooks(backends.get(name)).modes() for name in usable()}
+    there = {name: frameworks.hooks(backends.get(name)).modes() for name in usable()}
     return {f"{name}, {mode}": (name, mode, i) for name, found in there.items() for i, mode in enumerate(found)}
 
 
@@ -195,7 +196,7 @@ def modes_of_the_caller(target: Target, case: tuple[str, str, int]) -> Iterator[
     if name != target.backend.name:
         raise Inapplicable(f"a mode of {name}'s")
     target.represent(alternate(position + 1))
-    problem, hooks = separable(squares, Y, lam=0.1), testing.hooks(target.backend)
+    problem, hooks = separable(squares, Y, lam=0.1), frameworks.hooks(target.backend)
     with target.scope():
         outside = target.send(START)
     with hooks.modes()[mode]():
@@ -232,7 +233,7 @@ def deterministic_settings(target: Target, case: None) -> Iterator[Measured]:
     backend = _deterministic(target)
     yield Measured("one of its own", backend.deterministic() is backend is target.backend.deterministic(), True)
     yield Measured("known as one", backends.is_deterministic(backend), True)
-    hooks = testing.hooks(backend)
+    hooks = frameworks.hooks(backend)
     before = hooks.settings()
     with target.scope():
         yield Measured("on in a plain scope", hooks.settings().get("deterministic"), before.get("deterministic"))
@@ -311,7 +312,7 @@ def deterministic_errors(target: Target, case: None) -> Iterator[Measured]:
     yield Measured("another error", _raised(lambda: alone(of_another_kind)), "RuntimeError: of another kind")
     said = _raised(lambda: in_a_solve(of_another_kind))
     yield Measured("another error in a solve", said.startswith("ModelError") and "of another kind" in said, True)
-    for name, fun in testing.hooks(backend).undetermined().items():
+    for name, fun in frameworks.hooks(backend).undetermined().items():
         for run in (alone, in_a_solve):
             said = _raised(lambda run=run, fun=fun: run(fun))  # type: ignore[misc]
             yield Measured(f"{name}, {run.__name__}", said.startswith("ProblemError: deterministic=True"), True)
@@ -331,7 +332,7 @@ def forked_processes(target: Target, case: str) -> Iterator[Measured]:
         raise Inapplicable("processes are forked on Linux alone")
     if target.device.startswith("cuda"):
         raise Inapplicable("no process that is forked after CUDA was used can use it")
-    hooks = testing.hooks(target.backend)
+    hooks = frameworks.hooks(target.backend)
     name, mode, _ = modes().get(case, (target.backend.name, "", 0))
     if name != target.backend.name:
         raise Inapplicable(f"a mode of {name}'s")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import sets
-from xvarpro.backends.testing import hooks
+from xvarpro.conformance.frameworks import hooks
 from xvarpro.conformance.references import sets as reference
 from xvarpro.conformance.references.sets import inner
 from xvarpro.conformance.suite import Inapplicable, Measured, Target, alternate, check, exported, held

@@ -1,32 +1,36 @@
-"""What the conformance suite needs of a backend, and a solve does not."""
+"""What the suite asks of a framework beyond its backend, a file for each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from xvarpro.backends.interface import Backend
+from xvarpro.backends import Backend
+from xvarpro.conformance.exemptions import Exemption
 from xvarpro.core.struct import Array
 
 Fixture: TypeAlias = Callable[[], tuple[Array, np.ndarray]]
 
 
-class SuiteHooks:
-    """A mixin for backends; every member has a default.
+class Hooks:
+    """What the suite asks of a framework beyond its backend; every member has a default.
+
+    A backend of another package hands its own to the suite by a method ``suite_hooks()``, which imports them.
 
     Attributes
     ----------
-    exemptions : tuple of xvarpro.conformance.Exemption
+    exemptions : tuple of Exemption
         Where the framework is less exact than the suite requires, and why.
     suite_devices : tuple of str
         Devices that the suite runs on by default, the first of them in both precisions and the others in
         one; where there are none, the first of `devices`.
     """
 
-    exemptions: ClassVar[tuple[Any, ...]] = ()
+    exemptions: ClassVar[tuple[Exemption, ...]] = ()
     suite_devices: ClassVar[tuple[str, ...]] = ()
 
     def array_fixtures(self) -> dict[str, Fixture]:
@@ -75,6 +79,21 @@ class SuiteHooks:
         return True
 
 
-def hooks(backend: Backend) -> SuiteHooks:
-    """The hooks of a backend, or the defaults."""
-    return backend if isinstance(backend, SuiteHooks) else SuiteHooks()
+BUILT_IN = {
+    "numpy": "numpy:NumPyHooks",
+    "torch": "torch:TorchHooks",
+    "jax": "jax:JaxHooks",
+    "cupy": "cupy:CuPyHooks",
+    "array-api-strict": "strict:StrictHooks",
+}
+
+
+def hooks(backend: Backend) -> Hooks:
+    """What the suite asks of a backend's framework: the backend's own, those of its name, or the defaults."""
+    if (own := getattr(backend, "suite_hooks", None)) is not None:
+        found: Hooks = own()
+        return found
+    if backend.name not in BUILT_IN:
+        return Hooks()
+    module, _, name = BUILT_IN[backend.name].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), name)()
