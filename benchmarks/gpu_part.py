@@ -17,7 +17,7 @@ import overhead
 
 import xvarpro as xv
 from xvarpro import conformance
-from xvarpro.conformance import runner
+from xvarpro_conformance import runner
 
 Row = dict[str, Any]
 METHODS = {"cr_varpro": xv.algorithms.cr_varpro(overhead.DELTA, overhead.GAMMA), "default": None}

@@ -1,6 +1,7 @@
 """The conformance suite by the command and from Python, on a few checks of milliseconds, and on a plugin's backend."""
 
 import os
+import sys
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,8 +11,8 @@ from typer.testing import CliRunner
 from xvarpro import backends as registry
 from xvarpro import conformance as cf
 from xvarpro.cli import app
-from xvarpro.conformance import runner, suite, test_suite
 from xvarpro.errors import ProblemError, UnknownBackendError
+from xvarpro_conformance import runner, suite, test_suite
 
 from . import processes
 
@@ -120,6 +121,15 @@ def called(arguments, names):
 
 def invoke(*arguments, checks=("right",)):
     return processes.start(called, [str(x) for x in arguments], checks).returned()
+
+
+def test_without_the_suite_the_command_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "xvarpro_conformance", None)
+    monkeypatch.delitem(sys.modules, "xvarpro.conformance")
+    result = CliRunner().invoke(app, ["conformance"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: xvarpro.conformance needs the package 'xvarpro-conformance'")
+    assert result.stderr.endswith(": pip install xvarpro-conformance\n")
 
 
 def test_the_table_counts_cases_and_the_status_is_that_of_pytest(tmp_path):

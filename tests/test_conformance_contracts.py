@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from xvarpro import conformance, lower, operators, sets, steps
-from xvarpro.conformance.checks import lower_level as levels
-from xvarpro.conformance.checks import operators as designs
-from xvarpro.conformance.checks import sets as contracts
-from xvarpro.conformance.references import sets as references
+from xvarpro_conformance.checks import lower_level as levels
+from xvarpro_conformance.checks import operators as designs
+from xvarpro_conformance.checks import sets as contracts
+from xvarpro_conformance.references import sets as references
 
 from .support import rng
 

@@ -12,7 +12,7 @@ from xvarpro import conformance
 from xvarpro.backends.numpy import NumPyBackend
 from xvarpro.backends.tape.engine import Tape
 from xvarpro.backends.tape.recording import unary_method
-from xvarpro.conformance import Target
+from xvarpro_conformance import Target
 
 
 def failed(backend, *only):

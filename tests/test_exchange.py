@@ -10,9 +10,9 @@ import torch
 
 import xvarpro as xv
 from xvarpro.backends import checksums, exchange
-from xvarpro.conformance.frameworks import hooks
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ExchangeError
+from xvarpro_conformance.frameworks import hooks
 
 from .support import HOST_BACKENDS, host, no_cuda, rng
 

@@ -38,7 +38,7 @@ def test_results_are_of_its_own_type(plug):
 def test_exemptions_travel_with_the_backend(plug):
     wider = """
     def suite_hooks(self):
-        from xvarpro.conformance import Exemption, Hooks
+        from xvarpro_conformance import Exemption, Hooks
 
         class Wider(Hooks):
             exemptions = (Exemption("sets/projection/Box 0", "float32", 4.0, "its clip is bad"),)

@@ -16,7 +16,7 @@ import xvarpro as xv
 from tests.processes import start
 from tests.support import HOST_BACKENDS, T, decays, host, linux
 from xvarpro import backends
-from xvarpro.conformance.frameworks import hooks
+from xvarpro_conformance.frameworks import hooks
 
 
 def task(i):
