@@ -119,7 +119,7 @@ def measured(found: Sequence[runner.Outcome]) -> tuple[list[str], dict[str, int]
     first = found[0]
     states = Counter("failed" if not outcome.ok else outcome.state for outcome in found)
     units = [math.inf if outcome.state == "raised" else outcome.units for outcome in found]
-    worst = max((x for x in units if not math.isnan(x)), default=0.0)
+    worst = float(max((x for x in units if not math.isnan(x)), default=0.0))  # xdist sends no numbers of NumPy
     return [first.backend, first.device, first.dtype, first.area], dict(states), worst
 
 

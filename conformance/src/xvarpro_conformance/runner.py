@@ -16,7 +16,7 @@ from xvarpro import backends as registry
 from xvarpro.backends import Backend
 from xvarpro.errors import ProblemError, UnsupportedError
 from xvarpro_conformance import frameworks
-from xvarpro_conformance.exemptions import Exemption
+from xvarpro_conformance.frameworks import Exemption
 from xvarpro_conformance.suite import AREAS, Check, Inapplicable, LeftOut, Measured, Target, every
 
 DTYPES = ("float64", "float32")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import Any, ClassVar, TypeAlias
 
@@ -11,9 +13,37 @@ import numpy as np
 
 from xvarpro.backends import Backend
 from xvarpro.core.struct import Array
-from xvarpro_conformance.exemptions import Exemption
 
 Fixture: TypeAlias = Callable[[], tuple[Array, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Exemption:
+    """A tolerance that is wider for one backend.
+
+    Attributes
+    ----------
+    address : str
+        Pattern of the checks and cases, as in ``"arithmetic/elementwise functions/log1p"``.
+    dtype : str
+        The precision, or ``"*"``.
+    factor : float
+        How many times as wide.
+    reason : str
+        What in the framework is less exact, with a source.
+    """
+
+    address: str
+    dtype: str
+    factor: float
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise ValueError(f"an exemption must have a reason; got {self.reason!r} for {self.address}; state one")
+
+    def covers(self, address: str, dtype: str) -> bool:
+        return fnmatchcase(dtype, self.dtype) and fnmatchcase(address, self.address)
 
 
 class Hooks:

@@ -11,8 +11,7 @@ import jax.numpy as xp
 import numpy as np
 from jax import Array
 
-from xvarpro_conformance.exemptions import Exemption
-from xvarpro_conformance.frameworks import Fixture, Hooks
+from xvarpro_conformance.frameworks import Exemption, Fixture, Hooks
 
 _WAYS = ("", "_host_to_device", "_device_to_device", "_device_to_host")  # of transfers that JAX can refuse
 
