@@ -92,10 +92,6 @@ class Outcomes(list[Outcome]):
         return not self.failures
 
     @property
-    def outcomes(self) -> Outcomes:
-        return self
-
-    @property
     def failures(self) -> list[Outcome]:
         """Those that failed or raised."""
         return [outcome for outcome in self if not outcome.ok]
