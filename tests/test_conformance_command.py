@@ -112,15 +112,16 @@ def test_the_quick_part_is_one_case_of_each_class(suite_of):
 # -- the command, in a process of its own: pytest in pytest ------------------------------------------------------------
 
 
-def called(arguments, names):
+def called(lines, names):
     list(suite.every())
     if names is not None:
         suite.CHECKS[:] = entered([globals()[name] for name in names], FEW)
-    return CliRunner().invoke(app, ["conformance", *arguments]).exit_code
+    return [CliRunner().invoke(app, ["conformance", *line]).exit_code for line in lines]
 
 
-def invoke(*arguments, checks=("right",)):
-    return processes.start(called, [str(x) for x in arguments], checks).returned()
+def invoke(*lines, checks=("right",)):
+    """Exit statuses of command lines, one after another in one process."""
+    return processes.start(called, [[str(x) for x in line] for line in lines], checks).returned()
 
 
 def test_without_the_suite_the_command_says_how_to_get_it(monkeypatch):
@@ -134,12 +135,12 @@ def test_without_the_suite_the_command_says_how_to_get_it(monkeypatch):
 
 def test_the_table_counts_cases_and_the_status_is_that_of_pytest(tmp_path):
     here = ("--backend", "numpy", "--table", tmp_path / "new" / "a.md")
-    assert invoke(*here) == 0
+    assert invoke(here) == [0]
     first, areas = (tmp_path / "new" / "a.md").read_text().split("\n\n")
     version = f"numpy {np.__version__}"
     assert first.splitlines()[2].startswith(f"| numpy cpu | {version} | 1 passed | 1 passed | 1 of 1 | 0 | 20")
     assert areas.splitlines()[2] == "| arithmetic | 1 passed | 1 passed |"
-    assert invoke(*here, "--dtype", "float32", checks=("right", "wrong")) == 1
+    assert invoke((*here, "--dtype", "float32"), checks=("right", "wrong")) == [1]
     wrong = (tmp_path / "new" / "a.md").read_text()
     assert f"| numpy cpu | {version} | not run | 2 FAIL of 3 | 0 of 1 | 9.2 | 20" in wrong
 
@@ -147,15 +148,15 @@ def test_the_table_counts_cases_and_the_status_is_that_of_pytest(tmp_path):
 @pytest.mark.frameworks  # a worker imports all of it
 def test_several_processes_share_a_table(tmp_path):
     here = ("--backend", "numpy", "--only", "sets/certified", "-q", "--table", tmp_path / "a.md")
-    assert invoke(*here, "-n", "1", checks=None) == 0
+    assert invoke((*here, "-n", "1"), checks=None) == [0]
     several = (tmp_path / "a.md").read_text()
-    assert invoke(*here, checks=None) == 0
+    assert invoke(here, checks=None) == [0]
     assert (tmp_path / "a.md").read_text() == several
 
 
 def test_a_failure_has_both_values_and_the_command_that_runs_it_again(tmp_path):
     only = ("--dtype", "float32", "--only", "*/a", "--junitxml", tmp_path / "a.xml")
-    assert invoke("--backend", "numpy", *only, checks=("right", "wrong", "broken")) == 1
+    assert invoke(("--backend", "numpy", *only), checks=("right", "wrong", "broken")) == [1]
     texts = [failure.text for failure in ElementTree.parse(tmp_path / "a.xml").iter("failure")]
     wrong = next(text for text in texts if "Sums are wrong." in text)
     assert "got  array([3., 4.])" in wrong
@@ -164,11 +165,9 @@ def test_a_failure_has_both_values_and_the_command_that_runs_it_again(tmp_path):
     assert any("RuntimeError: no sum today" in text for text in texts)
 
 
-@pytest.mark.parametrize(
-    "wrong", ["--backend foo", "--device cuda:7", "--dtype float16", "--only left", "--quick --thorough"]
-)
-def test_wrong_use_is_status_4(wrong):
-    assert invoke(*wrong.split()) == 4
+def test_wrong_use_is_status_4():
+    wrong = ["--backend foo", "--device cuda:7", "--dtype float16", "--only left", "--quick --thorough"]
+    assert invoke(*(line.split() for line in wrong)) == [4] * len(wrong)
 
 
 SECOND = [
