@@ -39,7 +39,7 @@ FEW = {"a": 1, "none": "none"}
 
 def entered(funs, cases):
     names = ("float64", "float32")
-    return [cf.Check("arithmetic", f.__name__, f, lambda: cases, names) for f in funs]
+    return [cf.Check("exchange", f.__name__, f, lambda: cases, names) for f in funs]
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ def test_states(suite_of):
 
 def test_what_is_asked_for(suite_of):
     suite_of(right, wrong)
-    assert [o.address for o in cf.run("numpy", "arithmetic/right/a")] == ["arithmetic/right/a"] * 2
-    assert len(cf.run(["numpy", cf.targets(["numpy"], dtypes=["float32"])[0]], "arithmetic/right")) == 6
-    assert len(cf.run([registry.get("numpy")], ["*/a", "arithmetic/wrong"])) == 6
-    for address in ("arithmetics", "arithmetic/right/b", "right", "arithmetic/right/a/b"):
+    assert [o.address for o in cf.run("numpy", "exchange/right/a")] == ["exchange/right/a"] * 2
+    assert len(cf.run(["numpy", cf.targets(["numpy"], dtypes=["float32"])[0]], "exchange/right")) == 6
+    assert len(cf.run([registry.get("numpy")], ["*/a", "exchange/wrong"])) == 6
+    for address in ("exchanges", "exchange/right/b", "right", "exchange/right/a/b"):
         with pytest.raises(ProblemError, match="must be the address of a check"):
-            cf.run("numpy", ["arithmetic", address])
+            cf.run("numpy", ["exchange", address])
     with pytest.raises(UnknownBackendError, match="unknown backend 'foo'"):
         cf.run("foo")
 
@@ -139,7 +139,7 @@ def test_the_table_counts_cases_and_the_status_is_that_of_pytest(tmp_path):
     first, areas = (tmp_path / "new" / "a.md").read_text().split("\n\n")
     version = f"numpy {np.__version__}"
     assert first.splitlines()[2].startswith(f"| numpy cpu | {version} | 1 passed | 1 passed | 1 of 1 | 0 | 20")
-    assert areas.splitlines()[2] == "| arithmetic | 1 passed | 1 passed |"
+    assert areas.splitlines()[2] == "| exchange | 1 passed | 1 passed |"
     assert invoke((*here, "--dtype", "float32"), checks=("right", "wrong")) == [1]
     wrong = (tmp_path / "new" / "a.md").read_text()
     assert f"| numpy cpu | {version} | not run | 2 FAIL of 3 | 0 of 1 | 9.2 | 20" in wrong
@@ -161,7 +161,7 @@ def test_a_failure_has_both_values_and_the_command_that_runs_it_again(tmp_path):
     wrong = next(text for text in texts if "Sums are wrong." in text)
     assert "got  array([3., 4.])" in wrong
     assert "want array([3. , 4.5])" in wrong
-    assert "xvarpro conformance --backend numpy --device cpu --dtype float32 --only arithmetic/wrong/a" in wrong
+    assert "xvarpro conformance --backend numpy --device cpu --dtype float32 --only exchange/wrong/a" in wrong
     assert any("RuntimeError: no sum today" in text for text in texts)
 
 
