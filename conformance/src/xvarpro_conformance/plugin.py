@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from xvarpro import backends
 from xvarpro.errors import XvarproError
@@ -58,6 +59,19 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from error
     if not hasattr(config, "workerinput"):  # a worker of xdist: the others' process has the table
         config.pluginmanager.register(Table(option.table))
+
+
+class ByArea(LoadScopeScheduling):
+    """A process keeps to an area of a target: checks of one case look at the same solve."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.rpartition(": ")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByArea:
+    """Called by pytest-xdist."""
+    return ByArea(config, log)
 
 
 class Table:
