@@ -28,4 +28,5 @@ if find_spec("array_api_strict"):
         _dtypes._dtype_categories[name] = frozenset(dtypes)
 
 # the examples of an adapter whose framework is not installed cannot be imported
-collect_ignore = [] if find_spec("cupy") else ["src/xvarpro/backends/cupy.py"]
+ADAPTERS = ["src/xvarpro/backends/cupy.py", "conformance/src/xvarpro_conformance/frameworks/cupy.py"]
+collect_ignore = [] if find_spec("cupy") else ADAPTERS

@@ -9,7 +9,7 @@ echo "torch; sys_platform == 'none'" > .venv-lowest/without.txt
 uv pip compile --quiet --python .venv-lowest --resolution lowest-direct --override .venv-lowest/without.txt \
   --extra test pyproject.toml --output-file .venv-lowest/lowest.txt
 uv pip install --quiet --python .venv-lowest -r .venv-lowest/lowest.txt
-uv pip install --quiet --python .venv-lowest --no-deps -e .
+uv pip install --quiet --python .venv-lowest --no-deps -e . -e ./conformance
 export OMP_NUM_THREADS=1
 .venv-lowest/bin/xvarpro conformance --backend numpy --quick
 # packages of today warn of what old ones call: warnings are no errors here

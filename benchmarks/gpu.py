@@ -228,12 +228,12 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"{'dry-run' if args.dry_run else 'gpu'}-{now:%Y-%m-%d}"
     with tempfile.TemporaryDirectory() as scratch:
-        paths = [HERE.parent / "src", HERE]
+        paths = [HERE.parent / "src", HERE.parent / "conformance" / "src", HERE]
         if args.wheels:
             paths.append(unpacked(args.wheels, Path(scratch) / "site"))
         began = time.perf_counter()
         probe = Part("suite", "numpy", "cpu", ("float64",))
-        able = [sys.executable, "-c", "import xvarpro.conformance"]
+        able = [sys.executable, "-c", "import xvarpro_conformance"]
         if subprocess.run(able, env=probe.environment(paths)).returncode:
             print("error: xvarpro cannot be imported: what it lacks, as above, goes into --wheels", file=sys.stderr)
             return 2

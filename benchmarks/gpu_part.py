@@ -17,7 +17,7 @@ import overhead
 
 import xvarpro as xv
 from xvarpro import conformance
-from xvarpro.conformance import runner
+from xvarpro_conformance import runner
 
 Row = dict[str, Any]
 METHODS = {"cr_varpro": xv.algorithms.cr_varpro(overhead.DELTA, overhead.GAMMA), "default": None}
@@ -25,18 +25,16 @@ METHODS = {"cr_varpro": xv.algorithms.cr_varpro(overhead.DELTA, overhead.GAMMA),
 
 def suite(name: str, device: str, dtypes: list[str], only: list[str]) -> Iterator[Row]:
     """Every case of the suite."""
-    for target in conformance.targets([name], devices=[device], dtypes=dtypes):
-        yield {"facts": target.backend.describe()}
-        for found in runner.run_target(target, runner.selection(only)):
-            yield {
-                "area": found.area,
-                "address": found.address,
-                "state": found.state,
-                "units": found.units if math.isfinite(found.units) else None,
-                "seconds": round(found.seconds, 3),
-                **(_wrong(found) if found.state in ("failed", "raised") else {}),
-            }
-        target.forget()
+    targets = conformance.targets([name], devices=[device], dtypes=dtypes)
+    yield {"facts": targets[0].backend.describe()}
+    for found in runner.outcomes(targets, only):
+        yield {
+            "area": found.area,
+            "address": found.address,
+            "state": found.state,
+            "units": found.units if math.isfinite(found.units) else None,
+            **({} if found.ok else _wrong(found)),
+        }
 
 
 def _wrong(found: Any) -> Row:

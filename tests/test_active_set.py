@@ -23,11 +23,11 @@ from xvarpro.algorithms import (
     Together,
 )
 from xvarpro.algorithms.steps import Armijo, ShortStep
-from xvarpro.conformance import problems
 from xvarpro.core.status import Status
 from xvarpro.objective.interface import Objective
 from xvarpro.sets import Box, CappedSimplex, Columns, L1Ball, Simplex
 from xvarpro.sets.region import resolve
+from xvarpro_conformance import problems
 
 from .support import Point, error, rng, vector
 

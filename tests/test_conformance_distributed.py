@@ -7,10 +7,6 @@ import pytest
 
 from xvarpro import conformance
 from xvarpro.backends.group import Group
-from xvarpro.conformance.checks import distributed
-from xvarpro.conformance.members import together
-from xvarpro.conformance.references import dense
-from xvarpro.conformance.references.twins import marquardt
 from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import GroupError
 from xvarpro.lower.accumulation import Triangle
@@ -18,6 +14,10 @@ from xvarpro.objective import reductions
 from xvarpro.objective.columns import Columns
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem import column_chunks
+from xvarpro_conformance.checks import distributed
+from xvarpro_conformance.members import together
+from xvarpro_conformance.references import dense
+from xvarpro_conformance.references.twins import marquardt
 
 FAULTS = {
     "a penalty for every member": (Columns, "half_mu", Reduced.half_mu, "value and gradient/columns"),

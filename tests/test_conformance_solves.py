@@ -11,10 +11,10 @@ import xvarpro as xv
 from xvarpro import conformance
 from xvarpro.algorithms.steps import Armijo
 from xvarpro.backends.torch import TorchBackend
-from xvarpro.conformance import evaluation, problems
-from xvarpro.conformance.checks import paper, results, solves
-from xvarpro.conformance.references import dense
 from xvarpro.core import trees
+from xvarpro_conformance import evaluation, problems
+from xvarpro_conformance.checks import paper, results, solves
+from xvarpro_conformance.references import dense
 
 GRADIENTS = ["reduced gradient/kinds of problems/network"]
 DECISIONS = ["solves/step decisions/strict Armijo"]
@@ -93,7 +93,7 @@ def test_every_number_of_a_reference_problem_is_one_of_both_precisions():
 @pytest.mark.parametrize("levels", [1, 2])
 def test_rational_arithmetic_has_the_digits_of_double_precision(levels):
     """A well-conditioned case, where NumPy is right to nearly all of them."""
-    from xvarpro.conformance.checks import reduced
+    from xvarpro_conformance.checks import reduced
 
     case = reduced.Graded(levels, 2.0**-23)
     got = evaluation.evaluate(evaluation.NUMPY, reduced.graded(case))

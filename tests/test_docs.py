@@ -1,124 +1,124 @@
-"""The generated pages are those of the docstrings, what they say is true of the code, their links lead somewhere."""
+"""What the pages and the notes of docstrings say is true of the code, and their links lead somewhere."""
 
-import importlib.util
 import inspect
-import json
 import re
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import xvarpro as xv
-from xvarpro import conformance
+from xvarpro.algorithms._conditional_gradient import Blocks
+from xvarpro.algorithms._corrective import Correction
+from xvarpro.algorithms.stochastic import Estimator
+from xvarpro.algorithms.updates import Update
+from xvarpro.objective.mini_batch import LowerRows
 
 ROOT = Path(__file__).parents[1]
+LONGEST = 120  # characters of a field
+# the first lines of the Notes of a class, ``Name : text``, by the first of these that it derives from
+FIELDS = {
+    xv.sets.Set: ("LMO", "Cost", "Diameter", "Projection"),
+    xv.sets.Free: ("Dual norm", "Direction", "Cost"),
+    xv.sets.norms.Norm: ("Dual norm", "Direction", "Cost"),
+    xv.sets.Lanczos: ("Finds", "Cost", "When"),
+    xv.steps.StepRule: ("Formula", "Evaluations", "Monotone", "Needs", "When"),
+    xv.algorithms.Algorithm: ("Oracle", "Per iteration", "Memory", "Polytope only", "When"),
+    Blocks: ("Searches", "Per iteration", "When"),
+    Correction: ("Direction", "When"),
+    Estimator: ("Estimate", "Per iteration", "When"),
+    Update: ("Step", "Memory", "When"),
+    LowerRows: ("Gradient", "Rows", "When"),
+}
 
 
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"xvarpro_docs_{name}", ROOT / "docs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def concrete(module):
+    found = (getattr(module, name) for name in module.__all__)
+    return [x for x in found if isinstance(x, type) and not inspect.isabstract(x)]
 
 
-tables, support = load("tables"), load("support")
-EXPORTED = [(file, heading, obj) for file, page in tables.PAGES.items() for heading, obj in tables.exported(page)]
+NORMS = [getattr(xv.sets.norms, name) for name in ("L1", "L2", "ColumnNorm", "RowNorm", "Sign", "Spectral")]
 RECORDS = (xv.steps.Line, xv.steps.Search)  # what a rule is given and returns: in docs/extending.md
-CLASSES = [(file, obj) for file, _, obj in EXPORTED if isinstance(obj, type) and obj not in RECORDS]
-LONGEST = 120  # characters of a cell
+CLASSES = [*concrete(xv.sets), *NORMS, *concrete(xv.steps), *concrete(xv.algorithms)]
+CLASSES = [cls for cls in CLASSES if cls not in RECORDS]
 
 
-def field(cls, name):
-    return tables.notes(cls)[0][name]
+def fields(cls):
+    """Those at the head of the Notes."""
+    notes = inspect.cleandoc(cls.__doc__).partition("\nNotes\n-----\n")[2].partition("\n\n")[0]
+    return dict(re.findall(r"^([A-Z][A-Za-z ]*) : (\S.*(?:\n    .*)*)", notes, re.MULTILINE))
 
 
 def of(base):
-    return [cls for _, cls in CLASSES if issubclass(cls, base)]
+    return [cls for cls in CLASSES if issubclass(cls, base)]
 
 
-def test_a_page_is_what_the_docstrings_make_it(subtests):
-    for file in tables.PAGES:
-        with subtests.test(file):
-            fresh = (ROOT / "docs" / file).read_text(encoding="utf-8") == tables.render(file)
-            assert fresh, f"docs/{file} is stale: run `python docs/tables.py`"
+def text(page):
+    return (ROOT / "docs" / page).read_text(encoding="utf-8")
 
 
-def test_check_writes_nothing_and_fails_if_a_page_is_stale(tmp_path, monkeypatch, capsys):
-    pages = {file: (ROOT / "docs" / file).read_text(encoding="utf-8") for file in tables.PAGES}
-    stale = {**pages, "steps.md": "Mine.\n" + pages["steps.md"].replace("Armijo", "Amijo")}
-    for file, text in stale.items():
-        (tmp_path / file).write_text(text, encoding="utf-8")
-    monkeypatch.setattr(tables, "HERE", tmp_path)
-    assert tables.main(["--check"]) == 1
-    assert {file: (tmp_path / file).read_text(encoding="utf-8") for file in pages} == stale
-    assert tables.main([]) == 0
-    assert tables.main(["--check"]) == 0
-    assert capsys.readouterr().out == "stale: steps.md\nwritten: steps.md\n"
-    assert (tmp_path / "steps.md").read_text(encoding="utf-8") == "Mine.\n" + pages["steps.md"]
+def rows(page):
+    """Of the table "All ...", by the name in the first column."""
+    table = re.findall(r"^\| `(\w+)` \| (.*) \|$", text(page).partition("\n## All ")[2], re.MULTILINE)
+    return {name: [cell.strip() for cell in re.split(r"(?<!\\)\|", rest)] for name, rest in table}
 
 
-def test_every_exported_class_has_a_row_with_all_of_its_fields(subtests):
-    for file, cls in CLASSES:
+def test_the_notes_of_a_class_begin_with_its_fields(subtests):
+    for cls in CLASSES:
         with subtests.test(cls.__name__):
-            kind = tables.kind_of(tables.PAGES[file], cls)
-            assert kind is not None, f"docs/tables.py has no table for {cls.__name__}"
-            found, _ = tables.notes(cls)
-            assert tuple(found) == kind.fields, (
-                f"the Notes of {cls.__name__} must begin with {kind.fields}, one per line"
-            )
-            assert all(len(tables.markdown(text, file).replace("`", "")) <= 2 * LONGEST for text in found.values())
-            assert max(map(len, found.values())) <= LONGEST
+            wanted = next(names for base, names in FIELDS.items() if issubclass(cls, base))
+            found = fields(cls)
+            assert tuple(found) == wanted, f"the Notes of {cls.__name__} must begin with {wanted}, one per line"
+            assert max(len(" ".join(x.split())) for x in found.values()) <= LONGEST
 
 
 def test_every_exported_class_has_an_example_that_shows_something(subtests):
-    for _, cls in CLASSES:
+    for cls in CLASSES:
         with subtests.test(cls.__name__):
-            lines = tables.sections(cls)["Examples"].split("\n")
+            lines = inspect.cleandoc(cls.__doc__).partition("\nExamples\n--------\n")[2].strip().split("\n")
             assert lines[0].startswith(">>> import")
             assert not lines[-1].startswith((">>>", "..."))
 
 
-def test_a_set_says_that_it_has_no_projection_where_it_has_none(subtests):
+def test_the_table_of_sets_is_what_their_instances_say(subtests):
+    table = rows("sets.md")
+    assert list(table) == [cls.__name__ for cls in of(xv.sets.Set)]
     for cls in of(xv.sets.Set):
         with subtests.test(cls.__name__):
-            has = tables.depends(cls, "has_projection")
-            assert field(cls, "Projection").startswith("none, because ") == (has is False)
-
-
-def test_the_letters_are_those_of_the_instances(subtests):
-    for cls in of(xv.sets.Set):
-        with subtests.test(cls.__name__):
-            on, *letters = tables.nature(cls).replace("(", "").replace(")", "").split()
-            fixed = tables.nature(cls).partition("(")[0].split()[1:]
+            on, projection, letters = table[cls.__name__]
+            assert fields(cls)["Projection"].startswith("none, because ") == (projection == "no")
+            always, _, sometimes = letters.rstrip(")").partition("(")
             for shape in ((4,), (3, 3), (3, 2, 1, 1)):
                 for C in cls.examples(shape):
                     has = {"P": C.polytope, "F": C.has_faces, "C": C.takes_complex, "H": not C.compiles}
-                    assert {key for key in fixed if not has[key]} == set()
-                    assert {key for key in has if has[key]} <= set(letters)
+                    found = {key for key in has if has[key]}
+                    assert set(always.split()) <= found <= {*always.split(), *sometimes.split()}
+                    assert projection in ("depends", "yes" if C.has_projection else "no")
                     assert on in ("varies", ("entries", "vectors", "matrices", "", "")[C.event_ndim])
 
 
-def test_a_rule_says_whether_it_is_monotone(subtests):
+def test_the_table_of_rules_says_whether_they_are_monotone(subtests):
+    table = rows("steps.md")
+    assert list(table) == [cls.__name__ for cls in of(xv.steps.StepRule)]
     for cls in of(xv.steps.StepRule):
         with subtests.test(cls.__name__):
-            assert field(cls, "Monotone").split(",")[0] == ("yes" if cls.monotone else "no")
+            said = "yes" if cls.monotone else "no"
+            assert fields(cls)["Monotone"].split(",")[0] == table[cls.__name__][-2] == said
 
 
 def test_an_algorithm_says_whether_it_projects(subtests):
     for cls in of(xv.algorithms.Algorithm):
         with subtests.test(cls.__name__):
-            needs = tables.depends(cls, "needs_projection")
-            assert field(cls, "Oracle").startswith("projection") == (needs is True)
-            assert field(cls, "Polytope only").split(";")[0] in ("yes", "no")
+            oracle = fields(cls)["Oracle"]
+            assert oracle.startswith("that of") or oracle.startswith("projection") == cls().needs_projection
+            assert fields(cls)["Polytope only"].split(";")[0] in ("yes", "no")
 
 
 def test_an_iteration_takes_what_the_row_says(subtests):
     for cls in of(xv.algorithms.Algorithm):
         with subtests.test(cls.__name__):
             said = {
-                what: int(n) for n, what in re.findall(r"(\d+) (gradient|LMO|projection)", field(cls, "Per iteration"))
+                what: int(n) for n, what in re.findall(r"(\d+) (gradient|LMO|projection)", fields(cls)["Per iteration"])
             }
             y = np.random.default_rng(0).uniform(size=(5, 40))
             problem = xv.separable(lambda theta, data: theta, y, lam=1.0, compress=False)
@@ -130,20 +130,6 @@ def test_an_iteration_takes_what_the_row_says(subtests):
             for what, n in said.items():
                 # what is not in every iteration, as a gradient near rounding, comes on top
                 assert min(np.diff(done[what])) == n, what
-
-
-def test_a_page_has_one_section_for_everything_exported(subtests):
-    for file in tables.PAGES:
-        with subtests.test(file):
-            headings = re.findall(r"^### (.*)$", (ROOT / "docs" / file).read_text(encoding="utf-8"), re.MULTILINE)
-            wanted = [h for page, h, obj in EXPORTED if page == file and obj not in RECORDS]
-            assert headings == wanted
-            names = {name for name in wanted if "." not in name}
-            module = getattr(xv, file.removesuffix(".md"))
-            public = {
-                n for n in module.__all__ if callable(getattr(module, n)) and not inspect.isabstract(getattr(module, n))
-            }
-            assert names == public - {record.__name__ for record in RECORDS}
 
 
 def test_links_resolve(subtests):
@@ -162,76 +148,13 @@ def test_links_resolve(subtests):
 @cache
 def anchors(path):
     headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    found = [tables.anchor(heading) for heading in headings]
+    found = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
     assert len(set(found)) == len(found), "two headings of one name have one anchor"
     return found
 
 
-def test_tables_are_rectangular():
-    for file in tables.PAGES:
-        for block in re.findall(r"(?:^\|.*\|\n)+", (ROOT / "docs" / file).read_text(encoding="utf-8"), re.MULTILINE):
-            assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
-
-
-# -- what the suite found ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pages(tmp_path, monkeypatch):
-    """The page on backends, the page on the suite and its results, to be written to."""
-    found = {}
-    for name in ("BACKENDS", "PAGE", "SUMMARY"):
-        path = getattr(support, name)
-        found[name] = tmp_path / path.name
-        found[name].write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
-        monkeypatch.setattr(support, name, found[name])
-    return found
-
-
-def ran(backend="torch", device="cuda:0", only=(), **units):
-    """A report of two areas."""
-    outcomes = [
-        conformance.Outcome(backend, device, dtype, area, "a check", "", "passed" if x <= 1 else "failed", x)
-        for dtype, x in units.items()
-        for area, x in (("exchange", 0.0), ("sets", x))
-    ]
-    version = {backend: "9.9", "threads": 1}
-    return conformance.Report(tuple(outcomes), {backend: version}, date="2026-12-24T18:00:00+00:00", only=only)
-
-
-def test_the_tables_of_the_suite_are_what_its_results_and_its_checks_give():
-    rows = json.loads(support.SUMMARY.read_text(encoding="utf-8"))
-    for path, text in support.pages(rows).items():
-        fresh = path.read_text(encoding="utf-8") == text
-        assert fresh, f"{path.name} is stale: run `python docs/support.py`"
-
-
-def test_a_report_replaces_its_rows_and_no_others(pages, tmp_path, capsys):
-    before = pages["BACKENDS"].read_text(encoding="utf-8")
-    ran(float64=0.5, float32=2e3).save(tmp_path / "report.json")
-    assert support.main(["--check", str(tmp_path / "report.json")]) == 1
-    assert pages["BACKENDS"].read_text(encoding="utf-8") == before
-    assert support.main([str(tmp_path / "report.json")]) == 0
-    assert capsys.readouterr().out == "stale: backends.md, conformance.json\nwritten: backends.md, conformance.json\n"
-    assert support.main(["--check"]) == 0
-    after = pages["BACKENDS"].read_text(encoding="utf-8")
-    new = "| PyTorch CUDA | torch 9.9 | 2 passed | 1 FAIL of 2 | 1 of 2 | 2000 | 2026-12-24 |"
-    changed = set(after.splitlines()) ^ set(before.splitlines())
-    assert new in changed
-    assert all("PyTorch CUDA" in line for line in changed)
-
-
-def test_what_did_not_run_says_so_and_what_nobody_listed_is_listed(pages, tmp_path):
-    pages["SUMMARY"].write_text("[]", encoding="utf-8")
-    ran("mine", "cpu", float32=0.25).save(tmp_path / "report.json")
-    assert support.main([str(tmp_path / "report.json")]) == 0
-    text = pages["BACKENDS"].read_text(encoding="utf-8")
-    assert "| CuPy |  | not run | not run |  |  |  |" in text
-    assert "| mine cpu | mine 9.9 | not run | 2 passed | 2 of 2 | 0.25 | 2026-12-24 |" in text
-    assert support.NOT_RUN in text
-
-
-def test_a_part_of_the_suite_is_no_support(pages, tmp_path):
-    ran(float64=0.5, only=("sets",)).save(tmp_path / "report.json")
-    with pytest.raises(SystemExit, match="got one of sets alone"):
-        support.main([str(tmp_path / "report.json")])
+def test_tables_are_rectangular(subtests):
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        with subtests.test(path.name):
+            for block in re.findall(r"(?:^\|.*\|\n)+", path.read_text(encoding="utf-8"), re.MULTILINE):
+                assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1

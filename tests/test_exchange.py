@@ -12,6 +12,7 @@ import xvarpro as xv
 from xvarpro.backends import checksums, exchange
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ExchangeError
+from xvarpro_conformance.frameworks import hooks
 
 from .support import HOST_BACKENDS, host, no_cuda, rng
 
@@ -98,11 +99,11 @@ def test_read_only_memory_is_never_written_through_an_alias(target):
     assert x[0] == 0.0
 
 
-@pytest.mark.parametrize("what", xv.backends.get("torch").array_fixtures())
+@pytest.mark.parametrize("what", hooks(xv.backends.get("torch")).array_fixtures())
 def test_accelerators_exchange_arrays_of_any_layout(what, monkeypatch):
     """JAX refuses gaps and broadcasts, and no DLPack takes what is in a graph: the owner hands over something else."""
     monkeypatch.setattr(exchange, "_on_host", lambda device: False)  # as on a device, through DLPack
-    x, values = xv.backends.get("torch").array_fixtures()[what]()
+    x, values = hooks(xv.backends.get("torch")).array_fixtures()[what]()
     jax = xv.backends.get("jax")
     with jax.scope("float64"):
         y = exchange.move(x, jax)

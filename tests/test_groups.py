@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro.conformance.members import together
 from xvarpro.errors import ProblemError
+from xvarpro_conformance.members import together
 
 from .processes import both, start
 

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 import xvarpro
+import xvarpro_conformance
 
 ROOT = Path(xvarpro.__file__).parent
+SUITE = Path(xvarpro_conformance.__file__).parent  # a package of its own, which keeps the same rules
 FRAMEWORKS = ("torch", "jax", "jaxlib", "cupy", "cupyx", "array_api_strict")
 ON_DEMAND = (
     *FRAMEWORKS, "safetensors", "scipy", "sklearn", "matplotlib", "typer", "rich", "tqdm", "pandas", "hypothesis"
@@ -45,7 +47,7 @@ LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
     ("checksums", "placement"),
     ("interface", "group", "tape"),
-    ("plugin", "columns", "factorisations", "forks", "selection", "testing"),
+    ("plugin", "columns", "factorisations", "forks", "selection"),
     ("registry",),
     ("modules", "powers"),
     ("",),
@@ -60,7 +62,11 @@ BACKEND_LAYER = {name: i for i, layer in enumerate(BACKEND_LAYERS) for name in l
 # methods of a result that need more than its room: they import it when they are called, nothing else may
 FORWARDED = {("results.result", "statistics"), ("batch.minima", "statistics")}
 SEAMS = ("sets", "lower", "operators", "algorithms", "algorithms.steps")
-FILES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in sorted(ROOT.rglob("*.py"))}
+FILES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in sorted(ROOT.rglob("*.py"))} | {
+    ".".join(("conformance", *p.relative_to(SUITE).with_suffix("").parts)): p
+    for p in sorted(SUITE.rglob("*.py"))
+    if p.name != "test_suite.py"
+}
 NAMES = ("numpy", "torch", "jax", "cupy", "array-api-strict")
 
 
@@ -94,6 +100,7 @@ def imports(module, everywhere=True):
 def inside(module):
     """What a file imports from the package, as module names relative to it."""
     for name in imports(module):
+        name = re.sub(r"^xvarpro_conformance\b", "xvarpro.conformance", name)
         if name.split(".")[0] == "xvarpro":
             parts = name.split(".")[1:]
             while parts and ".".join(parts) not in FILES and ".".join([*parts, "__init__"]) not in FILES:
@@ -246,6 +253,9 @@ OF_A_FRAMEWORK = {
     "backends.cupy": {"cupy", "cupyx"},
     "backends.strict": {"array_api_strict"},
     "backends.numpy": set(),
+    **{f"conformance.frameworks.{name}": {name} for name in ("torch", "jax")},
+    "conformance.frameworks.cupy": {"cupy", "cupyx"},
+    "conformance.frameworks.strict": {"array_api_strict"},
 }
 MADE_FOR_ONE = (
     "differentiation.layers.torch",  # a layer is a function of its framework

@@ -17,9 +17,9 @@ from xvarpro.algorithms import (
     Pairwise,
 )
 from xvarpro.algorithms.in_face import _reach
-from xvarpro.conformance import problems
 from xvarpro.sets import Columns, L2Ball, Simplex
 from xvarpro.sets.region import resolve
+from xvarpro_conformance import problems
 
 from .support import rng
 from .test_active_set import CASES, EPS, LeastSquares, case, conditioned, run

@@ -19,11 +19,11 @@ from xvarpro.algorithms import (
     StochasticFrankWolfe,
     StochasticProjectedGradient,
 )
-from xvarpro.conformance.members import together
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.mini_batch import some_columns
 from xvarpro.sets import Box
+from xvarpro_conformance.members import together
 
 from .support import error, rng, vector
 

@@ -16,7 +16,7 @@ import xvarpro as xv
 from tests.support import linux
 from xvarpro.cli import app
 
-COMMANDS = ["backends", "compare", "verify", "conformance", "run"]
+COMMANDS = ["backends", "compare", "verify", "run"]
 CODE = """
 import sys
 import numpy as np, xvarpro as xv
@@ -123,12 +123,6 @@ WRONG = [
     (["compare", *PAIR, "{0}/mine.py:decays", "--out", "{0}/notes.txt"], "notes.txt"),
     (["compare", *PAIR, "{0}/mine.py:decays", "--out", "{0}/notes.txt/x"], "notes.txt"),
     (["compare", "--backends", ",", "{0}/mine.py:decays"], "a name, or several with commas"),
-    (["conformance", "--from", "{0}/absent.json"], "absent.json"),
-    (["conformance", "--from", "{0}/notes.txt"], "notes.txt"),
-    (["conformance", "--from", "{0}"], "{0}"),
-    (["conformance", "--report", "{0}/notes.txt"], "notes.txt"),
-    (["conformance", "--jobs", "-1", "--backend", "numpy", "--only", "arithmetic"], "jobs"),
-    (["conformance", "--dtype", "float16"], "float16"),
 ]
 
 
@@ -173,7 +167,7 @@ def test_random_options_end_in_a_status(folder, monkeypatch, command, data):
 
 # -- streams -----------------------------------------------------------------------------------------------------------
 
-SAYING = [["--version"], ["--help"], ["backends"], ["verify", "--help"], ["conformance", "--list"]]
+SAYING = [["--version"], ["--help"], ["backends"], ["verify", "--help"]]
 
 
 def ended(args):

@@ -16,6 +16,7 @@ import xvarpro as xv
 from tests.processes import start
 from tests.support import HOST_BACKENDS, T, decays, host, linux
 from xvarpro import backends
+from xvarpro_conformance.frameworks import hooks
 
 
 def task(i):
@@ -31,9 +32,9 @@ def task(i):
 def answer(i, name):
     """What `task` comes to: every number of it, and the settings of the thread afterwards."""
     problem, theta0, method = task(i)
-    before = backends.get(name).settings()
+    before = hooks(backends.get(name)).settings()
     fit = xv.solve(problem, theta0, over=xv.sets.Box(0.0, 10.0), algorithm=method, backend=name, max_iter=6)
-    assert backends.get(name).settings() == before
+    assert hooks(backends.get(name)).settings() == before
     return host(fit.theta).tobytes(), host(fit.w).tobytes(), fit.value, fit.gap, fit.status, fit.trace.value.tobytes()
 
 

@@ -9,8 +9,8 @@ import torch
 
 from tests.support import in_turn
 from xvarpro.backends.tape import vjp
-from xvarpro.conformance.checks.derivatives import Single, flat, inner
-from xvarpro.conformance.functions import CASES, Case
+from xvarpro_conformance.checks.derivatives import Single, flat, inner
+from xvarpro_conformance.functions import CASES, Case
 
 from .namespaces import NUMPY, host, jvp
 

@@ -10,7 +10,7 @@ from xvarpro.backends.tape import NoRuleError, vjp
 from xvarpro.backends.tape.engine import PASSED_ON, Tape
 from xvarpro.backends.tape.namespace import CREATION, LIKE, PLAIN
 from xvarpro.backends.tape.rules.table import COMPOSITES, CONSTANT, PRIMITIVES, SIMPLE
-from xvarpro.conformance.functions import CASES
+from xvarpro_conformance.functions import CASES
 
 from .namespaces import NUMPY, jvp
 from .standard import EXTENSIONS, MAIN, Standard

@@ -29,14 +29,12 @@ if TYPE_CHECKING:
     from xvarpro.backends.eager import EagerBackend
     from xvarpro.backends.hosted import HostedBackend
     from xvarpro.backends.taped import TapedBackend
-    from xvarpro.backends.testing import SuiteHooks
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "Backend",
     "EagerBackend",
     "HostedBackend",
-    "SuiteHooks",
     "TapedBackend",
     "column_loop",
     "find_dtype",
@@ -58,7 +56,6 @@ __all__ = [
 _BASES = {
     "EagerBackend": "xvarpro.backends.eager",
     "HostedBackend": "xvarpro.backends.hosted",
-    "SuiteHooks": "xvarpro.backends.testing",
     "TapedBackend": "xvarpro.backends.taped",
 }
 

@@ -6,26 +6,25 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import array_api_compat.cupy as xp
 import cupy as cp
 import numpy as np
 from cupy import ndarray
-from cupyx import errstate, geterr
+from cupyx import errstate
 from cupyx.scipy.linalg import solve_triangular
 
 from xvarpro.backends import checksums
 from xvarpro.backends.special import derivative
 from xvarpro.backends.taped import TapedBackend
-from xvarpro.backends.testing import Fixture, SuiteHooks
 
 # arrays find their backend by their type: inside the scope of a reproducible one, both have to know
 _reproducibly: ContextVar[bool] = ContextVar("reproducibly", default=False)
 
 
-class CuPyBackend(SuiteHooks, TapedBackend):
+class CuPyBackend(TapedBackend):
     """CuPy on a CUDA device.
 
     Parameters
@@ -69,26 +68,6 @@ class CuPyBackend(SuiteHooks, TapedBackend):
 
     def devices(self) -> dict[str, Any]:
         return {f"cuda:{i}": cp.cuda.Device(i) for i in range(cp.cuda.runtime.getDeviceCount())}
-
-    def array_fixtures(self) -> dict[str, Fixture]:
-        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
-
-        def cast(dtype: str) -> tuple[ndarray, np.ndarray]:
-            return cp.asarray(x, dtype=dtype), x.astype(dtype)
-
-        return {
-            "plain": lambda: (cp.asarray(x), x),
-            "negative strides": lambda: (cp.asarray(x[::-1, ::-1])[::-1, ::-1], x),
-            "every other entry": lambda: (cp.asarray(np.repeat(x, 2, axis=1))[:, ::2], x),
-            "column order": lambda: (cp.asfortranarray(cp.asarray(x)), x),
-            "zero strides": lambda: (cp.broadcast_to(cp.asarray(x[1]), (2, 3)), x[[1, 1]]),
-            "0-d": lambda: (cp.asarray(1.5), np.array(1.5)),
-            "empty": lambda: (cp.zeros((0, 3)), np.zeros((0, 3))),
-            **{name: partial(cast, name) for name in ("float32", "float16", "complex64", "int64", "int32", "bool")},
-        }
-
-    def settings(self) -> dict[str, object]:
-        return {"device": cp.cuda.runtime.getDevice(), "linalg errors": geterr()["linalg"]}
 
     def index_add(self, x: ndarray, key: Any, v: ndarray) -> ndarray:
         if _reproducibly.get():  # the device adds in the order in which threads end, the host in that of the indices

@@ -25,7 +25,6 @@ from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, State, impure
 from xvarpro.backends.modules import Architecture
 from xvarpro.backends.special import derivative
-from xvarpro.backends.testing import Fixture, SuiteHooks
 from xvarpro.backends.torch_modules import TorchArchitecture
 from xvarpro.backends.transformations import Transforming, implicit_root
 from xvarpro.core import trees
@@ -39,7 +38,7 @@ _started = os.getpid()
 adopt(Tensor, xp, None)
 
 
-class TorchBackend(SuiteHooks, Transforming, EagerBackend):
+class TorchBackend(Transforming, EagerBackend):
     """PyTorch.
 
     Parameters
@@ -96,120 +95,6 @@ class TorchBackend(SuiteHooks, Transforming, EagerBackend):
 
     def architecture(self, x: object) -> Architecture | None:
         return TorchArchitecture(x) if isinstance(x, torch.nn.Module) else None
-
-    def array_fixtures(self) -> dict[str, Fixture]:
-        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
-
-        def plain(dtype: torch.dtype = torch.float64) -> torch.Tensor:
-            return torch.tensor(x, dtype=dtype)
-
-        def inferred() -> torch.Tensor:
-            with torch.inference_mode():
-                return plain() + 0
-
-        def cast(dtype: str) -> tuple[Tensor, np.ndarray]:
-            y = plain(getattr(torch, dtype))
-            return y, (y.float() if dtype == "bfloat16" else y).numpy()
-
-        casts = ("float32", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
-        return {
-            "plain": lambda: (plain(), x),
-            "requires_grad": lambda: (plain().requires_grad_(), x),
-            "part of a graph": lambda: (1.0 * plain().requires_grad_(), x),
-            "parameter": lambda: (torch.nn.Parameter(plain()), x),
-            "conjugate bit": lambda: ((1j * plain()).conj(), -1j * x),
-            "negative bit": lambda: ((1j * plain()).conj().imag, -x),
-            "every other entry": lambda: (torch.tensor(np.repeat(x, 2, axis=1))[:, ::2], x),
-            "transposed": lambda: (torch.tensor(x.T).mT, x),
-            "zero strides": lambda: (plain()[1].expand(2, 3), x[[1, 1]]),
-            "of inference mode": lambda: (inferred(), x),
-            "0-d": lambda: (torch.tensor(1.5, dtype=torch.float64), np.array(1.5)),
-            "empty": lambda: (torch.zeros((0, 3)), np.zeros((0, 3))),
-            **{name: partial(cast, name) for name in casts},
-        }
-
-    def settings(self) -> dict[str, object]:
-        return {
-            "default dtype": str(torch.get_default_dtype()),
-            "default device": str(torch.get_default_device()),
-            "grad mode": torch.is_grad_enabled(),
-            "inference mode": torch.is_inference_mode_enabled(),
-            "autocast": [torch.is_autocast_enabled(kind) for kind in _KINDS],
-            "float32 matmul precision": _product_precision(),
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-            "threads": torch.get_num_threads(),
-            "random": hash(torch.get_rng_state().numpy().tobytes()),
-        }
-
-    def modes(self) -> dict[str, Any]:
-        @contextmanager
-        def short() -> Iterator[None]:
-            before = torch.get_default_dtype()
-            torch.set_default_dtype(torch.float16)
-            try:
-                yield
-            finally:
-                torch.set_default_dtype(before)
-
-        @contextmanager
-        def threads(n: int) -> Iterator[None]:
-            before = torch.get_num_threads()
-            torch.set_num_threads(n)
-            try:
-                yield
-            finally:
-                torch.set_num_threads(before)
-
-        return {
-            "inference mode": torch.inference_mode,
-            "no_grad": torch.no_grad,
-            "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
-            "default dtype": short,
-            "default device": partial(torch.device, "meta"),
-            "one thread": partial(threads, 1),
-            "two threads": partial(threads, 2),
-        }
-
-    def impure(self) -> dict[str, Any]:
-        calls = torch.zeros(())
-
-        def counts(x: Tensor) -> tuple[Tensor, ...]:
-            calls.add_(1.0)
-            return (x * x,)
-
-        return {"counts": counts}
-
-    def cubes(self) -> dict[str, Any]:
-        class Cube(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx: Any, x: Tensor) -> Tensor:
-                ctx.save_for_backward(x)
-                return x**3
-
-            @staticmethod
-            def backward(ctx: Any, g: Tensor) -> Tensor:
-                return 3 * g * ctx.saved_tensors[0] ** 2
-
-        return {"a Function": Cube.apply}
-
-    def transformed(self, fun: Callable[[Tensor], Tensor], x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        def one(x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            return *torch.func.jvp(fun, (x,), (d,)), torch.func.grad(lambda x: (d * fun(x)).sum())(x)
-
-        found: tuple[Tensor, Tensor, Tensor] = torch.func.vmap(one)(x, d)
-        return found
-
-    def hollow(self) -> dict[str, Tensor]:
-        return {"meta": torch.empty(3, device="meta"), "sparse": torch.eye(2).to_sparse()}
-
-    def undetermined(self) -> dict[str, Any]:
-        def put(x: Tensor) -> Tensor:
-            return x.clone().put_(torch.zeros(1, dtype=torch.int64, device=x.device), x.reshape(-1)[:1])
-
-        return {"put_": put}
-
-    def survives_fork(self) -> bool:
-        return torch.get_num_threads() == 1
 
     def vjp(self, fun: Function, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...] = ()) -> tuple[Any, Linear]:
         # inside a function that is differentiated itself, what is computed here belongs to the outer graph too

@@ -168,11 +168,11 @@ def _summary(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-_ANY = {"allow_extra_args": True, "ignore_unknown_options": True}  # a command that only fails takes any arguments
+_ANY = {"allow_extra_args": True, "ignore_unknown_options": True}  # a command that only fails, or hands them on
 
 app.command("fit")(fit)
 register(app, entry_points(group=GROUP))
-app.command("conformance")(conformance)
+app.command("conformance", context_settings=_ANY)(conformance)
 
 
 @app.command()

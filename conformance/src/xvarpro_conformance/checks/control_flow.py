@@ -1,0 +1,463 @@
+"""Loops and branches, one by one and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.backends import Backend
+from xvarpro.core.namespace import device, dtype_name
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import array_namespace
+from xvarpro.errors import ModelError
+from xvarpro_conformance import frameworks
+from xvarpro_conformance.suite import Measured, Target, check
+
+SQUARES = np.array([2.0, 1.0, 1e4, 9.0, 0.25, 3.0, 5.0])
+
+
+def compiled_or_not(target: Target, fun: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    """What a function gives compiled, as in a solve, and by itself, as in a call of a set's projection."""
+    with target.scope():
+        there = [target.send_tree(x) for x in args]
+        alone = fun(*there)
+        return {
+            "compiled": target.compute(fun, *args),
+            "by itself": tuple(target.host(x) for x in alone) if isinstance(alone, tuple) else target.host(alone),
+        }
+
+
+@cache
+def newton(backend: Backend, most: int) -> Callable[..., Any]:
+    """Newton's method for a square root, as a loop: the root, and how many steps it took."""
+
+    def fun(a: Array) -> tuple[Array, Array]:
+        xp = array_namespace(a)
+        close = 8 * xp.finfo(a.dtype).eps
+
+        def cond(state: Leaves) -> Array:
+            x, n = state
+            return (xp.abs(x * x - a) > close * a) & (n < most)
+
+        def body(state: Leaves) -> Leaves:
+            x, n = state
+            return 0.5 * (x + a / x), n + 1
+
+        return backend.while_loop(cond, body, (a, xp.zeros((), dtype=xp.int32, device=device(a))))
+
+    return fun
+
+
+@check("control flow", lambda: {"until it converges": 40, "for three steps": 3, "not at all": 0}, against="closed form")
+def while_loops(target: Target, most: int) -> Iterator[Measured]:
+    """A loop runs while its condition holds, not one step longer, on a state of floats and integers."""
+    a, root, steps = 2.0, 2.0, 0
+    while abs(root * root - a) > 8 * target.eps * a and steps < most:
+        root, steps = 0.5 * (root + a / root), steps + 1
+    for how, (x, n) in compiled_or_not(target, newton(target.backend, most), np.array(a)).items():
+        yield Measured(f"root, {how}", x, np.array(root), 4 * target.eps)
+        yield Measured(f"steps, {how}", int(n), steps)
+
+
+@cache
+def columns(backend: Backend) -> Callable[..., Any]:
+    """Newton's method for square roots, every column by itself."""
+
+    def fun(squares: Array) -> tuple[Array, Array]:
+        xp = array_namespace(squares)
+        close = 8 * xp.finfo(squares.dtype).eps
+
+        def running(state: Leaves) -> Array:
+            x, n, a = state
+            return (xp.abs(x * x - a) > close * a)[0, :] & (n < 40)
+
+        def advance(state: Leaves, given: Leaves) -> Leaves:
+            x, n, a = state
+            on = running(state)
+            return xp.where(on, 0.5 * (x + given[0] / x), x), n + xp.astype(on, n.dtype), a
+
+        start = (squares, xp.zeros((squares.shape[1],), dtype=xp.int32, device=device(squares)), squares)
+        return backends.column_loop(backend, running, advance, start, (squares,))[:2]
+
+    return fun
+
+
+@check("control flow", against="closed form")
+def columns_that_settle(target: Target, case: None) -> Iterator[Measured]:
+    """Every column iterates until it ends, as if it were alone, NaN included; arguments are not overwritten."""
+    squares = np.array([[*SQUARES, np.nan]])
+    alone = [target.compute(columns(target.backend), np.array([[a, a]])) for a in (2.0, 1e4)]
+    for how, (x, n) in compiled_or_not(target, columns(target.backend), squares).items():
+        yield Measured(f"roots, {how}", x, np.sqrt(squares), 16 * target.eps, float(np.nanmax(np.sqrt(squares))))
+        for i, (one, steps) in zip((0, 2), alone, strict=True):
+            yield Measured(f"root of column {i} among others, {how}", x[:, i], one[:, 0], 4 * target.eps)
+            yield Measured(f"steps of column {i} among others, {how}", int(n[i]), int(steps[0]))
+        yield Measured(f"steps of NaN, {how}", int(n[-1]), 0)
+    with target.scope():
+        given = target.send(squares)
+        columns(target.backend)(given)
+        yield Measured("what was given", target.host(given), target.held(squares))
+
+
+@cache
+def countdown(backend: Backend) -> Callable[..., Any]:
+    """Half of every column, as often as its own count says, plus a term of its own."""
+
+    def fun(x: Array, counts: Array, terms: Array) -> tuple[Array, Array]:
+        def running(state: Leaves) -> Array:
+            return state[1] > 0
+
+        def advance(state: Leaves, given: Leaves) -> Leaves:
+            xp, (x, left), on = array_namespace(state[0]), state, running(state)
+            return xp.where(on, 0.5 * x + given[0], x), left - xp.astype(on, left.dtype)
+
+        return backends.column_loop(backend, running, advance, (x, counts), (terms,))
+
+    return fun
+
+
+# how many columns take how many steps: those that are left more than halve again and again
+WAVES = {"no columns": (), "one": (3,), "none runs": (0, 0), "three waves": (1,) * 40 + (2,) * 15 + (5,) * 4 + (9, 0)}
+
+
+@check("control flow", lambda: WAVES, against="closed form")
+def columns_in_waves(target: Target, counts: tuple[int, ...]) -> Iterator[Measured]:
+    """Columns that end in several waves each keep their place, their state and what they are given."""
+    k = len(counts)
+    order = np.random.default_rng(0).permutation(k)
+    steps = np.array(counts, np.int32)[order]
+    x, terms = np.arange(2.0 * k).reshape(2, k) * 512, np.arange(1.0, k + 1)[None, :] * 512
+    want = x.copy()
+    for i in range(k):
+        for _ in range(steps[i]):
+            want[:, i] = 0.5 * want[:, i] + terms[0, i]
+    for how, (found, left) in compiled_or_not(target, countdown(target.backend), x, steps, terms).items():
+        yield Measured(f"columns, {how}", found, want, target.eps)
+        yield Measured(f"steps left, {how}", left, np.zeros(k, np.int32))
+
+
+@cache
+def branch(backend: Backend) -> Callable[..., Any]:
+    """The negative of two arrays where a number is below zero."""
+
+    def fun(x: Array, y: Array) -> tuple[Array, Array]:
+        return backend.when(x < 0, lambda state: (-state[0], -state[1]), (x, y))
+
+    return fun
+
+
+@check("control flow", lambda: {"taken": -2.0, "not taken": 2.0, "not a number": np.nan}, against="closed form")
+def branches(target: Target, x: float) -> Iterator[Measured]:
+    """A function is applied where the condition holds; elsewhere the state is unchanged."""
+    y = np.array([1.0, -3.0])
+    sign = -1.0 if x < 0 else 1.0
+    for how, (left, right) in compiled_or_not(target, branch(target.backend), np.array(x), y).items():
+        yield Measured(f"number, {how}", left, np.array(sign * x))
+        yield Measured(f"array, {how}", right, sign * y)
+
+
+@check("control flow", against="closed form")
+def calls(target: Target, case: None) -> Iterator[Measured]:
+    """A program is kept under its key and serves other operands; another key has another program."""
+    backend = target.backend
+    traces = []
+
+    def make(operands: tuple[Array, ...]) -> Callable[..., Array]:
+        traces.append(1)
+        return lambda x: x * operands[0] + operands[1]
+
+    with target.scope():
+        key = object()
+        found = []
+        for factor in (2.0, 3.0):
+            operands = tuple(target.send(np.array(v)) for v in (factor, 1.0))
+            found.append(target.host(backend.call(make, key)(operands, target.send(np.array([1.0, 2.0])))))
+        again = len(traces)
+        other = backend.call(lambda operands: lambda x: x - operands[0], object())
+        found.append(target.host(other((target.send(np.array(2.0)),), target.send(np.array([1.0, 2.0])))))
+    yield Measured("values", np.stack(found), np.array([[3.0, 5.0], [4.0, 7.0], [-1.0, 0.0]]))
+    yield Measured("programs made for one key", again, 1 if backend.compiled else 2)
+
+
+class Iterate(NamedTuple):
+    """What a loop's state holds, of which backends take the dtype of the record."""
+
+    value: Array
+    steps: Array
+
+
+class State(NamedTuple):
+    """The state of a loop."""
+
+    iterate: Iterate
+
+
+def halve(operands: tuple[Array, ...]) -> Callable[[State], State]:
+    """Half the distance to a limit."""
+    (limit,) = operands
+
+    def step(state: State) -> State:
+        value, steps = state.iterate
+        return State(Iterate(0.5 * (value + limit), steps + 1))
+
+    return step
+
+
+def record(state: State) -> tuple[Array, ...]:
+    """A row of the value and of an integer."""
+    return state.iterate.value, state.iterate.steps
+
+
+def running(state: State) -> Array:
+    """Until the value is near 1."""
+    return state.iterate.value > 1.0 + 2.0**-6
+
+
+@check("control flow", lambda: {"cut off": 5, "to its end": 50, "no steps": 0}, against="closed form")
+def loops(target: Target, n: int) -> Iterator[Measured]:
+    """A loop takes at most n steps, records a row for each, and continues from the state that it returned."""
+    backend = target.backend
+    want = [[1.0 + 4.0 * 0.5**i, float(i)] for i in range(1, 9)]
+    with target.scope():
+        xp = backend.xp
+        run = backend.loop(halve, record, running, (halve, "conformance"))
+        start = State(Iterate(target.send(np.array(5.0)), xp.zeros((), dtype=xp.int32, device=target.place)))
+        operands = (target.send(np.array(1.0)),)
+        state, rows = run(operands, start, n)
+        taken = len(rows)
+        final = target.host(state.iterate.value)
+        state, more = run(operands, state, 50)
+        kind = dtype_name(state.iterate.value)
+    yield Measured("rows", np.array(rows).reshape(-1, 2), np.array(want[: min(n, 8)]).reshape(-1, 2))
+    yield Measured("state", final, np.array(want[taken - 1][0] if taken else 5.0))
+    yield Measured("rows afterwards", np.array(more).reshape(-1, 2), np.array(want[taken:]).reshape(-1, 2))
+    yield Measured("dtype", kind, target.dtype)
+
+
+def count(operands: tuple[Array, ...]) -> Callable[[State], State]:
+    """One more step, and a value that says how many."""
+    (unit,) = operands
+
+    def step(state: State) -> State:
+        value, steps = state.iterate
+        return State(Iterate(value + unit, steps + 1))
+
+    return step
+
+
+def below(state: State) -> Array:
+    """Fewer than 2,500 steps."""
+    return state.iterate.steps < 2500
+
+
+@check("control flow", lambda: {str(n): n for n in (1024, 1025, 4000)}, against="closed form")
+def long_loops(target: Target, n: int) -> Iterator[Measured]:
+    """A loop of thousands of steps, called until it has taken them, has a row for each of them, in order."""
+    backend = target.backend
+    rows: list[list[float]] = []
+    with target.scope():
+        run = backend.loop(count, record, below, (count, "conformance"))
+        state = State(Iterate(target.send(np.array(0.0)), target.send(np.array(0, np.int32))))
+        operands = (target.send(np.array(0.5)),)
+        while len(rows) < n:
+            state, more = run(operands, state, n - len(rows))
+            rows += more
+            if not more:
+                break
+        value, steps = target.host(state.iterate.value), int(target.host(state.iterate.steps))
+    taken = min(n, 2500)
+    want = np.array([[0.5 * i, float(i)] for i in range(1, taken + 1)])
+    yield Measured("rows", np.array(rows).reshape(-1, 2), want)
+    yield Measured("value", value, np.array(0.5 * taken))
+    yield Measured("steps", steps, taken)
+
+
+@cache
+def nested(backend: Backend) -> Callable[..., Any]:
+    """The sum of i j over j < i < n: a loop in a loop, with a branch."""
+
+    def fun(n: Array) -> tuple[Array]:
+        xp = array_namespace(n)
+        zero = xp.zeros((), dtype=n.dtype, device=device(n))
+
+        def outer(state: Leaves) -> Leaves:
+            i, total = state
+
+            def inner(state: Leaves) -> Leaves:
+                j, total = state
+                return j + 1, backend.when(i > 2, lambda t: (t[0] + i * j,), (total,))[0]
+
+            return i + 1, backend.while_loop(lambda s: s[0] < i, inner, (zero, total))[1]
+
+        return (backend.while_loop(lambda s: s[0] < n, outer, (zero, zero))[1],)
+
+    return fun
+
+
+@check("control flow", against="closed form")
+def loops_in_loops(target: Target, case: None) -> Iterator[Measured]:
+    """Loops and branches nest, and see the variables of the scopes around them."""
+    want = sum(i * j for i in range(3, 6) for j in range(i))
+    for how, (total,) in compiled_or_not(target, nested(target.backend), np.array(6.0)).items():
+        yield Measured(f"sum, {how}", total, np.array(float(want)))
+
+
+@cache
+def mapping(backend: Backend) -> Callable[..., Any]:
+    """For every matrix its product with a vector that all share, scaled by a number of its own; and the shared vector.
+
+    Next to them the pull-back of the first along ones.
+    """
+
+    def fun(A: Array, scale: Array, shared: Array) -> Leaves:
+        def mapped(A: Array, scale: Array) -> Leaves:
+            def one(A: Array, scale: Array) -> Leaves:
+                return scale**2 * (A @ shared), shared
+
+            return backends.vmap(one, (A, scale))
+
+        xp = array_namespace(A)
+        values, pullback = backend.vjp(mapped, (A, scale))
+        return *values, *pullback((xp.ones_like(values[0]), xp.zeros_like(values[1])))
+
+    return fun
+
+
+@check("control flow", lambda: {"several": 5, "one": 1}, against="closed form")
+def maps(target: Target, n: int) -> Iterator[Measured]:
+    """A function is mapped over the first axis of arrays; what it finds around it is shared; derivatives go through."""
+    rng = np.random.default_rng(0)
+    A, scale, shared = (target.held(rng.normal(size=shape)) for shape in ((n, 3, 2), (n,), (2,)))
+    square = scale**2
+    want = {
+        "products": square[:, None] * (A @ shared),
+        "the shared vector": np.tile(shared, (n, 1)),
+        "gradient of the matrices": np.broadcast_to(square[:, None, None] * shared, A.shape),
+        "gradient of the numbers": 2 * scale * (A @ shared).sum(axis=1),
+    }
+    for how, found in compiled_or_not(target, mapping(target.backend), A, scale, shared).items():
+        for (what, expected), got in zip(want.items(), found, strict=True):
+            yield Measured(f"{what}, {how}", got, expected, 128 * target.eps, float(np.max(np.abs(expected))))
+
+
+@check("control flow", against="closed form")
+def programs(target: Target, case: None) -> Iterator[Measured]:
+    """`program` gives shapes, the errors of the function and a name; `uncompiled` computes the same values."""
+    backend = target.backend
+    with target.scope():
+        x = target.send(np.arange(6.0).reshape(2, 3))
+        kept = {"number": 1.0, "array": np.ones(3)}
+
+        def square(x: Array, scale: Array) -> tuple[Array, ...]:
+            xp = array_namespace(x)
+            row = xp.asarray(kept["array"], dtype=x.dtype, device=device(x))
+            return ((kept["number"] * x * row) @ xp.matrix_transpose(x * scale),)
+
+        (shaped,), name = backend.program(square, (x,), (x[0, 1],))
+        yield Measured("shape", tuple(shaped.shape), (2, 2))
+        yield Measured("name", bool(name), backend.compiled)
+        yield Measured("name for other arguments", backend.program(square, (x + 1,), (x[0, 2],))[1], name)
+        for what, other in {"number": 1.0 + 4 * target.eps, "array": np.array([1.0, 1.0, 2.0])}.items():
+            kept[what], before = other, name
+            name = backend.program(square, (x,), (x[0, 1],))[1]
+            yield Measured(f"same name for another {what} outside", name == before, not backend.compiled)
+        try:
+            backend.program(_refuses, (x,))
+            raised = ""
+        except ArithmeticError as error:
+            raised = str(error)
+        yield Measured("error", raised, "refused")
+        plain = Target(backends.uncompiled(backend), target.device, target.dtype)
+        yield Measured("compiled", bool(plain.backend.compiled), False)
+        for i, (got, want) in enumerate(
+            zip(plain.compute(newton(plain.backend, 40), np.array(2.0)), _newton(target), strict=True)
+        ):
+            yield Measured(f"uncompiled, output {i}", got, want, 4 * target.eps)
+
+
+def _refuses(x: Array) -> tuple[Array, ...]:
+    raise ArithmeticError("refused")
+
+
+def impure_functions(xp: Any) -> dict[str, Callable[[Array], tuple[Array, ...]]]:
+    """Functions whose second call differs from the first, in ways that every framework shows."""
+    counts = dict.fromkeys(("number", "entry", "shape", "second"), 0)
+
+    def number(x: Array) -> tuple[Array, ...]:
+        counts["number"] += 1
+        return (x[:1] * counts["number"],)
+
+    def entry(x: Array) -> tuple[Array, ...]:
+        counts["entry"] += 1
+        same, last = [0.25, 0.5, 1.0], [0.0, 0.0, 4e4 * xp.finfo(x.dtype).eps * counts["entry"]]
+        first, term = (xp.asarray(y, dtype=x.dtype, device=device(x)) for y in (same, last))
+        return (x * first + 1024.0 * term,)
+
+    def shape(x: Array) -> tuple[Array, ...]:
+        counts["shape"] += 1
+        return (x[: counts["shape"]],)
+
+    def second(x: Array) -> tuple[Array, ...]:
+        counts["second"] += 1
+        empty, whole = x[:0], xp.zeros(3, dtype=xp.int32, device=device(x))
+        return x, empty, whole, x * counts["second"]
+
+    return {"a number": number, "an entry": entry, "a shape": shape, "the last of its results": second}
+
+
+def pure(x: Array) -> tuple[Array, ...]:
+    """A function of an array alone, with results of every kind."""
+    xp = array_namespace(x)
+    own = xp.zeros_like(x)
+    own += xp.asarray([1.0, 2.0, 3.0], dtype=x.dtype, device=device(x))  # in place, where the framework can
+    gaps = xp.asarray([1.0, 0.0, float("nan")], dtype=x.dtype, device=device(x))
+    kept = xp.where(xp.isnan(gaps), x, x * gaps)
+    return xp.cumulative_sum(kept * own), x[:0], xp.astype(x, xp.int32), 0.0 * x
+
+
+@check("control flow", against="definition")
+def impure_models(target: Target, case: None) -> Iterator[Measured]:
+    """Called twice, a function whose second call differs from its first is refused, and a pure one is not."""
+    backend = target.backend
+    with target.scope():
+        x = target.send(np.array([0.5, -1.25, 2.0]) * 1024.0)
+        shapes = [tuple(y.shape) for y in backend.program(pure, (x,))[0]]
+        yield Measured("shapes of a pure one", shapes, [(3,), (0,), (3,), (3,)])
+        for what, fun in (impure_functions(backend.xp) | frameworks.hooks(backend).impure()).items():
+            said = "nothing"
+            try:
+                backend.program(fun, (x,))
+            except ModelError as error:
+                said = str(error)
+            yield Measured(what, "must be a pure function" in said or said, True)
+        if backend.compiled:
+            return  # what is compiled is the first of two programs
+        turns = iter((0.0, 400.0))  # the rounding of a sum in another order
+        some = target.send(np.array([-1024.0, 0.0, -2048.0]))
+        found, _ = backend.program(lambda x: (x * (1.0 + next(turns) * target.eps),), (some,))
+        yield Measured("a rounding apart", tuple(found[0].shape), (3,))
+
+
+@check("control flow", against="closed form")
+def calls_in_calls(target: Target, case: None) -> Iterator[Measured]:
+    """What is compiled may be part of something larger that is compiled, as in a step that the caller compiles."""
+    backend = target.backend
+    inner = getattr(backend, "embedded", lambda: backend)()
+
+    def make(operands: tuple[Array, ...]) -> Callable[..., Array]:
+        return lambda x: x * operands[0]
+
+    def whole(operands: tuple[Array, ...]) -> Callable[..., Array]:
+        return lambda x: inner.call(make, make, once=True)(operands, x) + x
+
+    with target.scope():
+        operands, x = (target.send(np.array(3.0)),), target.send(np.array([1.0, 2.0]))
+        yield Measured("values", target.host(backend.call(whole, whole)(operands, x)), np.array([4.0, 8.0]))
+
+
+def _newton(target: Target) -> Any:
+    return target.compute(newton(target.backend, 40), np.array(2.0))

@@ -1,0 +1,496 @@
+"""Every solver that `xvarpro.lower` exports, and those that structured designs have, against rational arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+
+from xvarpro import lower, operators
+from xvarpro.backends import Backend
+from xvarpro.core import trees
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.struct import Array
+from xvarpro.errors import ProblemError
+from xvarpro.lower.interface import LowerSolver, System
+from xvarpro.lower.weight_sets.blocks import by_blocks
+from xvarpro.operators import Dense
+from xvarpro.operators.interface import Operator
+from xvarpro_conformance.checks.operators import cases as designs
+from xvarpro_conformance.digits import rounded
+from xvarpro_conformance.rational import fractions, solution, solution_of_whole, whole
+from xvarpro_conformance.references import designs as written
+from xvarpro_conformance.references import lower as reduced
+from xvarpro_conformance.references.digits import digits
+from xvarpro_conformance.suite import Measured, Target, Typed, check, exported, held, reference, turns
+
+DIRECT, ITERATIVE = 20.0, 100.0  # in eps x condition: of a factorisation, and of iterations on the normal equations
+RIDGE = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """A lower level around NumPy arrays, and its solver."""
+
+    solver: LowerSolver
+    M: Operator
+    lam: float = RIDGE
+    Omega: Any = None
+    complex: bool = False
+    turn: tuple[str, ...] = ()  # the precisions in which it is compiled, where levels are
+    k: int = 2
+
+    W: lower.WeightSet | None = None
+
+    def drawn(self, rows: int, seed: int) -> np.ndarray:
+        return _drawn((rows, self.M.columns or self.k), seed, self.complex)
+
+    @property
+    def y(self) -> np.ndarray:
+        return self.drawn(self.M.shape[0], 3)
+
+    @property
+    def c(self) -> np.ndarray:
+        return self.drawn(self.M.shape[1], 4)
+
+    @cached_property
+    def A(self) -> np.ndarray:
+        """``A[j]`` for right-hand side j."""
+        return np.broadcast_to(written.dense(self.M), (self.y.shape[1], *self.M.shape))
+
+    @property
+    def weight(self) -> np.ndarray:
+        return np.eye(self.M.shape[1]) if self.Omega is None else written.dense(self.Omega)
+
+    @property
+    def stacked(self) -> list[np.ndarray]:
+        """The matrix with the ridge's rows under it, for every right-hand side."""
+        return [np.vstack([a, self.lam**0.5 * self.weight]) for a in self.A]
+
+    @property
+    def condition(self) -> float:
+        return _condition(self.stacked)
+
+    @property
+    def conditions(self) -> list[float]:
+        """What solvers report: of the stacked matrix, of the same with unit columns, and of the dual with unit rows."""
+        dual = [np.hstack([a @ np.linalg.inv(self.weight), self.lam**0.5 * np.eye(len(a))]) for a in self.A]
+        scaled = ([S / np.linalg.norm(S, axis=i, keepdims=True) for S in x] for i, x in enumerate((self.stacked, dual)))
+        return [self.condition, *map(_condition, scaled)]
+
+    def tolerance(self, target: Target) -> float:
+        kappa = self.condition
+        return target.eps * (DIRECT * kappa if self.solver.exact else ITERATIVE * kappa**2)
+
+    def solver_on(self, target: Target) -> LowerSolver:
+        """An iterative one is asked for all that the precision has, and has ten times the steps that it needs."""
+        solver: Any = self.solver
+        return solver if solver.exact else replace(solver, tol=target.eps, limit=10 * self.M.shape[1])
+
+
+def _condition(matrices: Sequence[np.ndarray]) -> float:
+    return max(float(np.linalg.cond(S)) for S in matrices)
+
+
+def _drawn(shape: tuple[int, ...], seed: int, is_complex: bool = False) -> np.ndarray:
+    draw = np.random.default_rng([seed, *shape])
+    x: Any = draw.normal(size=shape)
+    return held(x + 1j * draw.normal(size=shape) if is_complex else x)
+
+
+def _weight(n: int) -> np.ndarray:
+    return np.eye(n) + 0.25 * _drawn((n, n), 5)
+
+
+def _graded(cond: float = 30.0, eps: float = 1.0) -> np.ndarray:
+    """A tall design with that condition, of numbers that a precision holds."""
+    U, V = np.linalg.qr(_drawn((9, 4), 0))[0], np.linalg.qr(_drawn((4, 4), 1))[0]
+    A = U * np.logspace(0, -np.log10(cond), 4) @ V.T
+    return A if eps < 1e-10 else held(A)
+
+
+@cache
+def solvers() -> dict[str, LowerSolver]:
+    """Every solver for arrays, and LSMR with every preconditioner; a newcomer is found by its export."""
+    found = {x.__name__: x() for x in exported(lower, LowerSolver) if _solves(x(), np.eye(2), RIDGE)}
+    preconditioners = [x for x in exported(lower, lower.Preconditioner) if x is not lower.Identity]
+    found["Refined, dual"] = lower.Refined(lower.DualQR())
+    return found | {f"LSMR, {x.__name__}": lower.LSMR(preconditioner=x()) for x in preconditioners}
+
+
+def _solves(solver: LowerSolver, A: np.ndarray, lam: float) -> bool:
+    """Whether it has an answer for such an array: some are for a structure, and some for another shape."""
+    backend = reference().backend
+    try:
+        with reference().scope():
+            system, y = System(Dense(A), lam, None), np.ones((A.shape[0], 1))
+            return not bool(solver.diagnose(backend, system, solver.factor(backend, system), y).deficient)
+    except ProblemError:
+        return False
+
+
+@cache
+def levels() -> dict[str, Level]:
+    """Every solver on arrays of every shape that it handles, and every design with the solver that fits it."""
+    graded, tall, wide = (Dense(x) for x in (_graded(), _drawn((9, 4), 0), _drawn((4, 9), 0)))
+    found = {}
+    for name, solver in solvers().items():
+        if _solves(solver, np.asarray(graded.dense()), 0.0):
+            found[f"{name}, no ridge"] = Level(solver, graded, 0.0)
+        found[f"{name}, ridge"] = Level(solver, tall)
+        found[f"{name}, wide"] = Level(solver, wide)
+        found[f"{name}, weighted ridge"] = Level(solver, tall, Omega=_weight(4))
+        found[f"{name}, complex"] = Level(solver, Dense(_drawn((9, 4), 0, True)), complex=True)
+        turned = _weight(4) + 0.25j * _drawn((4, 4), 6)
+        found[f"{name}, complex ridge"] = Level(solver, Dense(_drawn((3, 4), 0, True)), Omega=turned, complex=True)
+    for name, case in designs().items():
+        if not case.first:
+            continue
+        found[name] = Level(lower.choose(case.M, RIDGE), case.M, complex=case.complex)
+        m, n = case.M.shape
+        if m >= n and case.M.explicit:
+            found[f"{name}, no ridge"] = Level(lower.choose(case.M, 0.0), case.M, 0.0, complex=case.complex)
+        if case.complex:
+            weight = _weight(n) + 0.25j * _drawn((n, n), 6)
+            found[f"{name}, complex ridge"] = Level(
+                lower.choose(case.M, RIDGE, weight), case.M, Omega=weight, complex=True
+            )
+    kernel = operators.Circulant.examples((6, 6))[0]
+    M, smooth = (trees.map_arrays(held, kernel), operators.Circulant(held(np.array([2.0, -1, 0.5, 0, 0, 0.25]))))
+    found["Circulant, circulant ridge"] = Level(lower.choose(M, RIDGE, smooth), M, Omega=smooth)
+    return _taking_turns(found)
+
+
+def _taking_turns(found: dict[str, Level]) -> dict[str, Level]:
+    """One level of each class of solvers is compiled in each precision, where levels are compiled."""
+    kinds: dict[type, list[str]] = {}
+    for name, level in found.items():
+        kinds.setdefault(type(level.solver), []).append(name)
+    turn = {n: t for names in kinds.values() for n, t in zip(names, turns(len(names)), strict=True)}
+    return {name: replace(level, turn=turn[name]) for name, level in found.items()}
+
+
+# -- the answer, in rational arithmetic --------------------------------------------------------------------------------
+
+
+def _real(A: np.ndarray) -> np.ndarray:
+    """A complex matrix as a real one of twice the size."""
+    return np.block([[A.real, -A.imag], [A.imag, A.real]]) if np.iscomplexobj(A) else A
+
+
+def _parts(x: np.ndarray) -> np.ndarray:
+    return np.concatenate([x.real, x.imag]) if np.iscomplexobj(x) else x
+
+
+def _whole(x: np.ndarray, is_complex: bool) -> np.ndarray:
+    n = len(x) // 2
+    return x[:n] + 1j * x[n:] if is_complex else x
+
+
+@cache
+def exact(level: Level) -> tuple[np.ndarray, np.ndarray]:
+    """``H^-1 M^H y`` and ``H^-1 c``, rounded once, at the end."""
+    columns, lam = [], Fraction(level.lam)
+    for j, A in enumerate(level.A):
+        matrices = [_real(x + 0j) if level.complex else x for x in (A, level.weight)]
+        (S, Omega, y, c), power = whole(*matrices, *(_parts(x[:, j : j + 1]) for x in (level.y, level.c)))
+        # all of it times the square of the power and the denominator of lam
+        H = lam.denominator * (S.T @ S) + lam.numerator * (Omega.T @ Omega)
+        b = lam.denominator * np.concatenate([S.T @ y, power * c], axis=1)
+        columns.append(solution_of_whole(H, b).astype(float))
+    w, v = (_whole(np.stack([x[:, i] for x in columns], axis=1), level.complex) for i in (0, 1))
+    return w, v
+
+
+# -- what solvers say --------------------------------------------------------------------------------------------------
+
+
+def _solve(backend: Backend, solver: LowerSolver, system: System, y: Array, c: Array) -> tuple[Array, ...]:
+    """The weights and their residual, refined; M v, the adjoint's pairs as arrays of the design; rank and condition."""
+    M, factor = system.M, solver.factor(backend, system)
+    plain = solver.argmin(backend, system, factor, y)
+    w, r = solver.refine(backend, system, factor, y, plain, M.residual(plain, y))
+    q, pairs, v = solver.adjoint(backend, system, factor, c, y, w, r)
+    deficient, condition, kinks, _ = solver.diagnose(backend, system, factor, y)
+    return plain, w, r, q, deficient, condition, kinks, *_gradient(M, pairs), *([] if v is None else [v])
+
+
+def _gradient(M: Operator, pairs: Sequence[tuple[Array, Array]]) -> list[Array]:
+    """``sum s v^H`` over the pairs, in the arrays of the design."""
+    terms = [_moving(M.outer(s, v)) for s, v in pairs]
+    return [trees.sum_(parts) for parts in zip(*terms, strict=True)]
+
+
+def _moving(M: Operator) -> list[Array]:
+    arrays = trees.partition(M)[0]
+    return [x for x in arrays if namespace_of(x).isdtype(x.dtype, ("real floating", "complex floating"))]
+
+
+def solved(target: Target, level: Level) -> Typed:
+    """The answers of the solver for a level."""
+    target.represent(level.turn)
+    system = System(level.M, level.lam, level.Omega)
+    return target.typed(_solve, target.backend, level.solver_on(target), system, level.y, level.c)
+
+
+@check("lower level", levels, against="rational arithmetic")
+def weights(target: Target, level: Level) -> Iterator[Measured]:
+    """Weights equal those of rational arithmetic, to eps x condition, before and after refinement."""
+    plain, w, r, *_ = target.once(solved, level).values
+    want, tolerance = exact(level)[0], level.tolerance(target)
+    yield Measured("w", plain, want, tolerance)
+    yield Measured("w, refined", w, want, tolerance)
+    residual = np.einsum("kmn,nk->mk", level.A, want) - level.y
+    yield Measured("M w - y", r, residual, tolerance, float(np.linalg.norm(level.y)))
+
+
+@check("lower level", levels, against="rational arithmetic")
+def adjoint(target: Target, level: Level) -> Iterator[Measured]:
+    """``M v`` and the gradient of the design equal those of rational arithmetic, to eps x condition."""
+    _, _, _, q, _, _, _, *got = target.once(solved, level).values
+    w, v = exact(level)
+    tolerance = level.tolerance(target)
+    residual = np.einsum("kmn,nk->mk", level.A, w) - level.y
+    yield Measured("M v", q, np.einsum("kmn,nk->mk", level.A, v), tolerance)
+    size = float(np.linalg.norm(level.y) * np.linalg.norm(v) * np.linalg.norm(level.A))
+    want = written.gradient(level.M, residual, v)
+    for i, (one, other) in enumerate(zip(got, want, strict=False)):
+        yield Measured(f"sum s v^H, array {i}", one, other, tolerance, size + float(np.linalg.norm(other)))
+    for one in got[len(want) :]:  # of the solvers that return it; in the dual form it is a difference over lam
+        whole = max(float(np.linalg.norm(v)), float(np.linalg.norm(level.c)) / level.lam) if level.lam else None
+        yield Measured("v", one, v, tolerance, whole)
+
+
+@check("lower level", levels, against="closed form")
+def condition_and_rank(target: Target, level: Level) -> Iterator[Measured]:
+    """The condition is that of the stacked matrix, as it is or scaled, and the solution is unique."""
+    *_, deficient, condition, kinks = target.once(solved, level).values[:7]
+    known = level.conditions
+    if isinstance(level.M, operators.LowRankPlusDiagonal):  # it is reported of the small matrices that are solved with
+        known = [float(target.reference.once(solved, level).values[5])]
+    want = min(known, key=lambda x: abs(x - condition))
+    yield Measured("deficient", bool(deficient), False)
+    yield Measured("condition", condition, want, level.tolerance(target) * want)
+    yield Measured("kinks", int(kinks), 0)
+
+
+@check("lower level", levels, against="definition")
+def precision(target: Target, level: Level) -> Iterator[Measured]:
+    """Weights and ``M v`` have the precision of the target, and are real or complex as the design is."""
+    found = target.once(solved, level).dtypes
+    for name, kind in zip(("w", "w, refined", "M w - y", "M v"), found, strict=False):
+        yield Measured(name, kind, target.complex_dtype if level.complex else target.dtype)
+
+
+# -- large condition ---------------------------------------------------------------------------------------------------
+
+REFINED = 16.0  # in eps: of what is refined, whatever the condition
+
+
+@cache
+def hard() -> dict[str, Any]:
+    """Solvers whose error is not of the square of the condition."""
+    kinds = lower.QR, lower.SVD, lower.Refined
+    return {name: x for name, x in solvers().items() if isinstance(x, kinds) and _solves(x, _graded(), 0.0)}
+
+
+@cache
+def ill(solver: LowerSolver, eps: float) -> Level:
+    """A design with a condition of ``eps^-0.4``, 1.8e6 in double precision, whose target it nearly fits."""
+    return Fitting(solver, Dense(_graded(eps**-0.4, eps)), 0.0, turn=("float64",), eps=eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitting(Level):
+    """A level whose residual is ``eps^0.4`` of its target."""
+
+    eps: float = 0.0
+
+    @property
+    def y(self) -> np.ndarray:
+        y = np.asarray(self.M.dense()) @ self.drawn(4, 7) + self.eps**0.4 * self.drawn(9, 8)
+        return y if self.eps < 1e-10 else held(y)
+
+
+@check("lower level", hard, against="rational arithmetic")
+def large_condition(target: Target, solver: LowerSolver) -> Iterator[Measured]:
+    """At condition eps^-0.4 weights are off by eps x condition, not its square; once refined w, r and M v by eps."""
+    level = ill(solver, target.eps)
+    plain, w, r, q, deficient, condition, *_ = target.once(solved, level).values
+    want, Mv, residual = fitted(level)
+    first = DIRECT * target.eps * level.condition
+    plainly = isinstance(solver, lower.QR | lower.SVD)
+    refined = first if plainly else REFINED * target.eps
+    yield Measured("w", plain, want, first)
+    yield Measured("w, refined", w, want, refined)
+    # refined to all digits of the small residual, which a difference of rounded numbers has not
+    yield Measured("M w - y", r, residual, refined, float(np.linalg.norm(level.y)) if plainly else None)
+    yield Measured("M v", q, Mv, refined)
+    yield Measured("deficient", bool(deficient), False)
+    nearest = min(level.conditions, key=lambda x: abs(x - condition))
+    yield Measured("condition", condition, nearest, DIRECT * target.eps * level.condition)
+
+
+@cache
+def fitted(level: Level) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``w``, ``M v`` and ``M w - y`` in rational arithmetic, rounded once."""
+    A, y, c = (fractions(x) for x in (level.A[0], level.y, level.c))
+    w, v = np.split(solution(A.T @ A, np.concatenate([A.T @ y, c], axis=1)), 2, axis=1)
+    found = w, A @ v, A @ w - y
+    return found[0].astype(float), found[1].astype(float), found[2].astype(float)
+
+
+# -- loss of rank ------------------------------------------------------------------------------------------------------
+
+
+def _dependent() -> dict[str, np.ndarray]:
+    equal, zero, sum_ = (_drawn((9, 4), 0) for _ in range(3))
+    equal[:, 3], zero[:, 2], sum_[:, 1] = equal[:, 1], 0.0, sum_[:, [0, 2, 3]] @ [0.5, -1.25, 0.75]
+    one = np.outer(_drawn((9, 1), 0), [1.0, -0.5, 2.0, 0.25])
+    return {"equal columns": equal, "a column of 0": zero, "a sum of columns": sum_, "rank 1": one, "0": 0 * zero}
+
+
+def _once(solver: LowerSolver) -> tuple[str, ...]:
+    """In double precision, by the program that has solved the first level; not again for another preconditioner."""
+    return ("float64",) if solver == type(solver)() else ()
+
+
+@cache
+def dependent() -> dict[str, Level]:
+    """Every solver that tall designs without a ridge are for, on designs without full rank."""
+    tall = {name: solver for name, solver in solvers().items() if _solves(solver, _drawn((9, 4), 0), 0.0)}
+    return {
+        f"{name}, {kind}": Level(solver, Dense(A), 0.0, turn=_once(solver))
+        for name, solver in tall.items()
+        for kind, A in _dependent().items()
+    }
+
+
+@check("lower level", dependent, against="definition")
+def loss_of_rank(target: Target, level: Level) -> Iterator[Measured]:
+    """A design without full rank is reported, or solved by the w of least norm; nothing is raised."""
+    plain, w, *_, deficient, condition, _ = target.once(solved, level).values[:7]
+    least_norm = isinstance(level.solver, lower.SVD | lower.LSMR)
+    yield Measured("deficient", bool(deficient), not least_norm)
+    yield Measured("shape", plain.shape, (4, level.k))
+    if least_norm:
+        least = np.linalg.pinv(level.A[0]) @ level.y
+        yield Measured("M w", level.A[0] @ w, level.A[0] @ least, ITERATIVE * target.eps, 1.0)
+        # a preconditioner has a norm of its own
+        if isinstance(getattr(level.solver, "preconditioner", lower.Identity()), lower.Identity):
+            yield Measured("w of least norm", w, least, ITERATIVE * target.eps, 1.0)
+    if isinstance(level.solver, lower.SVD) and least.any():
+        s = np.linalg.svd(level.A[0], compute_uv=False)
+        kept = s[s > 1e-5 * s[0]]
+        yield Measured("condition of what is kept", condition, kept[0] / kept[-1], ITERATIVE * target.eps)
+
+
+@cache
+def not_finite() -> dict[str, Level]:
+    """Every solver on an array, and every design with the solver that fits it, with one entry that is no number."""
+    found = {}
+    for bad in (np.nan, np.inf):
+        for name, solver in solvers().items():
+            lam = 0.0 if _solves(solver, _drawn((9, 4), 0), 0.0) else RIDGE
+            for shape, ridge in ((9, 4), lam), ((4, 9), RIDGE):
+                M = _spoilt(Dense(_drawn(shape, 0)), bad)
+                turn = _once(solver) if (bad, shape[0]) == (np.inf, 9) else ()
+                found[f"{name}, {shape[0]} x {shape[1]}, {bad}"] = Level(solver, M, ridge, turn=turn)
+        for name, case in designs().items():
+            if case.first and not case.complex:
+                found[f"{name}, {bad}"] = Level(lower.choose(case.M, RIDGE), _spoilt(case.M, bad))
+    return found
+
+
+def _spoilt(M: Operator, bad: float) -> Operator:
+    arrays, skeleton = trees.partition(M)
+    first = np.array(arrays[0])
+    first.flat[first.size // 2] = bad
+    return skeleton.fill([first, *arrays[1:]])
+
+
+@check("lower level", not_finite, against="definition")
+def what_is_not_finite(target: Target, level: Level) -> Iterator[Measured]:
+    """A NaN or an inf in the design is reported or gives weights that are not finite; nothing is raised."""
+    plain, *_, deficient, _, _ = solved(target, level).values[:7]
+    yield Measured("believed", bool(np.isfinite(plain).all() and not deficient), False)
+
+
+# -- weights in a set --------------------------------------------------------------------------------------------------
+
+
+@cache
+def levels_in_sets() -> dict[str, Level]:
+    """A level for every set of weights, by its examples; a newcomer is found by its export."""
+    kinds = exported(lower, lower.WeightSet)
+    found = {f"{kind.__name__} {i}": W for kind in kinds for i, W in enumerate(kind.examples(4))}
+    design = Dense(_drawn((9, 4), 0))
+    found = {name: trees.map_arrays(held, W) for name, W in found.items()}
+    levels = {name: Level(W.resolved().solver(None), design, k=3, W=W) for name, W in found.items()}
+    for kind, n in ("of one width", 2), ("of different widths", 1):
+        M = operators.BlockDiagonal([_drawn((5, n), 0), _drawn((4, 4 - n), 1)])
+        for name, W in found.items():
+            whole = W.resolved().solver(None)
+            if (solver := by_blocks(whole, M, None)) is not whole:
+                levels[f"{name}, blocks {kind}"] = Level(solver, M, k=3, W=W)
+    # a weight that is at its bound with a multiplier of 0
+    levels["a kink"] = Kinked(lower.Nonnegative().solver(None), Dense(np.eye(5, 4)), 0.0, k=3, W=lower.Nonnegative())
+    return _taking_turns(levels)
+
+
+@dataclass(frozen=True, eq=False)
+class Kinked(Level):
+    """One weight of every right-hand side is 0, and so is its multiplier."""
+
+    @property
+    def y(self) -> np.ndarray:
+        return np.abs(self.drawn(5, 3)) * np.array([[1.0], [0.0], [1.0], [1.0], [1.0]])
+
+
+@check("lower level", levels_in_sets, against="more digits")
+def weights_in_a_set(target: Target, level: Level) -> Iterator[Measured]:
+    """Weights and adjoint equal those of the best face of the set, found by trying all of them in a hundred digits."""
+    plain, w, r, q, deficient, _, kinks = target.once(solved, level).values[:7]
+    tolerance = DIRECT * target.eps * level.condition
+    want, Mv, tied = in_set(level)
+    size = max(1.0, float(np.linalg.norm(want)))
+    yield Measured("w", plain, want, tolerance, size)
+    yield Measured("w, refined", w, want, tolerance, size)
+    yield Measured("M w - y", r, level.A[0] @ want - level.y, tolerance, size)
+    if not tied:
+        yield Measured("M v", q, Mv, tolerance, max(1.0, float(np.linalg.norm(Mv))))
+    yield Measured("deficient", bool(deficient), False)
+    yield Measured("kinks", int(kinks), tied)
+
+
+@cache
+def in_set(level: Level) -> tuple[np.ndarray, np.ndarray, int]:
+    """``w``, ``M v`` for v on the face of w, and the number of weights at a bound with multiplier 0."""
+    w, v, kinks = [], [], 0
+    A, y, c = (np.asarray(digits(x)) for x in (level.A[0], level.y, level.c))
+    H = A.T @ A + level.lam * np.eye(A.shape[1])
+    for j in range(level.k):
+        found = reduced.weights(H, A.T @ y[:, j], level.W, j)
+        w.append(found.w)
+        v.append(reduced.along(H, c[:, j], found.basis))
+        if isinstance(level.W, lower.Nonnegative):
+            slope = H @ found.w - A.T @ y[:, j]
+            kinks += sum(x == 0 and g == 0 for x, g in zip(found.w, slope, strict=True))
+    return rounded(np.stack(w, axis=1)), rounded(A @ np.stack(v, axis=1)), kinks
+
+
+@check("lower level")
+def preconditioner_of_convolutions(target: Target, _: None) -> Iterator[Measured]:
+    """The circulant preconditioner equals NumPy's."""
+    M = operators.Toeplitz.examples((8, 4))[0]
+    x = _drawn((4, 2), 9)
+    got, want = (t.compute(_preconditioned, trees.map_arrays(held, M), x) for t in (target, target.reference))
+    yield Measured("C^-1 x", got, want, DIRECT * target.eps * float(np.linalg.cond(np.asarray(M.dense()))) ** 2)
+
+
+def _preconditioned(M: Operator, x: Array) -> Array:
+    return lower.circulant_preconditioner(System(M, RIDGE, None)).apply(x)

@@ -1,0 +1,345 @@
+"""The reduced objective and its derivatives, against values in a hundred digits and against exact arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro.batch import prepare as many
+from xvarpro.core import trees
+from xvarpro.core.namespace import find_dtype, namespace_of
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.differentiation import implicit
+from xvarpro.differentiation.hessian import ReducedHessian
+from xvarpro.driver.prepare import prepare
+from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian
+from xvarpro.sets.interface import Set
+from xvarpro_conformance import evaluation, problems
+from xvarpro_conformance.checks import sets
+from xvarpro_conformance.evaluation import Evaluated
+from xvarpro_conformance.problems import Data, Reference, held
+from xvarpro_conformance.rational import fractions, solution
+from xvarpro_conformance.references import lower
+from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check
+
+Make = Callable[[], Reference]
+SECOND = (problems.two_ridges, problems.complex_target)  # those that are compiled
+
+
+@cache
+def exact(make: Make) -> lower.Exact:
+    """A problem in long numbers."""
+    reference = make()
+    return lower.Exact(reference.problem, reference.theta0, reference.matrix)
+
+
+@check("reduced gradient", problems.every, against="more digits")
+def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
+    """Value, weights and gradient equal those of dense normal equations and differences in a hundred digits."""
+    _take_turns(target, make)
+    known, got, condition = exact(make), evaluation.evaluate(target, make()), exact(make).condition * make().inner
+    value, gradient = (f(target.eps, condition) for f in (evaluation.value_tolerance, evaluation.gradient_tolerance))
+    yield Measured("value", got.value, known.value, value)
+    assert got.w is not None
+    if got.w.shape == known.w.shape:
+        yield Measured("w", got.w, known.w, gradient)
+    else:  # compressed, which turns the columns of w
+        yield Measured("w w^H", got.w @ got.w.conj().T, known.w @ known.w.conj().T, gradient)
+    yield Measured("slopes", known.D.T @ got.gradient, known.slopes, gradient)
+
+
+def _complex_design(target: Target, make: Make) -> None:
+    """Raise where a problem of real data needs complex numbers that the framework does not have."""
+    if make is problems.real_target:
+        find_dtype(target.backend.xp, target.complex_dtype)
+
+
+def _take_turns(target: Target, make: Make) -> None:
+    """Where problems are compiled, one of the small ones in each precision, and what others stand for in none."""
+    _complex_design(target, make)
+    if make in problems.KINDS:
+        target.represent(alternate(problems.KINDS.index(make)) if make in problems.COMPILED else ())
+
+
+@cache
+def second() -> dict[str, Make]:
+    """Problems with second derivatives: all rows in memory, few parameters, few columns."""
+    none = (problems.streamed, problems.streamed_levels, problems.in_columns, problems.circulant)
+    return {make.__name__: make for make in problems.KINDS if make not in (*none, problems.rank_deficient)}
+
+
+@check("reduced gradient", second, against="more digits")
+def second_derivatives(target: Target, make: Make) -> Iterator[Measured]:
+    """Products with the Hessian, also by the data, and slopes of w equal differences in a hundred digits."""
+    _complex_design(target, make)
+    target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
+    known = exact(make)
+    e = [x for x in trees.leaves(known.e) if x.dtype.kind == "f"]
+    Hu, mixed, bends = called(target, make(), _hessian, known.u, *e)
+    tolerance = 100 * target.eps * (known.condition * make().inner) ** 2
+    yield Measured("H u", known.D.T @ Hu, known.curvature, tolerance, float(np.linalg.norm(Hu)))
+    yield Measured("slope of <u, gradient> by the data", mixed, known.data_slope, tolerance, float(np.linalg.norm(Hu)))
+    yield Measured("slopes of w", known.D.T @ bends, known.bends, tolerance, float(np.linalg.norm(bends)))
+
+
+def _hessian(f: Any, theta: Leaves, u: Array, *e: Array) -> Leaves:
+    hessian = ReducedHessian(f, theta)
+    (Hu,), by_data = hessian.product((u,))
+    w = f.solve_lower(theta)
+    (bends,), _ = hessian.pull_w(namespace_of(w).ones_like(w))
+    return Hu, trees.dot(by_data, e), bends
+
+
+@check("reduced gradient", second, against="more digits")
+def gauss_newton_model(target: Target, make: Make) -> Iterator[Measured]:
+    """Slopes of the residual, one for each entry of theta, equal differences in a hundred digits."""
+    _complex_design(target, make)
+    target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
+    known = exact(make)
+    slopes, gram = called(target, make(), model)
+    tolerance = 100 * target.eps * known.condition * make().inner
+    want = (known.jacobian @ known.jacobian.conj().T).real
+    yield Measured("slopes", known.D.T @ slopes, known.slopes, tolerance, float(np.linalg.norm(slopes)))
+    yield Measured("J J^T", known.D.T @ gram @ known.D, want, tolerance)
+
+
+def model(f: Any, theta: Leaves) -> Leaves:
+    """Gradient and Gauss-Newton matrix."""
+    if not has_jacobian(f.problem, f.structure):
+        raise Inapplicable("there is no Gauss-Newton model of such a problem")
+    _, slopes, H = gauss_newton(f, theta)
+    return slopes, H
+
+
+def called(target: Target, reference: Reference, fun: Callable[..., Leaves], *given: np.ndarray) -> list[np.ndarray]:
+    """``fun(objective, theta0, *given)``, compiled where the backend compiles."""
+    prepared = prepare(
+        reference.problem, reference.theta0, backend=target.backend, device=target.device, dtype=target.dtype
+    )
+    with target.scope():
+        return [target.host(x) for x in prepared.call(fun, prepared.theta, *map(target.send, given))]
+
+
+@check("reduced gradient", lambda: {"start at 1": 1.0, "start at 1.5": 1.5, "start at 2": 2.0}, against="more digits")
+def inexact_lower_level(target: Target, start: float) -> Iterator[Measured]:
+    """The gap of a lower level that two iterations have left unsolved is not below that of the exact gradient."""
+    target.represent(())
+    reference = problems.wide_levels()
+    theta = start * reference.theta0
+    known = _exact_at(start)
+    low = replace(reference.problem.lower, solver=xv.lower.LSMR(limit=2))
+    unsolved = replace(reference, problem=replace(reference.problem, lower=low), theta0=theta)
+    slopes = known.D @ known.slopes
+    gap = float(np.sum(np.maximum(slopes * theta, slopes * (theta - reference.over.upper))))  # over the box
+    missing = max(0.0, gap - evaluation.solve(target, unsolved, None, 0).gap)
+    yield Measured("missing of the gap", missing, 0.0, evaluation.gradient_tolerance(target.eps, known.condition), gap)
+
+
+@cache
+def _exact_at(start: float) -> lower.Exact:
+    reference = problems.wide_levels()
+    return lower.Exact(reference.problem, start * reference.theta0)
+
+
+def _one_column(theta: Array, data: Data) -> Array:
+    return data["M"]
+
+
+def _away(theta: Array, data: Data) -> Array:
+    xp = namespace_of(theta)
+    off = xp.reshape(theta - data["d"], (-1,))
+    return xp.concat([0 * off[:1], off])
+
+
+class Nearest(NamedTuple):
+    """A set, and points of which the solution is the nearest point of the set."""
+
+    C: Set
+    d: np.ndarray
+    turn: tuple[str, ...] = ()  # the precisions in which it is compiled, where solutions are
+
+
+@cache
+def solutions() -> dict[str, Nearest]:
+    """Of every class that projects: a point inside, or on the affine hull, one outside, one of equal singular values.
+
+    Where the nearest point has different derivatives to each side another one is drawn.
+    """
+    found = {}
+    for name, case in sets.cases().items():
+        C, shape = case.C, case.shape
+        if not C.has_projection or not name.endswith(" 0"):
+            continue
+        size, middle = min(max(case.diameter, 1e-3), 2.0), np.asarray(C.center(np.zeros(shape)))
+        where = {"inside": 1e-3, "outside": 2.0}
+        for place, far in where.items():
+            for seed in range(20):
+                d = held(middle + far * size * np.random.default_rng(seed).normal(size=shape))
+                # faces are flat: none other is as near as the differences of single precision reach
+                near = (1e-6, 1e-2) if C.polytope else (1e-6,)
+                if all(np.linalg.norm(np.subtract(*_slopes(C, d, h))) <= 1e-3 for h in near):
+                    turn = ("float64",) * (name in ("L2Ball 0", "SpectralBall 0"))
+                    found[f"{name}, {place}"] = Nearest(C, d, turn)
+                    break
+        if C.spectral and len(shape) == 2:
+            equal = np.zeros(shape)
+            np.fill_diagonal(equal, [3.0, 3.0, 2.25, 2.25])
+            found[f"{name}, equal values"] = Nearest(C, equal)
+    return found
+
+
+def _slopes(C: Set, d: np.ndarray, step: float = 1e-6) -> tuple[np.ndarray, np.ndarray]:
+    """Of the projection along one direction, to either side of d."""
+    e, h = _way(d), step * float(np.max(np.abs(d)))
+    behind, here, ahead = (np.asarray(C.project(d + t * e)) for t in (-h, 0.0, h))
+    return (here - behind) / h, (ahead - here) / h
+
+
+def _way(d: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(7).normal(size=d.shape)
+
+
+@check("reduced gradient", solutions, against="definition")
+def derivative_of_a_solution(target: Target, case: Nearest) -> Iterator[Measured]:
+    """The nearest point of a set to d moves with d as differences of projections say, inside and on the boundary."""
+    target.represent(case.turn)
+    C, d = case.C, case.d
+    c = np.random.default_rng(8).normal(size=d.shape)
+    problem = xv.separable(_one_column, _away, data={"M": np.eye(d.size + 1, 1), "d": d})  # 1/2 |theta - d|^2
+    found = implicit.gradient(
+        problem, C.project(d), implicit.Cotangent(theta=c), over=C,
+        backend=target.backend, device=target.device, dtype=target.dtype,
+    )  # fmt: skip
+    got = float(np.sum(np.asarray(found.data["d"], np.float64) * _way(d)))
+    want = float(np.sum(c * sum(_slopes(C, d))) / 2)
+    yield Measured(
+        "<c, dtheta>", got, want, 30 * target.eps ** (2 / 3), float(np.linalg.norm(c) * np.linalg.norm(_way(d)))
+    )
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+@check("reduced gradient", lambda: problems.BATCHES, against="more digits")
+def batches(target: Target, batch: problems.Batch) -> Iterator[Measured]:
+    """In a batch each problem has the value, gradient, weights and Gauss-Newton matrix that it has alone."""
+    target.represent(())
+    prepared = many.prepare(
+        batch.problem, batch.theta0, backend=target.backend, device=target.device, dtype=target.dtype
+    )
+    with target.scope():
+        f = prepared.assemble(prepared.problem, prepared.regions)
+        local, low = f.local(prepared.theta), f.lower(f.outputs(prepared.theta))
+        value, grad, gram, w = map(target.host, (*local[:3], low.w))
+    for i, known in enumerate(_members(batch)):
+        tolerance = evaluation.gradient_tolerance(target.eps, known.condition)
+        want = (known.jacobian @ known.jacobian.conj().T).real
+        yield Measured(f"value {i}", value[i], known.value, evaluation.value_tolerance(target.eps, known.condition))
+        yield Measured(f"w {i}", w[i].T, known.w, tolerance)
+        yield Measured(f"slopes {i}", known.D.T @ grad[i], known.slopes, tolerance)
+        yield Measured(f"J J^T {i}", known.D.T @ gram[i] @ known.D, want, tolerance)
+
+
+@cache
+def _members(batch: problems.Batch) -> list[lower.Exact]:
+    return [lower.Exact(problem, theta) for problem, theta in batch.members()]
+
+
+# -- exact arithmetic --------------------------------------------------------------------------------------------------
+
+THETA = np.array([0.5, -0.75, 1.25])  # few bits: the designs below are exact in every precision
+TINY = Fraction(1, 2**100)
+LAM = 2.0**-10
+
+
+class Graded(NamedTuple):
+    """Designs ``A + theta_0 D_0 + theta_1 D_1 + theta_2 D_2 + theta_0 theta_1 D_3`` whose numbers have few bits."""
+
+    levels: int
+    eps: float  # of the precision that holds all of them
+
+    @property
+    def condition(self) -> float:
+        """Of the lower design: as much as leaves a third of the digits for its square."""
+        return float(self.eps ** (-1 / 3))
+
+
+def moved(theta: Array, parts: Array) -> Any:
+    """The design of a level."""
+    A, B, C, D, E = (parts[i, ...] for i in range(5))
+    return A + theta[0] * B + theta[1] * C + theta[2] * D + (theta[0] * theta[1]) * E
+
+
+def moved_below(theta: Array, data: Data) -> Array:
+    """The lower design."""
+    return moved(theta, data["lower"])
+
+
+def moved_above(theta: Array, data: Data) -> Array:
+    """The upper design."""
+    return moved(theta, data["upper"])
+
+
+@cache
+def graded_parts(m: int, n: int, cond: float, bits: int, seed: int) -> np.ndarray:
+    """A to D_3, such that singular values of the design at `THETA` go from 1 to 1/cond; shape (5, m, n)."""
+    rng = np.random.default_rng(seed)
+    U, V = (np.linalg.qr(rng.normal(size=(rows, n)))[0] for rows in (m, n))
+    directions = np.round(0.25 * rng.normal(size=(4, m, n)) * 2.0 ** (bits - 3)) / 2.0 ** (bits - 3)
+    still = np.concatenate([np.zeros((1, m, n)), directions])
+    A = (U * np.logspace(0, -np.log10(cond), n)) @ V.T - moved(THETA, still)
+    return np.concatenate([[np.round(A * 2.0**bits) / 2.0**bits], directions])
+
+
+def graded(case: Graded) -> Reference:
+    """The problem of a case."""
+    bits = 40 if case.eps < 2.0**-40 else 18
+    rng = np.random.default_rng(2)
+    data = {
+        "lower": graded_parts(12, 4, case.condition, bits, 0),
+        "upper": graded_parts(9, 4, 10.0, bits, 1),
+    }
+    y, y_upper = problems.held(rng.normal(size=12)), problems.held(rng.normal(size=9))
+    if case.levels == 1:
+        return Reference(xv.separable(moved_below, y, data=data, lam=LAM), THETA, None)
+    low, high = xv.Level(moved_below, y, lam=LAM), xv.Level(moved_above, y_upper)
+    return Reference(xv.bilevel(lower=low, upper=high, data=data), THETA, None)
+
+
+@cache
+def rational(case: Graded) -> Evaluated:
+    """Value and gradient by rational arithmetic: no rounding, and central differences with a step of 2^-100."""
+    problem = graded(case).problem
+    parts = {name: fractions(x) for name, x in problem.data.items()}
+    y, lam = fractions(np.asarray(problem.lower.y)), Fraction(LAM)
+
+    def value(theta: np.ndarray) -> Fraction:
+        M: np.ndarray = moved(theta, parts["lower"])
+        w = solution(M.T @ M + lam * np.eye(M.shape[1], dtype=object), M.T @ y)
+        M_U, y_U, ridge = M, y, lam
+        if problem.upper is not None:
+            M_U, y_U, ridge = moved(theta, parts["upper"]), fractions(np.asarray(problem.upper.y)), Fraction(0)
+        r = M_U @ w - y_U
+        found: Fraction = (r @ r + ridge * (w @ w)) / 2
+        return found
+
+    theta = fractions(THETA)
+    steps = [TINY * row for row in np.eye(THETA.size, dtype=object)]
+    slopes = [float((value(theta + h) - value(theta - h)) / (2 * TINY)) for h in steps]
+    return Evaluated(np.asarray(float(value(theta))), np.array(slopes))
+
+
+@check("reduced gradient", lambda: {"separable": 1, "two levels": 2}, against="rational arithmetic")
+def exact_arithmetic(target: Target, levels: int) -> Iterator[Measured]:
+    """Value and gradient of an ill-conditioned problem equal those of rational arithmetic."""
+    case = Graded(levels, target.eps)
+    got = evaluation.evaluate(target, graded(case))
+    want = rational(case)
+    yield Measured("value", got.value, want.value, evaluation.value_tolerance(target.eps, case.condition))
+    yield Measured("gradient", got.gradient, want.gradient, evaluation.gradient_tolerance(target.eps, case.condition))

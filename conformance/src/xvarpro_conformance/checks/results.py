@@ -1,0 +1,253 @@
+"""What a result says of its theta and of the way there, on problems on which none of it is 0 or the same twice."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import xvarpro as xv
+from xvarpro import algorithms
+from xvarpro.core.struct import Array, Tree
+from xvarpro_conformance import evaluation, problems
+from xvarpro_conformance.checks.solves import first_off
+from xvarpro_conformance.problems import Reference, held
+from xvarpro_conformance.references import dense, twins
+from xvarpro_conformance.suite import Measured, Target, check
+
+LONG = 2500  # iterations: more than two chunks of a compiled loop
+EAGER = 60  # where a loop has no chunks
+FEWEST = algorithms.FrankWolfe(xv.steps.Constant())
+
+
+def at_start(target: Target, reference: Reference) -> xv.Result:
+    """The result at theta0, by the method that computes least there; it may warn of what is checked."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return evaluation.solve(target, reference, FEWEST, 0)
+
+
+# -- verified ----------------------------------------------------------------------------------------------------------
+
+
+def sums(theta: Tree, A: Array) -> Array:
+    """``A theta``: a design of one column, whatever the leaves."""
+    xp = xv.array_namespace(A)
+    leaves = [theta[key] for key in sorted(theta)] if isinstance(theta, dict) else [theta]
+    return xp.expand_dims(A @ xp.concat(leaves), axis=1)
+
+
+class Outside(NamedTuple):
+    """Points outside of their sets by some hundred eps, and by how much: written out, relative to the set's size."""
+
+    over: Any
+    theta: Callable[[float], Tree]  # of eps
+    outside: Callable[[Tree], float]
+
+
+def _l2(x: np.ndarray) -> float:
+    return float(np.sqrt(np.sum(x * x)))
+
+
+def outside() -> dict[str, Outside]:
+    """A point of each kind of violation, and two leaves of which one is worse."""
+    sets, plain = xv.sets, twins
+    return {
+        "sum of a simplex": Outside(
+            sets.Simplex(2.0),
+            lambda eps: np.array([1.0, 0.5, 0.5]) * (1 + 300 * eps),
+            plain.simplex(2.0).violation,
+        ),
+        "sign in a simplex": Outside(
+            sets.Simplex(2.0), lambda eps: np.array([1.5, 0.5, -400 * eps]), plain.simplex(2.0).violation
+        ),
+        "l1 ball": Outside(
+            sets.L1Ball(0.5),
+            lambda eps: np.array([0.25, -0.125, 0.125]) * (1 + 200 * eps),
+            plain.l1_ball(0.5).violation,
+        ),
+        "l2 ball": Outside(
+            sets.L2Ball(5.0), lambda eps: np.array([3.0, 0.0, -4.0]) * (1 + 300 * eps), plain.l2_ball(5.0).violation
+        ),
+        "box": Outside(
+            sets.Box(-1.0, 3.0), lambda eps: np.array([-1.0 - 800 * eps, 3.0, 0.5]), plain.box(-1.0, 3.0).violation
+        ),
+        "the worse of two leaves": Outside(
+            {"a": sets.CappedSimplex(1.0), "b": sets.Box(0.0, 1.0)},
+            lambda eps: {"a": np.array([0.5, 0.5 + 100 * eps]), "b": np.array([1.0 + 500 * eps])},
+            lambda theta: max(plain.capped_simplex().violation(theta["a"]), plain.box(0.0, 1.0).violation(theta["b"])),
+        ),
+    }
+
+
+@check("results", outside, against="closed form")
+def violation(target: Target, case: Outside) -> Iterator[Measured]:
+    """A point outside of its set by hundreds of eps, which a solve may start from, is reported as that far outside."""
+    A = held(np.random.default_rng(0).normal(size=(5, 3)))
+    problem = xv.separable(sums, held(np.arange(5.0) + 1), data=A)
+    made = Reference(problem, case.theta(target.eps), case.over)
+    got = at_start(target, made)
+    theta = made.theta0
+    leaves = {k: target.held(x) for k, x in theta.items()} if isinstance(theta, dict) else target.held(theta)
+    want = case.outside(leaves)
+    yield Measured("outside by more than rounding", want > 50 * target.eps, True)
+    yield Measured("violation", got.verified.violation, want, 4 * target.eps, 1.0)
+
+
+def graded(theta: Array, A: Array) -> Array:
+    """``A diag(theta)``."""
+    return A * theta
+
+
+def conditions() -> dict[str, tuple[float, float]]:
+    """Condition of a design with columns of length 1, and a ridge."""
+    return {"2": (2.0, 0.0), "100": (100.0, 0.0), "1e3, ridge": (1e3, 1e-2)}
+
+
+@check("results", conditions, against="closed form")
+def condition(target: Target, case: tuple[float, float]) -> Iterator[Measured]:
+    """The condition is that of the scaled matrix, ``sqrt((1 + c) / (1 - c))`` of two columns with cosine c."""
+    cond, lam = case
+    c = (cond**2 - 1) / (cond**2 + 1)
+    A = held(np.array([[1.0, c], [0.0, np.sqrt(1 - c * c)], [0.0, 0.0]]))
+    problem = xv.separable(graded, held(np.array([1.0, 2.0, 3.0])), data=A, lam=lam)
+    got = at_start(target, Reference(problem, np.array([1.0, 8.0]), xv.sets.Box(0.5, 10.0)))
+    K = np.vstack([A * [1.0, 8.0], np.sqrt(lam) * np.eye(2)])
+    (one, two), cross = np.sqrt((K * K).sum(axis=0)), float(K[:, 0] @ K[:, 1])
+    cosine = cross / (one * two)
+    want = np.sqrt((1 + cosine) / (1 - cosine))
+    yield Measured("condition", got.verified.condition, want, 20 * target.eps * want * want)
+
+
+class Dead(NamedTuple):
+    """Columns of a small factor, in eps, and whether they contribute nothing under a ridge."""
+
+    columns: tuple[int, ...] = ()
+    factor: float = 0.0
+    lam: float = 0.5
+    counted: bool = True
+
+
+def dead() -> dict[str, Dead]:
+    """Columns that are zero, or rounding: without a ridge the weights of the latter make up for it."""
+    return {
+        "none": Dead(),
+        "the first": Dead((0,)),
+        "three": Dead((1, 2, 4)),
+        "to rounding": Dead((0, 4), 1 / 16),
+        "to rounding, no ridge": Dead((0, 4), 1 / 16, 0.0, False),
+    }
+
+
+@check("results", dead, against="definition")
+def dead_units(target: Target, case: Dead) -> Iterator[Measured]:
+    """Columns that are zero, or with a ridge rounding, are counted, small ones are not, and there is a warning."""
+    A = held(np.random.default_rng(1).normal(size=(7, 5)))
+    theta = np.array([1.0, 0.5, 2.0, 2.0**12 * target.eps, 1.0])
+    theta[list(case.columns)] = case.factor * target.eps
+    problem = xv.separable(graded, held(np.arange(7.0)), data=A, lam=case.lam)
+    want = len(case.columns) if case.counted else 0
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        got = evaluation.solve(target, Reference(problem, theta, xv.sets.Box(0.0, 2.0)), FEWEST, 0)
+    warned = [w for w in seen if issubclass(w.category, xv.DeadUnitsWarning)]
+    yield Measured("units", got.verified.units, 5)
+    yield Measured("dead units", got.verified.dead_units, want)
+    yield Measured("warnings", len(warned), int(bool(want)))
+
+
+@check("results", against="definition")
+def kinks(target: Target, case: None) -> Iterator[Measured]:
+    """Entries of w at a bound whose multiplier is 0 are counted, those with another one are not."""
+    # orthogonal columns: w is max(0, <column, y> / |column|^2), and its multiplier -<column, y>
+    A = np.array([[2.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 4, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
+    y = np.array([[2.0, 4, 0], [0, -1, 0], [0, 8, -8], [3, 0, 1], [5, 5, 5]])
+    problem = xv.separable(graded, y, data=A, W=xv.lower.Nonnegative(), compress=False)
+    got = at_start(target, Reference(problem, np.ones(4), xv.sets.Box(0.5, 2.0)))
+    want = np.maximum(0, y[:4] / np.diag(A)[:, None])
+    yield Measured("w", np.asarray(got.w, np.float64), want, 20 * target.eps)
+    yield Measured("kinks", got.verified.kinks, int((y[:4] == 0).sum()))
+
+
+def pair_of_rates(theta: Array, t: Array) -> Array:
+    """Decays of two rates."""
+    return problems.decays(theta, t)
+
+
+@check("results", against="definition")
+def loss_of_rank(target: Target, case: None) -> Iterator[Measured]:
+    """Two equal columns without a ridge are no result: the status says that rank is lost, or the solve refuses."""
+    t = held(np.linspace(0.0, 2.0, 8))
+    problem = xv.separable(pair_of_rates, held(np.exp(-t) + 0.5), data=t)
+    made = Reference(problem, np.array([1.0, 1.0]), xv.sets.Box(0.0, 10.0))
+    got = at_start(target, made)
+    yield Measured("status", got.status.name, "RANK_DEFICIENT")
+    yield Measured("success", got.status.success, False)
+    yield Measured("condition above 1 / (100 eps)", bool(got.verified.condition > 0.01 / target.eps), True)
+
+
+# -- the way there -----------------------------------------------------------------------------------------------------
+
+
+class Way(NamedTuple):
+    """A method on a problem, watched."""
+
+    algorithm: algorithms.Algorithm
+    make: Callable[[], dense.Dense]
+
+
+def ways() -> dict[str, Way]:
+    """With a free block, with a gap that rises, with a best iterate that is not the last one."""
+    spectral, loop = algorithms.SpectralProjectedGradient(), algorithms.FrankWolfe(xv.steps.OpenLoop())
+    return {
+        "cr_varpro": Way(algorithms.cr_varpro(), dense.network),
+        "blended pairwise": Way(algorithms.ActiveSetFrankWolfe(), dense.wide),
+        "spectral": Way(spectral, dense.dictionary),
+        "open loop": Way(loop, dense.wide),
+    }
+
+
+@check("results", ways, against="closed form")
+def trace(target: Target, case: Way) -> Iterator[Measured]:
+    """Value and gaps of each row are those of the theta that a callback saw then, by dense algebra."""
+    made, n = dense.of(case.make), 7
+    f, seen = made.f, [made.theta0]
+
+    def watch(info: xv.IterationInfo) -> None:
+        seen.append(dense.flat(info.theta))
+
+    got = evaluation.solve(target, made.reference, case.algorithm, n, callback=watch)
+    cond = max(twins.condition(f, theta) for theta in seen)
+    rows = [(f.value(x), *f.direction(x, f.gradient(x))[1:]) for x in seen]
+    tolerance = 4 * evaluation.gradient_tolerance(target.eps, cond)
+    for name, want in zip(("value", "gap_A", "gap_B"), np.array(rows).T, strict=True):
+        found = getattr(got.trace, name)
+        yield Measured(f"length of {name}", found.size, n + 1)
+        error = np.abs(found - want) / np.abs(np.array(rows)).max()
+        i = int(np.argmax(error))
+        yield Measured(f"{name}, iterate {i}", found[i], want[i], tolerance, float(np.abs(np.array(rows)).max()))
+    yield Measured("iterations", got.trace.iteration, np.arange(n + 1))
+    best = int(np.argmin(got.trace.value))  # of methods that are not monotone it need not be the last
+    yield Measured("value of the result", got.value, got.trace.value[best])
+    yield Measured("theta of the result", dense.flat(got.theta), seen[best])
+    yield Measured("time", bool((np.diff(got.trace.seconds) >= 0).all()), True)
+    for name in twins.COUNTS:
+        yield Measured(f"{name} of the result", getattr(got.counts, name), int(getattr(got.trace, name)[-1]))
+
+
+@check("results", dtypes=("float64",), against="twin")
+def long_trace(target: Target, case: None) -> Iterator[Measured]:
+    """Of thousands of iterations, several calls of a compiled loop, no row is missing or another's."""
+    n = LONG if target.backend.compiled else EAGER
+    made = dense.of(dense.round_)
+    want = twins.open_loop(made.f, made.theta0, n)
+    rule = algorithms.FrankWolfe(xv.steps.OpenLoop())
+    got = evaluation.solve(target, made.reference, rule, n, compiled=True)
+    yield Measured("iterations", got.n_iter, n)
+    yield Measured("iterations in the trace", got.trace.iteration, np.arange(n + 1))
+    for name in ("value", "alpha_A", "gap_A", *twins.COUNTS):
+        column = want.column(name)
+        scale = 0.0 if name in twins.COUNTS else 1e-6
+        yield first_off(name, getattr(got.trace, name), column, scale)

@@ -1,0 +1,97 @@
+"""Functions that the standard lacks: values and derivatives against 40 digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from xvarpro import special
+from xvarpro.backends import Backend
+from xvarpro.backends.calculus import hessian_product
+from xvarpro.backends.special import evaluate
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.struct import Array
+from xvarpro.errors import BackendNotInstalledError, ModelError, UnsupportedError
+from xvarpro_conformance.checks.factorisations import without
+from xvarpro_conformance.suite import Inapplicable, Measured, Target, check, held
+
+ENTIRE = np.concatenate([np.linspace(-3.0, 6.0, 21), [1.999, 2.0, 2.001, 9.0]])
+POINTS = {"erf": ENTIRE, "erfc": ENTIRE, "erfcx": np.append(ENTIRE, 400.0), "gammaln": np.logspace(-2, 2, 23)}
+# in eps, by the order of the derivative: what the functions promise
+LIMITS = {"erf": (3, 3, 3, 3, 3), "erfc": (3, 3, 3, 3, 3), "erfcx": (3, 30, 200, 1000, 4000), "gammaln": (20,) * 5}
+
+
+@cache
+def exact(name: str) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Value and four derivatives at the points, and what an error of each of them is relative to."""
+    import mpmath as mp
+
+    functions = {"erf": mp.erf, "erfc": mp.erfc, "erfcx": lambda x: mp.exp(x * x) * mp.erfc(x), "gammaln": mp.loggamma}
+    x = held(POINTS[name])
+    with mp.workdps(40):
+        found = [np.array([float(mp.diff(functions[name], mp.mpf(float(t)), n)) for t in x]) for n in range(5)]
+    # the condition of exp(x^2), and the zeros that the functions and their derivatives have
+    sizes = {
+        "erf": lambda y: (np.abs(y) + np.exp(-x * x)) * (1 + x * x),
+        "erfc": lambda y: (np.abs(y) + np.exp(-x * x)) * (1 + x * x),
+        "erfcx": lambda y: np.abs(y) * (1 + np.where(x < 0, x * x, 0)),
+        "gammaln": lambda y: np.maximum(np.abs(y), 1),
+    }
+    return tuple(found), np.array([sizes[name](y) for y in found])
+
+
+@cache
+def computed(backend: Backend, name: str) -> Callable[[Array], tuple[Array, ...]]:
+    """Value and derivatives, two by a Hessian: functions act on each entry alone, so that it is its diagonal."""
+
+    def values(x: Array) -> tuple[Array, ...]:
+        xp, function = namespace_of(x), getattr(special, name)
+        gradient, product = hessian_product(backend, lambda t: namespace_of(t).sum(function(t)), (x,))
+        return function(x), gradient[0], product((xp.ones_like(x),))[0], evaluate(x, name, 3), evaluate(x, name, 4)
+
+    return values
+
+
+def _without_scipy(target: Target, name: str) -> str:
+    function = getattr(special, name)
+    try:
+        with target.scope(), without("scipy"):
+            found = target.host(function(target.send(POINTS[name])))
+    except BackendNotInstalledError as error:
+        return "the same or what to install" if "pip install 'xvarpro[scipy]'" in str(error) else str(error)
+    with target.scope():
+        same = np.array_equal(found, target.host(function(target.send(POINTS[name]))))
+    return "the same or what to install" if same else "something else"
+
+
+@check("arithmetic", lambda: {name: name for name in POINTS}, against="more digits")
+def special_functions(target: Target, name: str) -> Iterator[Measured]:
+    """Every function of `xv.special` and its first four derivatives are within the digits that it promises."""
+    try:
+        found: Any = target.typed(computed(target.backend, name), held(POINTS[name]))
+    except BackendNotInstalledError as error:
+        raise Inapplicable(str(error)) from error
+    except UnsupportedError as error:
+        if hasattr(target.backend, "special"):
+            raise TypeError("a backend with a method `special` is not asked") from error
+        raise
+    for what, x in (("integers", np.arange(3)), ("complex numbers", np.ones(2) + 0j)):
+        with target.scope():
+            try:
+                getattr(special, name)(target.send(x))
+                said = ""
+            except ModelError as error:
+                said = str(error)
+        yield Measured(f"error for {what}", f"xv.special.{name} needs a real floating array" in said, True)
+    if not target.backend.compiled:
+        yield Measured("without SciPy", _without_scipy(target, name), "the same or what to install")
+    wanted, sizes = exact(name)
+    yield Measured("dtypes", set(found.dtypes), {target.dtype})
+    for order, (got, want, size) in enumerate(zip(found.values, wanted, sizes, strict=True)):
+        # of the entry that is furthest off, for each has digits of its own
+        worst = np.argmax(np.abs(got - want) / size)
+        tolerance = LIMITS[name][order] * target.eps
+        yield Measured(f"derivative {order}", got[worst], want[worst], tolerance, float(size[worst]))

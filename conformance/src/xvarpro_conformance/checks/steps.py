@@ -1,0 +1,272 @@
+"""Every step rule that `xvarpro.steps` exports, on lines whose decisions rounding does not make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xvarpro.algorithms import steps
+from xvarpro.algorithms.steps.interface import Point, StepRule
+from xvarpro.backends import Backend
+from xvarpro.core import trees
+from xvarpro.core.namespace import dtype_name, namespace_of
+from xvarpro.core.struct import Array
+from xvarpro_conformance.references import twins
+from xvarpro_conformance.references.twins import Step
+from xvarpro_conformance.suite import Measured, Target, check, exported
+
+ROUNDING = 64.0  # of a step, in eps: it is a quotient of differences of values of its own size
+
+
+class Line(NamedTuple):
+    """``start - gap alpha + curvature alpha^2 / 2 + ripple (1 - cos(pitch alpha))``, infinite beyond `wall`.
+
+    Where `hidden` is 1 values show `start` alone, as next to a large constant: then only slopes differ. Where `lie` is
+    not 0 values rise by that much more than gap and slopes say, as with a gradient of another function.
+    """
+
+    gap: Array
+    curvature: Array
+    start: Array = np.asarray(1.0)
+    ripple: Array = np.asarray(0.0)
+    pitch: Array = np.asarray(1.0)
+    wall: Array = np.asarray(2.0)
+    hidden: Array = np.asarray(0.0)
+    lie: Array = np.asarray(0.0)
+    dd: Array = np.asarray(1.0)
+    cap: Array = np.asarray(1.0)
+
+    def scaled(self, c: float) -> Line:
+        """The line of c f."""
+        return self._replace(
+            **{name: c * getattr(self, name) for name in ("gap", "curvature", "start", "ripple", "lie")}
+        )
+
+
+def _line(**parts: Any) -> Line:
+    return Line(**{name: np.asarray(x, dtype=np.float64) for name, x in parts.items()})
+
+
+# in the order in which a rule meets them, its memory in hand
+LINES = {
+    "slopes of another function": _line(gap=1.128, curvature=0.0, lie=2.256),
+    "steep parabola": _line(gap=2.0, curvature=80.0),
+    "flat parabola": _line(gap=0.75, curvature=0.125),
+    "largest step": _line(gap=0.5, curvature=3.0, cap=0.25, dd=4.0),
+    "ripples": _line(gap=1.5, curvature=8.0, start=5.0, ripple=0.375, pitch=17.0),
+    "not finite beyond": _line(gap=1.0, curvature=0.5, wall=0.15625),
+    "slopes alone": _line(gap=0.25, curvature=3.0, hidden=1.0),
+    "nothing finite": _line(gap=1.0, curvature=1.0, wall=0.0),
+    # the decrease at 1 is (1 - c / 2) gap: either side of Armijo's 1e-4
+    "just enough": _line(gap=0.5, curvature=0.99975),
+    "just short": _line(gap=0.5, curvature=0.99995),
+}
+# a rise of 5e-10 at 1, which single precision does not hold
+FINE = {"a slight rise": _line(gap=1e-9, curvature=3e-9)}
+# parameters that another text runs for
+REGIMES = (
+    steps.Armijo(warm=True),
+    steps.Armijo(delta=0.25, gamma=0.375, limit=20),
+    steps.Constant(0.75),
+    steps.OpenLoop(4.0),
+    steps.ShortStep(L=3.0),
+    steps.ShortStep(shrink=0.5, grow=4.0, limit=20),
+    steps.ExactStep(quadratic=True),
+)
+
+
+@cache
+def rules() -> dict[str, StepRule]:
+    """Every rule as it is built without arguments, and the other regimes; a newcomer is found by its export."""
+    plain = [kind() for kind in exported(steps, StepRule)]
+    return {repr(rule): rule for rule in (*plain, *REGIMES)}
+
+
+class _Point(NamedTuple):
+    theta: tuple[Array]  # alpha
+    value: Array
+
+
+def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tuple[Array, ...]:
+    """What the rule decides: alpha, the value there, its memory, trials and gradients."""
+    xp = namespace_of(line.gap)
+
+    def phi(alpha: Array) -> _Point:
+        bent = 0.5 * line.curvature * alpha * alpha - line.gap * alpha
+        change = bent + line.ripple * (1 - xp.cos(line.pitch * alpha))
+        value = line.start + (1 - line.hidden) * (change + line.lie * alpha)
+        return _Point((alpha,), xp.where(alpha > line.wall, xp.full_like(value, xp.inf), value))
+
+    def slope(point: Point) -> Array:
+        (alpha,) = point.theta
+        sine = line.ripple * line.pitch * xp.sin(line.pitch * alpha)
+        return line.curvature * alpha - line.gap + sine
+
+    found = rule.search(steps.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
+    return found.alpha, found.point.value, found.memory, found.n_values, found.n_gradients
+
+
+def _init(rule: StepRule, L: Array) -> Array:
+    return rule.init(L)
+
+
+class Decision(NamedTuple):
+    """One search of a rule, on the host."""
+
+    alpha: np.ndarray
+    value: np.ndarray
+    memory: np.ndarray
+    trials: int
+    gradients: int
+
+
+def lines(target: Target) -> dict[str, Line]:
+    """Those that the precision of a target holds."""
+    return {**LINES, **FINE} if target.dtype == "float64" else LINES
+
+
+def walk(target: Target, rule: StepRule, scale: float = 1.0) -> dict[str, Decision]:
+    """A search on each line, from the memory that the last one left; of ``scale f``."""
+    if (L := getattr(rule, "L", None)) is not None:
+        rule = trees.changed(rule, L=scale * L)
+    start = np.asarray(scale)
+    memory, found = target.eager.compute(_init, rule, start), {}
+    for name, line in lines(target).items():
+        asked = target.backend, rule, line.scaled(scale), memory
+        alpha, value, memory, trials, gradients = target.compute(_search, *asked)
+        found[name] = Decision(alpha, value, memory, int(trials), int(gradients))
+    return found
+
+
+# -- the rules by their documented definitions, in Python's floats -----------------------------------------------------
+
+
+def _plain(line: Line, eps: float) -> twins.Line:
+    gap, curvature, start, ripple, pitch, wall, hidden, lie, dd, cap = (float(x) for x in line)
+
+    def phi(alpha: float) -> float:
+        change = 0.5 * curvature * alpha * alpha - gap * alpha + ripple * (1 - math.cos(pitch * alpha)) + lie * alpha
+        return math.inf if alpha > wall else start + (1 - hidden) * change
+
+    def slope(alpha: float) -> float:
+        return curvature * alpha - gap + ripple * pitch * math.sin(pitch * alpha)
+
+    return twins.Line(phi, slope, start, gap, dd, cap, eps)
+
+
+Definition = Callable[[Any, twins.Line, Any], tuple[Step, Any]]  # a rule, a line, a memory; the next memory
+
+
+def _armijo(rule: Any, line: twins.Line, last: float) -> tuple[Step, float]:
+    first = min(line.cap, last / rule.delta) if rule.warm else line.cap
+    found = twins.armijo(line, rule.delta, rule.gamma, rule.limit, first)
+    return found, found.alpha or first
+
+
+def _short(rule: Any, line: twins.Line, memory: tuple[float, float]) -> tuple[Step, tuple[float, float]]:
+    if rule.L is not None:
+        return twins.short_step(line, rule.L, rule.grow, rule.limit), memory
+    found, L = twins.adaptive_step(line, *memory, rule.shrink, rule.grow, rule.limit)
+    return found, (L, line.value - found.value)
+
+
+def _by_number(alpha: Callable[[Any, float], float]) -> Definition:
+    return lambda rule, line, t: (twins.scheduled(line, alpha(rule, t)), t + 1)
+
+
+def _log_adaptive(rule: Any, t: float) -> float:
+    return (2 + math.log(t + 1)) / (t + 2 + math.log(t + 1))
+
+
+def _parabola(rule: Any, line: twins.Line, memory: None) -> tuple[Step, None]:
+    return twins.parabola_step(line, rule.limit), None
+
+
+# by class: the definition, and the memory that it starts with
+DEFINITIONS: dict[type[StepRule], tuple[Definition, Any]] = {
+    steps.Armijo: (_armijo, 1.0),
+    steps.ShortStep: (_short, (1.0, 0.0)),
+    steps.Constant: (_by_number(lambda rule, t: rule.alpha), 0.0),
+    steps.OpenLoop: (_by_number(lambda rule, t: rule.l / (t + rule.l)), 0.0),
+    steps.LogAdaptive: (_by_number(_log_adaptive), 0.0),
+    steps.ExactStep: (_parabola, None),
+}
+
+
+def defined() -> dict[str, StepRule]:
+    """Rules whose every decision is documented; a newcomer without a definition here fails."""
+    return {name: rule for name, rule in rules().items() if not _brackets(rule)}
+
+
+def _brackets(rule: StepRule) -> bool:
+    return isinstance(rule, steps.ExactStep) and not rule.quadratic
+
+
+@check("steps", defined, against="closed form")
+def decisions(target: Target, rule: StepRule) -> Iterator[Measured]:
+    """Step, value, trials and gradients on every line are those of the rule's definition in a plain loop."""
+    define, memory = DEFINITIONS[type(rule)]
+    got = target.once(walk, rule)
+    for name, line in lines(target).items():
+        want, memory = define(rule, _plain(line, target.eps), memory)
+        found, value = got[name], abs(float(line.start))
+        # a step is a quotient of differences of values
+        yield Measured(f"alpha, {name}", found.alpha, want.alpha, ROUNDING * target.eps * (1 + value / float(line.gap)))
+        yield Measured(f"value, {name}", found.value, want.value, ROUNDING * target.eps, value)
+        yield Measured(f"trials, {name}", found.trials, want.trials)
+        yield Measured(f"gradients, {name}", found.gradients, want.gradients)
+
+
+def searching() -> dict[str, StepRule]:
+    """Rules that look for a minimum, by trials of their own."""
+    return {name: rule for name, rule in rules().items() if _brackets(rule)}
+
+
+@check("steps", searching, against="closed form")
+def minima(target: Target, rule: Any) -> Iterator[Measured]:
+    """On a line with one valley the step is its minimum; on any other it lowers the objective, or is 0."""
+    got = target.once(walk, rule)
+    for name, line in lines(target).items():
+        plain, found = _plain(line, target.eps), got[name]
+        ends = [plain.cap / 2**j for j in range(rule.limit)]
+        right = next((end for end in ends if math.isfinite(plain.phi(end))), 0.0)
+        bends = float(line.curvature) or math.inf
+        if not (line.ripple or line.lie or line.hidden):
+            want = min(plain.gap / bends, right)
+            # values tell a minimum to the root of their rounding, relative to how far they fall
+            seen = 4 * (target.eps * plain.value / plain.gap) ** 0.5
+            yield Measured(f"alpha, {name}", found.alpha, want, max(rule.tol, seen))
+        yield Measured(f"value, {name}", found.value, plain.phi(float(found.alpha)), ROUNDING * target.eps, plain.value)
+        ahead = bool(line.hidden) and plain.slope(float(found.alpha)) > 0
+        yield Measured(f"no rise, {name}", bool(found.value <= plain.value and not ahead), True)
+        yield Measured(f"a step, {name}", bool(found.alpha > 0), bool(right > 0 and not line.lie))
+        yield Measured(f"trials within the limit, {name}", found.trials <= rule.limit + 1, True)
+
+
+@check("steps", rules, against="definition")
+def units_of_the_objective(target: Target, rule: StepRule) -> Iterator[Measured]:
+    """2^-40 f and 2^40 f, some 1e-12 and 1e12, lead to the same decisions, bit for bit."""
+    plain = target.once(walk, rule)
+    for power in (-40, 40):
+        for name, got in walk(target, rule, scale=2.0**power).items():
+            want = plain[name]
+            yield Measured(f"alpha of 2^{power} f, {name}", got.alpha, want.alpha)
+            yield Measured(f"value of 2^{power} f, {name}", got.value, 2.0**power * want.value)
+            yield Measured(f"trials of 2^{power} f, {name}", got.trials, want.trials)
+            yield Measured(f"gradients of 2^{power} f, {name}", got.gradients, want.gradients)
+
+
+@check("steps", rules, against="definition")
+def precision(target: Target, rule: StepRule) -> Iterator[Measured]:
+    """Steps and memory have the precision of the objective."""
+    with target.scope():
+        memory = rule.init(target.send(np.asarray(1.0)))
+        alpha, value, after, *_ = target.call(
+            _search, target.backend, rule, target.send_tree(LINES["steep parabola"]), memory
+        )
+    for name, x in (("alpha", alpha), ("value", value), ("memory", memory), ("memory after a search", after)):
+        yield Measured(name, dtype_name(x), target.dtype)

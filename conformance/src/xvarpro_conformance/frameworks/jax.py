@@ -1,0 +1,110 @@
+"""JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as xp
+import numpy as np
+from jax import Array
+
+from xvarpro_conformance.frameworks import Exemption, Fixture, Hooks
+
+_WAYS = ("", "_host_to_device", "_device_to_device", "_device_to_host")  # of transfers that JAX can refuse
+
+
+class JaxHooks(Hooks):
+    """Of JAX."""
+
+    exemptions = (
+        Exemption(
+            "arithmetic/elementwise functions/log1p",
+            "float64",
+            20.0,
+            "XLA's log1p on processors is off by up to 120 eps near 1 - sqrt(2), where it goes over to a series",
+        ),
+        Exemption(
+            "arithmetic/elementwise functions/atanh",
+            "float64",
+            12.0,
+            "XLA's atanh is made of its log1p, and off by up to 73 eps near sqrt(2) - 1",
+        ),
+        Exemption(
+            "arithmetic/complex functions/log",
+            "float64",
+            4.0,
+            "XLA's complex log takes the logarithm of the modulus by its log1p, and is off by up to 93 eps",
+        ),
+        Exemption(
+            "arithmetic/what is not a number/extremes of 5000",
+            "float*",
+            1e16,
+            "XLA's max and min on processors pass over NaN where they reduce 4,096 entries or more",
+        ),
+    )
+
+    def array_fixtures(self) -> dict[str, Fixture]:
+        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
+
+        def made(values: np.ndarray, dtype: str, x64: bool = False) -> Array:
+            with jax.enable_x64(x64):
+                return xp.asarray(values, dtype=dtype)
+
+        def rounded(dtype: str) -> tuple[Array, np.ndarray]:
+            y = made(x, dtype)
+            return y, np.asarray(y.astype("float32") if dtype == "bfloat16" else y)
+
+        short = ("float32", "float16", "bfloat16", "complex64", "int32", "uint8", "bool")
+        return {
+            "float64": lambda: (made(x, "float64", x64=True), x),
+            "int64": lambda: (made(x, "int64", x64=True), x.astype(int)),
+            "transposed": lambda: (made(x.T, "float32").T, x.astype("float32")),
+            "0-d": lambda: (made(np.array(1.5), "float32"), np.array(1.5)),
+            "empty": lambda: (made(np.zeros((0, 3)), "float32"), np.zeros((0, 3))),
+            **{name: partial(rounded, name) for name in short},
+        }
+
+    def settings(self) -> dict[str, object]:
+        return {
+            "x64": bool(jax.config.jax_enable_x64),
+            "matmul precision": jax.config.jax_default_matmul_precision,
+            "default device": str(jax.config.jax_default_device),
+            "dtype promotion": str(jax.config.jax_numpy_dtype_promotion),
+            "nan checks": bool(jax.config.jax_debug_nans),
+            "inf checks": bool(jax.config.jax_debug_infs),
+            "rank promotion": jax.config.jax_numpy_rank_promotion,
+            "transfers": [getattr(jax.config, f"jax_transfer_guard{way}") for way in _WAYS],
+        }
+
+    def modes(self) -> dict[str, Any]:
+        return {
+            "x64": partial(jax.enable_x64, True),
+            "nan checks": partial(jax.debug_nans, True),
+            "short products": partial(jax.default_matmul_precision, "bfloat16"),
+            "rank promotion": partial(jax.numpy_rank_promotion, "raise"),
+            "inf checks": partial(jax.debug_infs, True),
+            "transfers": partial(jax.transfer_guard_host_to_device, "disallow"),
+        }
+
+    def cubes(self) -> dict[str, Any]:
+        cube = jax.custom_vjp(lambda x: x**3)
+        cube.defvjp(lambda x: (x**3, x), lambda x, g: (3 * g * x**2,))
+        return {"custom_vjp": cube}
+
+    def transformed(self, fun: Callable[[Array], Array], x: Array, d: Array) -> tuple[Array, Array, Array]:
+        def one(x: Array, d: Array) -> tuple[Array, Array, Array]:
+            return *jax.jvp(fun, (x,), (d,)), jax.grad(lambda x: xp.sum(d * fun(x)))(x)
+
+        found: tuple[Array, Array, Array] = jax.jit(jax.vmap(one))(x, d)
+        return found
+
+    def hollow(self) -> dict[str, Array]:
+        x = xp.ones(3)
+        x.delete()
+        return {"deleted": x}
+
+    def survives_fork(self) -> bool:
+        return False
