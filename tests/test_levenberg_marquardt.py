@@ -681,6 +681,21 @@ def test_refused_steps_are_damped_by_what_they_have_shown():
         assert fit.n_iter <= 10
 
 
+def test_a_step_that_a_bound_cuts_is_made_shorter_than_its_way_to_the_bound():
+    """Of one theta: the way to the minimum was a share of the step without the bound, which is much longer."""
+    t = np.linspace(0.02, 1.0, 24)
+    y = 0.5 * t / (1 + t) - 1.8 + 0.1 * np.sin(9.0 * t)
+
+    def saturation(theta, t):
+        return xv.models.columns((t / (t + theta))[:, None], xv.models.polynomials(t, 0))
+
+    problem = xv.separable(saturation, y, data=t, W=xv.lower.L1(0.03))
+    for start in (1.0, 3.0, 4.0):
+        fit = xv.solve(problem, np.array([start]), over=(0.05, 5.0))
+        assert fit.status is xv.Status.CONVERGED
+        assert fit.value == pytest.approx(0.11991907168312751, rel=1e-9)
+
+
 def test_a_rate_that_may_not_be_zero_does_not_hold_the_others(backend):
     """A decay of rate 0 is the offset: at this bound there is no value, and steps to it did not end elsewhere."""
     t = np.linspace(0.0, 12.0, 300)

@@ -269,14 +269,15 @@ class LevenbergMarquardt(Algorithm):
         # than that would be refused again at the same point
         down = -_dots(old.grad, step)
         alpha = xp.clip(down / positive_or_one(2 * (down - brought)), LEAST, MOST)
-        bend = 2 * (down - promised) / positive_or_one(_dots(step, model.scale * step))
+        size = positive_or_one(_dots(step, model.scale * step))
+        bend = 2 * (down - promised) / size
         least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
         damped = xp.maximum(model.growth * model.damping, least)
         if step.shape[1] == 1:
             # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a kink
             back = _dots(new.grad, step)
             alpha = xp.clip((brought + back) / positive_or_one(down + back), NEAR, 1 - NEAR)
-            damped = xp.where(finite & (back > 0), (bend + model.damping) / alpha - bend, damped)
+            damped = xp.where(finite & (back > 0), down / (alpha * size) - bend, damped)
         refused = model._replace(
             quasi=model.quasi & short,
             damping=xp.where(again, model.damping, damped),
