@@ -342,6 +342,18 @@ def test_toward_vertices_a_model_is_minimised_in_more_rounds():
     assert float(vertices.violation(y[0])) <= 1e-14
 
 
+def test_parts_of_a_set_whose_sizes_are_far_apart_are_all_promised():
+    """No gradient step fits both: one part was left where it began, and such a point passed for a minimum."""
+    x, goal = np.array([[0.0, 1e-5, 0.0, 0.0]]), np.array([[1e-5, 0.0, 1e5, 0.0]])
+    units = np.array([1e5, 1e5, 1e-5, 1e-5])
+    B = np.diag(units**2)[None, ...]
+    grad = (B @ (x - goal)[..., None])[..., 0]
+    over = xv.sets.Product([xv.sets.Simplex(1e-5), xv.sets.L2Ball(1e5)], [2, 2])
+    y, decrease = minimise_model(NumPyBackend(), Regions(resolve(over, x[0]), (x[0],)), x, grad, B)
+    assert error(y * units, goal * units) <= 1e-6
+    assert decrease[0] == pytest.approx(1.5, rel=1e-6)
+
+
 @pytest.mark.parametrize("way", [1e-3, 1e-7, 1e-10])
 def test_a_bound_is_let_go_for_a_short_way_too(way):
     """One entry leaves its bound, one stays where it is, one is stopped by a bound."""

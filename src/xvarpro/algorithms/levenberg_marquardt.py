@@ -362,6 +362,7 @@ def _in_faces(
     D = regions.evened(xp.linalg.diagonal(B))
     D = positive_or_one(D)
     faces = all(C.has_faces and C.has_projection for _, C in regions.region.constrained)
+    across = not faces and any(C.has_projection for _, C in regions.region.constrained)
 
     def onward(walk: _Walk, target: Array, P: Array | None = None) -> tuple[_Walk, Array, Array, Array]:
         """To the lowest point of the model between x and `target`; P projects on the face of x."""
@@ -397,6 +398,9 @@ def _in_faces(
         target = select(backend, cut, walk.x, target)
         after, d, down, bend = onward(walk, target, P)
         length = xp.where(bend > 0, _dots(d, D * d) / positive_or_one(bend), walk.length)
+        if across:  # parts of a set whose sizes are far apart have no gradient step in common
+            after, _, gap, _ = onward(after, regions.vertices(after.slope, after.x))
+            down = xp.maximum(down, gap)
         going = walk.going & (cut | (down > enough * after.decrease))
         return after._replace(length=length, going=going, n=walk.n + 1)
 
