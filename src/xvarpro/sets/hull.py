@@ -108,7 +108,7 @@ class ConvexHull(Set):
 
     def diameter(self, like: Array) -> float:
         atoms = backends.to_numpy(self.atoms).astype(np.float64)
-        return float(max(np.linalg.norm(atoms - atom, axis=1).max() for atom in atoms))
+        return float(max(np.max(norm(atoms - atom)) for atom in atoms))
 
     def violation(self, x: Array) -> Array:
         size = namespace_of(x).max(norm(as_like(self.atoms, x)))
