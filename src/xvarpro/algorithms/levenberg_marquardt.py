@@ -354,7 +354,7 @@ def _in_faces(
     Steps of Newton's method inside the smallest face, up to the first bound that they meet, and projected gradient
     steps at the minimum of a face, which let bounds go (More, Toraldo 1991); all with the exact step of a parabola, so
     that every point is feasible and none is worse. Where a set offers no projection the steps go toward its vertices,
-    as in Frank-Wolfe.
+    as in Frank-Wolfe; where some set has no faces every other step does.
     """
     xp = namespace_of(theta)
     enough = xp.finfo(theta.dtype).eps ** 0.75
