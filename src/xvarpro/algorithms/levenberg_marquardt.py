@@ -399,8 +399,8 @@ def _in_faces(
         after, d, down, bend = onward(walk, target, P)
         length = xp.where(bend > 0, _dots(d, D * d) / positive_or_one(bend), walk.length)
         if across:  # parts of a set whose sizes are far apart have no gradient step in common
-            after, _, gap, _ = onward(after, regions.vertices(after.slope, after.x))
-            down = xp.maximum(down, gap)
+            before, (after, *_) = after.decrease, onward(after, regions.vertices(after.slope, after.x))
+            down = xp.maximum(down, after.decrease - before)
         going = walk.going & (cut | (down > enough * after.decrease))
         return after._replace(length=length, going=going, n=walk.n + 1)
 
