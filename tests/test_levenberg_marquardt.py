@@ -342,6 +342,18 @@ def test_toward_vertices_a_model_is_minimised_in_more_rounds():
     assert float(vertices.violation(y[0])) <= 1e-14
 
 
+def test_parts_of_a_set_whose_sizes_are_far_apart_are_all_promised():
+    """No gradient step fits both: one part was left where it began, and such a point passed for a minimum."""
+    x, goal = np.array([[0.0, 1e-5, 0.0, 0.0]]), np.array([[1e-5, 0.0, 1e5, 0.0]])
+    units = np.array([1e5, 1e5, 1e-5, 1e-5])
+    B = np.diag(units**2)[None, ...]
+    grad = (B @ (x - goal)[..., None])[..., 0]
+    over = xv.sets.Product([xv.sets.Simplex(1e-5), xv.sets.L2Ball(1e5)], [2, 2])
+    y, decrease = minimise_model(NumPyBackend(), Regions(resolve(over, x[0]), (x[0],)), x, grad, B)
+    assert error(y * units, goal * units) <= 1e-6
+    assert decrease[0] == pytest.approx(1.5, rel=1e-6)
+
+
 @pytest.mark.parametrize("way", [1e-3, 1e-7, 1e-10])
 def test_a_bound_is_let_go_for_a_short_way_too(way):
     """One entry leaves its bound, one stays where it is, one is stopped by a bound."""
@@ -679,6 +691,21 @@ def test_refused_steps_are_damped_by_what_they_have_shown():
         fit = xv.solve(problem, np.array([0.5, 2.0]), over=over)
         assert fit.status is xv.Status.CONVERGED
         assert fit.n_iter <= 10
+
+
+def test_a_step_that_a_bound_cuts_is_made_shorter_than_its_way_to_the_bound():
+    """Of one theta: the way to the minimum was a share of the step without the bound, which is much longer."""
+    t = np.linspace(0.02, 1.0, 24)
+    y = 0.5 * t / (1 + t) - 1.8 + 0.1 * np.sin(9.0 * t)
+
+    def saturation(theta, t):
+        return xv.models.columns((t / (t + theta))[:, None], xv.models.polynomials(t, 0))
+
+    problem = xv.separable(saturation, y, data=t, W=xv.lower.L1(0.03))
+    for start in (3.0, 4.0):
+        fit = xv.solve(problem, np.array([start]), over=(0.05, 5.0))
+        assert fit.status is xv.Status.CONVERGED
+        assert fit.value == pytest.approx(0.11991907168312751, rel=1e-9)
 
 
 def test_a_rate_that_may_not_be_zero_does_not_hold_the_others(backend):

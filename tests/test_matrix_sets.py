@@ -303,6 +303,14 @@ def test_without_scipy_the_error_says_what_to_install(monkeypatch):
             C.lmo(np.ones((2, 2)))
 
 
+@pytest.mark.parametrize("unit", [2.0**-900, 2.0**-30, 2.0**900])
+def test_plans_of_any_size_project_as_those_of_size_one(unit):
+    x, a, b = rng(4).normal(size=(4, 3)), np.full(4, 0.75), np.ones(3)
+    for far in (1.0, 2.0**20):
+        want = sets.Transport(a, b).project(far * x)
+        assert np.array_equal(sets.Transport(unit * a, unit * b).project(unit * (far * x)), unit * want)
+
+
 def test_transport_with_empty_rows(backend):
     a, b = np.array([0.0, 1.0, 0.0]), np.array([0.25, 0.0, 0.75])
     v = host(sets.Transport(a, b).lmo(send(backend, rng(3).normal(size=(3, 3)))))

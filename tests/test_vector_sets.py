@@ -16,7 +16,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets import region
 from xvarpro.sets.vectors import norm
 
-from .support import compiles_for_long, host, in_turn, inner, rng, send
+from .support import compiles_for_long, error, host, in_turn, inner, rng, send
 
 EPS = np.finfo(np.float64).eps
 RAMP = np.array([0.5, 2.0, 1.0, 4.0])
@@ -538,6 +538,18 @@ def test_what_is_just_allowed():
     assert sets.bounds(0.0, 0.0) == sets.LinfBall(0.0)
 
 
+@pytest.mark.parametrize(("dtype", "e"), [("float64", -900), ("float64", -60), ("float32", -30), ("float32", 90)])
+def test_the_nearest_point_of_what_points_hull_does_not_see_units(dtype, e):
+    """Nor what is said of points outside a set without a projection."""
+    unit, atoms = np.asarray(2.0, dtype) ** e, np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]], dtype)
+    x, hull = unit * np.array([2.0, 3.0], dtype), sets.ConvexHull(unit * atoms)
+    assert error(hull.project(x) / unit, [0.5, 1.5]) <= 8 * np.finfo(dtype).eps
+    assert float(hull.violation(x)) == pytest.approx(1.5 * 2**0.5 / 2, rel=1e-5)
+    image = sets.LinearImage(hull, np.eye(2, dtype=dtype))
+    of_one = sets.LinearImage(sets.ConvexHull(atoms), np.eye(2, dtype=dtype))
+    assert float(image.violation(x)) == pytest.approx(float(of_one.violation(x / unit)), rel=1e-5)
+
+
 def test_lists_are_vectors():
     assert sets.WeightedL1Ball([1.0, 3.0]).lmo(np.ones(2)).tolist() == [0.0, -3.0]
     assert sets.Groups(groups=[[0], [1]]).groups == ((0,), (1,))
@@ -800,6 +812,20 @@ DIAMETERS = [
 def test_diameters_by_hand():
     for C, shape, want in DIAMETERS:
         assert C.diameter(np.zeros(shape)) == pytest.approx(want, rel=1e-14), C
+
+
+@pytest.mark.parametrize("unit", [2.0**-900, 2.0**900])
+def test_diameters_do_not_see_units(unit):
+    for of in (
+        lambda s: sets.Columns(sets.L2Ball(s)),
+        lambda s: sets.ConvexHull(s * np.eye(3)),
+        lambda s: sets.Box(0.0, s),
+        lambda s: sets.Permutahedron(s * np.arange(3.0)),
+        lambda s: sets.Transport(s * np.ones(2), s * np.ones(2)),
+        lambda s: sets.HullOfUnion([sets.Box(0.0, s), sets.Box(s, 2 * s)]),
+    ):
+        shape = (3,) if of(1.0).event_ndim < 2 else (2, 2)
+        assert of(unit).diameter(np.zeros(shape)) == unit * of(1.0).diameter(np.zeros(shape)), of(unit)
 
 
 # -- where a start may be taken from -----------------------------------------------------------------------------------

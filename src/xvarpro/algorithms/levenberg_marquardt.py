@@ -269,14 +269,15 @@ class LevenbergMarquardt(Algorithm):
         # than that would be refused again at the same point
         down = -_dots(old.grad, step)
         alpha = xp.clip(down / positive_or_one(2 * (down - brought)), LEAST, MOST)
-        bend = 2 * (down - promised) / positive_or_one(_dots(step, model.scale * step))
+        size = positive_or_one(_dots(step, model.scale * step))
+        bend = 2 * (down - promised) / size
         least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
         damped = xp.maximum(model.growth * model.damping, least)
         if step.shape[1] == 1:
             # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a kink
             back = _dots(new.grad, step)
             alpha = xp.clip((brought + back) / positive_or_one(down + back), NEAR, 1 - NEAR)
-            damped = xp.where(finite & (back > 0), (bend + model.damping) / alpha - bend, damped)
+            damped = xp.where(finite & (back > 0), down / (alpha * size) - bend, damped)
         refused = model._replace(
             quasi=model.quasi & short,
             damping=xp.where(again, model.damping, damped),
@@ -353,7 +354,7 @@ def _in_faces(
     Steps of Newton's method inside the smallest face, up to the first bound that they meet, and projected gradient
     steps at the minimum of a face, which let bounds go (More, Toraldo 1991); all with the exact step of a parabola, so
     that every point is feasible and none is worse. Where a set offers no projection the steps go toward its vertices,
-    as in Frank-Wolfe.
+    as in Frank-Wolfe; where some set has no faces every other step does.
     """
     xp = namespace_of(theta)
     enough = xp.finfo(theta.dtype).eps ** 0.75
@@ -361,6 +362,7 @@ def _in_faces(
     D = regions.evened(xp.linalg.diagonal(B))
     D = positive_or_one(D)
     faces = all(C.has_faces and C.has_projection for _, C in regions.region.constrained)
+    across = not faces and any(C.has_projection for _, C in regions.region.constrained)
 
     def onward(walk: _Walk, target: Array, P: Array | None = None) -> tuple[_Walk, Array, Array, Array]:
         """To the lowest point of the model between x and `target`; P projects on the face of x."""
@@ -396,6 +398,9 @@ def _in_faces(
         target = select(backend, cut, walk.x, target)
         after, d, down, bend = onward(walk, target, P)
         length = xp.where(bend > 0, _dots(d, D * d) / positive_or_one(bend), walk.length)
+        if across:  # parts of a set whose sizes are far apart have no gradient step in common
+            before, (after, *_) = after.decrease, onward(after, regions.vertices(after.slope, after.x))
+            down = xp.maximum(down, after.decrease - before)
         going = walk.going & (cut | (down > enough * after.decrease))
         return after._replace(length=length, going=going, n=walk.n + 1)
 

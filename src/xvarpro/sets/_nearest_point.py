@@ -48,9 +48,10 @@ def nearest_point(
 
     def coordinates(atoms: Array) -> tuple[Array, Array, Array]:
         """The corral and x from the first point, in units of the largest distance there, and that unit."""
-        V = atoms - xp.expand_dims(origin, axis=-2)
-        size = or_one(xp.max(norm(V), axis=-2))
-        z = (x - origin) / size
+        V, z = atoms - xp.expand_dims(origin, axis=-2), x - origin
+        size = xp.max(norm(V), axis=-2)
+        size = or_one(xp.where(size == 0, norm(z), size))  # the first point alone has no size
+        z = z / size
         # beyond this distance the direction alone has digits
         far, limit = norm(z), 0.01 / eps
         z = z * xp.where(far > limit, limit / xp.where(far > limit, far, xp.ones_like(far)), xp.ones_like(far))

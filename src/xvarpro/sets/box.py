@@ -20,7 +20,7 @@ from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
 from xvarpro.sets._parameters import as_like, broadcasts, host_numbers
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import largest, or_one, phase
+from xvarpro.sets.vectors import largest, norm, or_one, phase
 
 
 class _Entrywise(Set):
@@ -135,7 +135,7 @@ class Box(_Entrywise):
 
     def diameter(self, like: Array) -> float:
         width = np.broadcast_to(backends.to_numpy(self.upper) - backends.to_numpy(self.lower), like.shape)
-        return float(np.linalg.norm(width))
+        return float(norm(width.ravel())[0]) if self.bounded else math.inf
 
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)

@@ -22,7 +22,7 @@ from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
-from xvarpro.sets.vectors import apply, divisor, or_one, real_inner
+from xvarpro.sets.vectors import apply, divisor, norm, or_one, real_inner
 
 
 @final
@@ -336,7 +336,7 @@ class HullOfUnion(_SameSpace):
         spans = [C.diameter(event) for C in self.sets]
         centers = [C.center(event) for C in self.sets]
         pairs = combinations(range(len(spans)), 2)
-        apart = [float(np.linalg.norm(np.asarray(centers[i] - centers[j]))) + spans[i] + spans[j] for i, j in pairs]
+        apart = [float(norm(np.asarray(centers[i] - centers[j]).ravel())[0]) + spans[i] + spans[j] for i, j in pairs]
         return max([*spans, *apart])
 
     def center(self, like: Array) -> Array:

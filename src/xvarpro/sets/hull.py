@@ -17,7 +17,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets._nearest_point import nearest_point
 from xvarpro.sets._parameters import as_like, host_numbers
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import apply, direction, norm, or_one, scaled
+from xvarpro.sets.vectors import apply, direction, largest, norm, or_one, scaled
 
 
 @final
@@ -108,7 +108,7 @@ class ConvexHull(Set):
 
     def diameter(self, like: Array) -> float:
         atoms = backends.to_numpy(self.atoms).astype(np.float64)
-        return float(max(np.linalg.norm(atoms - atom, axis=1).max() for atom in atoms))
+        return max(float(largest(norm(atoms - atom))) for atom in atoms)
 
     def violation(self, x: Array) -> Array:
         size = namespace_of(x).max(norm(as_like(self.atoms, x)))

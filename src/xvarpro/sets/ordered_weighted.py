@@ -15,7 +15,7 @@ from xvarpro.sets._isotonic import antitonic
 from xvarpro.sets._parameters import fits, on_host, spread, vector
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import entries_at, mask_at, or_one, phase, positive_part, ranked, scaled, top
+from xvarpro.sets.vectors import entries_at, mask_at, norm, or_one, phase, positive_part, ranked, scaled, top
 
 
 @final
@@ -205,7 +205,7 @@ class Permutahedron(Set):
 
     def diameter(self, like: Array) -> float:
         falling = self._host(like)
-        return float(np.linalg.norm(falling - falling[::-1]))
+        return float(norm(falling - falling[::-1])[0])
 
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)

@@ -60,7 +60,7 @@ class _Blockwise(Set):
 
     def diameter(self, like: Array) -> float:
         blocks = self._blocks(one(self, like))
-        return sum(x.shape[-2] * C.diameter(x[..., 0, :]) ** 2 for C, x in blocks) ** 0.5
+        return math.hypot(*(math.sqrt(x.shape[-2]) * C.diameter(x[..., 0, :]) for C, x in blocks))
 
     def violation(self, x: Array) -> Array:
         return largest(self._numbers("violation", x), axis=-1)

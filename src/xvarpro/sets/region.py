@@ -170,8 +170,8 @@ class Region(Struct):
 
     def diameter(self, theta: Leaves) -> float:
         """``sqrt(Delta_A^2 + sum of (2 radius)^2)`` of the sets and of the balls of the free block."""
-        squares = [C.diameter(event(C, theta[i])) ** 2 for i, C in self.constrained]
-        return math.sqrt(sum(squares) + sum((2 * ball.radius) ** 2 for _, ball in self.free))
+        widths = [C.diameter(event(C, theta[i])) for i, C in self.constrained]
+        return math.hypot(*widths, *(2 * ball.radius for _, ball in self.free))
 
 
 def event(C: Set, x: Array) -> Array:

@@ -60,6 +60,14 @@ class Regions(Struct):
             out[i] = namespace_of(x).reshape(point, out[i].shape)
         return self.join(tuple(out))
 
+    def vertices(self, slope: Array, x: Array) -> Array:
+        """Points of the bounded sets down the slope; free leaves and unbounded ones are those of x."""
+        out, g = list(self.split(x)), self.split(slope)
+        for i, C in self.region.constrained:
+            if C.bounded:
+                out[i] = namespace_of(x).reshape(C.lmo(self._event(C, g[i], i)), out[i].shape)
+        return self.join(tuple(out))
+
     def evened(self, x: Array) -> Array:
         """Vectors (b, p) with the largest entry of a leaf everywhere in it, unless its set is one of bounds."""
         xp, out = namespace_of(x), list(self.split(x))

@@ -19,7 +19,7 @@ from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets._faces import negligible
 from xvarpro.sets._parameters import as_like, host_numbers
 from xvarpro.sets.interface import Set, check_matrix
-from xvarpro.sets.vectors import positive_part
+from xvarpro.sets.vectors import norm, positive_part
 
 _TOLERANCE = 1e-10  # the least that HiGHS accepts
 ROUNDS = 500  # of Newton's method: matrices of 30 by 30 take up to 50
@@ -211,7 +211,7 @@ class Transport(_OnHost):
     def diameter(self, like: Array) -> float:
         if 1 in like.shape[-2:]:
             return 0.0
-        return math.sqrt(2) * min(float(np.linalg.norm(x)) for x in self._sums(like.shape))
+        return math.sqrt(2) * min(float(norm(x)[0]) for x in self._sums(like.shape))
 
     def violation(self, x: Array) -> Array:
         a, b = self._sums(x.shape)
@@ -257,15 +257,17 @@ def _system(xp: Any, M: Any) -> Any:
 
 def _nearest_plan(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The projection of x, of which beyond half of the digits of the set's size the direction alone counts."""
-    size, top = max(a.max(), b.max()), np.abs(x).max()
-    cut = max(0, math.frexp(top)[1] - math.frexp(size)[1] - 26)
-    x = np.ldexp(x, -cut)  # powers of two: what ties goes on to tie
+    # powers of two: what ties goes on to tie
+    unit = math.frexp(max(a.max(), b.max()))[1]
+    x = np.ldexp(x, -max(unit, math.frexp(np.abs(x).max())[1] - 26))
+    a, b = np.ldexp(a, -unit), np.ldexp(b, -unit)
+    size = max(a.max(), b.max())
     z = _balanced(x, a, b, size)
-    if top > 16 * size:
+    if np.abs(x).max() > 16 * size:
         # where the plan is 0 it stays so; the rest once more, by numbers of the size of the set
         support = z > -1e-4 * size
         z = _balanced(np.where(support, _levelled(x, support), -np.inf), a, b, size)
-    return np.maximum(z, 0.0)
+    return np.ldexp(np.maximum(z, 0.0), unit)
 
 
 def _balanced(z: np.ndarray, a: np.ndarray, b: np.ndarray, size: float) -> np.ndarray:
