@@ -118,7 +118,7 @@ CODE = """
 from xvarpro import conformance
 among = conformance.targets(["jax"], ["cpu:1"], ["float64"])
 found = conformance.run(among, only=["exchange/copies", "exchange/results/jax", "control flow/loops",
-    "control flow/columns that settle", "derivatives/functions/take", "factorisations/triangular solves/upper",
+    "control flow/columns that settle", "derivatives/functions/places", "factorisations/triangular solves/upper",
     "sets/oracle/Simplex 0", "paper/implicit formula"])
 print([(o.address, o.note, [m.what for m in o.failures]) for o in found.outcomes if not o.ok], len(found.outcomes))
 """

@@ -1,4 +1,4 @@
-"""Write the table of docs/backends.md from docs/conformance.json, and the suite's tables in docs/conformance.md.
+"""Write the table of docs/backends.md from docs/conformance.json, and the suite's table in docs/conformance.md.
 
 python docs/support.py [REPORT.json ...] [--check]
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from xvarpro import conformance
-from xvarpro.conformance import exemptions, markdown, words
+from xvarpro.conformance import markdown, words
 from xvarpro.conformance.runner import DTYPES
 from xvarpro.conformance.suite import every
 
@@ -95,12 +95,6 @@ def statements() -> list[str]:
     )
 
 
-def exempted() -> list[str]:
-    """Every tolerance that is wider for one backend."""
-    rows = [(e.backend, e.dtype, e.address, f"{e.factor:g}", e.reason) for e in exemptions.BUILT_IN]
-    return markdown.table(("backend", "dtype", "address", "times as wide", "why"), rows)
-
-
 def between(text: str, name: str, lines: Sequence[str]) -> str:
     """A page with the lines between its marks ``<!-- generated: name -->`` and ``<!-- end -->``."""
     mark = f"<!-- generated: {name} -->"
@@ -113,10 +107,9 @@ def between(text: str, name: str, lines: Sequence[str]) -> str:
 
 def pages(rows: Sequence[Mapping[str, Any]]) -> dict[Path, str]:
     """The text of the pages, as they should be."""
-    page = between(PAGE.read_text(encoding="utf-8"), "statements", statements())
     return {
         BACKENDS: between(BACKENDS.read_text(encoding="utf-8"), "support", support(rows)),
-        PAGE: between(page, "exemptions", exempted()),
+        PAGE: between(PAGE.read_text(encoding="utf-8"), "statements", statements()),
     }
 
 

@@ -35,7 +35,7 @@ def broken(target, case):
 
 def entered(*funs, **cases):
     return [
-        cf.Check("arithmetic", f.__name__, f, lambda: cases or {"a": 1, "none": "none"}, ("float64", "float32"))
+        cf.Check("exchange", f.__name__, f, lambda: cases or {"a": 1, "none": "none"}, ("float64", "float32"))
         for f in funs
     ]
 
@@ -57,7 +57,7 @@ EXEMPT = """
         return {"plugin": "1.2.3"}
 
     from xvarpro.conformance import Exemption
-    exemptions = (Exemption(name, "arithmetic/wrong/*", "float32", 20.0, "rounds sums to halves"),)
+    exemptions = (Exemption(name, "exchange/wrong/*", "float32", 20.0, "rounds sums to halves"),)
 """
 
 
@@ -73,18 +73,18 @@ def test_states(suite_of):
         "broken/a": "raised",
         "broken/none": "raised",
     }
-    assert found.cell(found.targets[0], "arithmetic")[:5] == (1, 4, 0, 1, np.inf)
+    assert found.cell(found.targets[0], "exchange")[:5] == (1, 4, 0, 1, np.inf)
     assert "RuntimeError: no sum today" in found.failures[-1].note
 
 
 def test_what_is_asked_for(suite_of):
     suite_of(right, wrong)
-    assert [o.address for o in cf.run("numpy", "arithmetic/right/a").outcomes] == ["arithmetic/right/a"] * 2
-    assert len(cf.run(["numpy", cf.targets(["numpy"], dtypes=["float32"])[0]], "arithmetic/right").outcomes) == 6
-    assert cf.run([registry.get("numpy")], ["*/a", "arithmetic/wrong"]).only == ("*/a", "arithmetic/wrong")
-    for address in ("arithmetics", "arithmetic/right/b", "right", "arithmetic/right/a/b"):
+    assert [o.address for o in cf.run("numpy", "exchange/right/a").outcomes] == ["exchange/right/a"] * 2
+    assert len(cf.run(["numpy", cf.targets(["numpy"], dtypes=["float32"])[0]], "exchange/right").outcomes) == 6
+    assert cf.run([registry.get("numpy")], ["*/a", "exchange/wrong"]).only == ("*/a", "exchange/wrong")
+    for address in ("exchanges", "exchange/right/b", "right", "exchange/right/a/b"):
         with pytest.raises(ProblemError, match="must be the address of a check"):
-            cf.run("numpy", ["arithmetic", address])
+            cf.run("numpy", ["exchange", address])
     with pytest.raises(UnknownBackendError, match="unknown backend 'foo'"):
         cf.run("foo")
 
@@ -140,8 +140,8 @@ def test_all_is_well(suite_of, tmp_path):
     suite_of(right)
     result = invoke("--backend", "numpy", "--report", tmp_path / "new" / "a.md", "--report", tmp_path / "a.json")
     assert (result.exit_code, result.stderr) == (0, "")  # and no bar in a pipe
-    assert re.search(r"arithmetic\s+1 passed\s+1 passed", result.stdout)
-    assert "2  there is nothing to add (arithmetic/right; all)" in result.stdout
+    assert re.search(r"exchange\s+1 passed\s+1 passed", result.stdout)
+    assert "2  there is nothing to add (exchange/right; all)" in result.stdout
     assert "2 cases passed on 2 targets; 2 do not apply" in result.stdout
     assert cf.read(tmp_path / "a.json")["ok"] is True
     assert (tmp_path / "new" / "a.md").read_text() == markdown.page(cf.read(tmp_path / "a.json"))
@@ -163,16 +163,16 @@ def test_a_failure_is_status_1_with_both_values_and_the_command(suite_of, column
     result = invoke("--backend", "numpy", "--dtype", "float32", columns=columns)
     assert result.exit_code == 1
     text = " ".join(result.stdout.split())
-    assert "1. failed: arithmetic/wrong 1 failure: arithmetic/wrong; numpy cpu float32 1 Sums are wrong." in text
+    assert "1. failed: exchange/wrong 1 failure: exchange/wrong; numpy cpu float32 1 Sums are wrong." in text
     assert "numpy cpu or the reference is wrong" in text
     assert re.search(r"\[1\] 4\.0 4\.5", text)
-    assert "2. raised: arithmetic/broken 1 failure" in text
+    assert "2. raised: exchange/broken 1 failure" in text
     assert "RuntimeError: no sum today" in text
-    command = "xvarpro conformance --backend numpy --device cpu --dtype float32 --only arithmetic/wrong/a"
+    command = "xvarpro conformance --backend numpy --device cpu --dtype float32 --only exchange/wrong/a"
     assert command in result.stdout.splitlines()  # on one line, to be copied
     again = invoke(*command.split()[2:])
     assert again.exit_code == 1
-    assert "1 of 1 case failed, by 1 cause on 1 target; of arithmetic/wrong/a alone" in " ".join(again.stdout.split())
+    assert "1 of 1 case failed, by 1 cause on 1 target; of exchange/wrong/a alone" in " ".join(again.stdout.split())
 
 
 @pytest.mark.parametrize("fun", [right, wrong])
@@ -199,11 +199,11 @@ def test_what_changed_decides_the_status(suite_of, tmp_path):
     suite_of(right, wrong, broken, a=1)
     worse = invoke(*here, "--since", tmp_path / "before.json", "--report", tmp_path / "after.json")
     assert worse.exit_code == 1
-    assert "newly failing; arithmetic/broken: a; all" in worse.stdout
-    assert cf.read(tmp_path / "after.json")["since"]["failing"][0]["address"] == "arithmetic/broken/a"
+    assert "newly failing; exchange/broken: a; all" in worse.stdout
+    assert cf.read(tmp_path / "after.json")["since"]["failing"][0]["address"] == "exchange/broken/a"
     shown = invoke("--from", tmp_path / "before.json", "--since", tmp_path / "after.json")
     assert shown.exit_code == 1
-    assert "gone; arithmetic/broken: a" in shown.stdout
+    assert "gone; exchange/broken: a" in shown.stdout
 
 
 CASES = {f"{kind} {i}": 1 for kind in "abcdefgh" for i in range(3)}
@@ -211,12 +211,12 @@ CASES = {f"{kind} {i}": 1 for kind in "abcdefgh" for i in range(3)}
 
 def test_the_quick_part_is_the_same_each_time_and_says_what_it_left_out(suite_of, tmp_path):
     suite_of(right, wrong, **CASES)
-    given = ("--quick", "--backend", "numpy,jax", "--only", "arithmetic/right", "--report", tmp_path / "a.json")
+    given = ("--quick", "--backend", "numpy,jax", "--only", "exchange/right", "--report", tmp_path / "a.json")
     result = invoke(*given)
     assert result.exit_code == 0
     first = cf.read(tmp_path / "a.json")
     ran = {f"{t['backend']} {t['dtype']}": list(t["seconds"]) for t in first["targets"]}
-    one_of_each = [f"arithmetic/right/{kind} 0" for kind in "abcdefgh"]
+    one_of_each = [f"exchange/right/{kind} 0" for kind in "abcdefgh"]
     assert ran["numpy float64"] == ran["numpy float32"] == one_of_each
     assert len(ran["jax float64"]) == runner.COMPILED  # and the next check in single
     assert ran["jax float32"] == []
@@ -226,7 +226,7 @@ def test_the_quick_part_is_the_same_each_time_and_says_what_it_left_out(suite_of
     assert "left out by --quick" in result.stdout
     invoke(*given)
     assert [list(t["seconds"]) for t in cf.read(tmp_path / "a.json")["targets"]] == [*ran.values()]
-    second = cf.run(cf.targets(["jax"], quick=True), "arithmetic/wrong")
+    second = cf.run(cf.targets(["jax"], quick=True), "exchange/wrong")
     assert {o.dtype for o in second.outcomes if o.ran} == {"float32"}
 
 
@@ -241,9 +241,9 @@ def test_the_suite_is_listed(suite_of):
     result = invoke("--list")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "arithmetic/right  (2 cases)", "    Sums are right.", "arithmetic/wrong  (2 cases)", "    Sums are wrong."
+        "exchange/right  (2 cases)", "    Sums are right.", "exchange/wrong  (2 cases)", "    Sums are wrong."
     ]  # fmt: skip
-    assert "    arithmetic/wrong/a" in invoke("--list", "--only", "*/wrong/*").stdout.splitlines()
+    assert "    exchange/wrong/a" in invoke("--list", "--only", "*/wrong/*").stdout.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_the_suite_is_listed(suite_of):
         (["--backend", ","], "a name, or several with commas, is required"),
         (["--backend", "numpy", "--device", "cuda:7"], "device must be one of a backend's; got cuda:7"),
         (["--backend", "numpy", "--dtype", "float16"], "dtype must be float64 or float32; got 'float16'"),
-        (["--backend", "numpy", "--only", "arithmetic/left"], "must be the address of a check; got 'arithmetic/left'"),
+        (["--backend", "numpy", "--only", "exchange/left"], "must be the address of a check; got 'exchange/left'"),
         (["--list", "--only", "left"], "must be the address of a check; got 'left'"),
         (["--report", "report.pdf"], "must end in .md or .json"),
         (["--from", "nowhere.json"], "No such file or directory: nowhere.json"),

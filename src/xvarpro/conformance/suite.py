@@ -24,7 +24,6 @@ from xvarpro.core.struct import Array, Tree
 # in the order in which they build on each other: what fails first explains what fails after it
 AREAS = (
     "exchange",
-    "arithmetic",
     "derivatives",
     "control flow",
     "factorisations",

@@ -10,7 +10,6 @@ import mlx.core as mx
 import numpy as np
 
 from xvarpro.backends import HostedBackend, SuiteHooks, find_dtype
-from xvarpro.conformance import Exemption
 from xvarpro_mlx import namespace
 from xvarpro_mlx.host import to_mlx, to_numpy
 
@@ -24,15 +23,6 @@ class MLXBackend(SuiteHooks, HostedBackend):
     roots = ("mlx",)
     array_types = (mx.array,)  # their own namespace is mlx.core, and they have no device
     xp = namespace
-    exemptions = (
-        Exemption(
-            "mlx",
-            "arithmetic/elementwise functions/exp",
-            "float32",
-            4.0,
-            "exp of singles is off by up to 32 eps away from 0",
-        ),
-    )
 
     def asarray(self, x: Any, *, dtype: str | None = None, device: Any = None) -> Array:
         if not isinstance(x, mx.array):

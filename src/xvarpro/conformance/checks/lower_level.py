@@ -13,11 +13,10 @@ import numpy as np
 from xvarpro import lower, operators
 from xvarpro.backends import Backend
 from xvarpro.conformance.checks.operators import cases as designs
-from xvarpro.conformance.digits import rounded
 from xvarpro.conformance.rational import fractions, solution, solution_of_whole, whole
 from xvarpro.conformance.references import designs as written
 from xvarpro.conformance.references import lower as reduced
-from xvarpro.conformance.references.digits import digits
+from xvarpro.conformance.references.digits import digits, rounded
 from xvarpro.conformance.suite import Measured, Target, Typed, check, exported, held, reference, turns
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import ColumnChunks, Level, Problem, RowChunks, lower
-from xvarpro.conformance.digits import numbers, rounded
 from xvarpro.conformance.rational import solution
 from xvarpro.conformance.references import designs
-from xvarpro.conformance.references.digits import digits, real
+from xvarpro.conformance.references.digits import digits, numbers, real, rounded
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
 
