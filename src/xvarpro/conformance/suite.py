@@ -47,7 +47,6 @@ AGAINST = {
     "linear program": "an optimum that a solver of linear programs finds",
     "more digits": "arithmetic of more digits",
     "rational arithmetic": "fractions, which are exact",
-    "twin": "a plain text of the same method, written from its paper",
     "NumPy": "this package on NumPy in double precision: no proof for what all backends share",
     "itself": "NumPy in double precision, compared with itself: no proof",  # what becomes of "NumPy" there
 }
