@@ -159,7 +159,9 @@ def step_decisions(target: Target, way: Way) -> Iterator[Measured]:
 
 # -- by definition -----------------------------------------------------------------------------------------------------
 
-Judge = Callable[[Objective, Course], Iterator[tuple[str, float, float]]]  # what, how far off it is, relative to what
+Definition = Callable[
+    [Objective, Course], Iterator[tuple[str, float, float]]
+]  # what, how far off it is, relative to what
 
 
 def _steps(f: Objective, course: Course) -> Iterator[tuple[Vector, Vector, Vector, float, float, float]]:
@@ -175,10 +177,10 @@ def _scale(goal: Vector, x: Vector) -> float:
     return float(np.linalg.norm(goal - x) * (np.linalg.norm(goal) + np.linalg.norm(x)))
 
 
-def armijo(delta: float, gamma: float) -> Judge:
+def armijo(delta: float, gamma: float) -> Definition:
     """The decrease is enough at alpha, and is not at the trial before it."""
 
-    def judge(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
+    def steps(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
         for x, new, d, gap, alpha, drop in _steps(f, course):
             before, longer = f.value(x), alpha / delta
             yield "the step", float(np.linalg.norm(new - x - alpha * d)), float(np.linalg.norm(x) + np.linalg.norm(d))
@@ -188,7 +190,7 @@ def armijo(delta: float, gamma: float) -> Judge:
         alphas, trials = course.fit.trace.alpha_A[1:], np.diff(course.fit.trace.values)
         yield "the trials", float(np.abs(alphas / delta ** (trials - 1.0) - 1).max()), 1.0
 
-    return judge
+    return steps
 
 
 def open_loop(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
@@ -212,10 +214,10 @@ def short(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
         last = L if alpha < 1 else 0.0
 
 
-def spectral(memory: int) -> Judge:
+def spectral(memory: int) -> Definition:
     """A search along ``P(x - b grad) - x`` with the quotient b of Barzilai and Borwein, below the worst value kept."""
 
-    def judge(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
+    def steps(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
         values, grads = course.fit.trace.value, [f.gradient(x) for x in course.thetas]
         for t, (x, new, _, _, alpha, _) in enumerate(_steps(f, course)):
             d = (new - x) / alpha
@@ -227,7 +229,7 @@ def spectral(memory: int) -> Judge:
                     goal = x - float(s @ s) / float(s @ y) * grads[t]
                     yield "the length", f.ahead(goal, x + d), _scale(goal, x)
 
-    return judge
+    return steps
 
 
 def accelerated(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
@@ -248,41 +250,41 @@ def accelerated(f: Objective, course: Course) -> Iterator[tuple[str, float, floa
         z, t = (new + (t - 1) / later * (new - x), later) if forward else (new, 1.0)
 
 
-class Judged(NamedTuple):
+class Defined(NamedTuple):
     """A method, the definition of its steps, a problem, and iterations far from rounding."""
 
     algorithm: Algorithm
-    judge: Judge
+    definition: Definition
     make: Callable[[], Dense]
     iterations: int
 
 
-def judged() -> dict[str, Judged]:
+def defined() -> dict[str, Defined]:
     """Methods whose steps can be told from the iterates alone."""
     fw, projected = algorithms.FrankWolfe, algorithms.SpectralProjectedGradient
     momentum = algorithms.AcceleratedProjectedGradient()
     return {
-        "cr_varpro": Judged(algorithms.cr_varpro(), armijo(0.5, 1e-4), dense.wide, 40),
-        "cr_varpro of two levels": Judged(algorithms.cr_varpro(), armijo(0.5, 1e-4), dense.network, 20),
-        "strict Armijo": Judged(algorithms.cr_varpro(0.25, 0.4), armijo(0.25, 0.4), dense.wide, 40),
-        "open loop": Judged(fw(xv.steps.OpenLoop()), open_loop, dense.wide, 20),
-        "short steps": Judged(fw(xv.steps.ShortStep()), short, dense.network, 20),
-        "accelerated": Judged(momentum, accelerated, dense.wide, 12),
-        "accelerated in a ball": Judged(momentum, accelerated, dense.round_, 20),
-        "accelerated network": Judged(momentum, accelerated, dense.network, 20),
-        "spectral": Judged(projected(), spectral(10), dense.exponentials, 12),
-        "spectral, three values": Judged(projected(memory=3), spectral(3), dense.dictionary, 20),
-        "monotone spectral": Judged(projected(memory=1), spectral(1), dense.exponentials, 12),
+        "cr_varpro": Defined(algorithms.cr_varpro(), armijo(0.5, 1e-4), dense.wide, 40),
+        "cr_varpro of two levels": Defined(algorithms.cr_varpro(), armijo(0.5, 1e-4), dense.network, 20),
+        "strict Armijo": Defined(algorithms.cr_varpro(0.25, 0.4), armijo(0.25, 0.4), dense.wide, 40),
+        "open loop": Defined(fw(xv.steps.OpenLoop()), open_loop, dense.wide, 20),
+        "short steps": Defined(fw(xv.steps.ShortStep()), short, dense.network, 20),
+        "accelerated": Defined(momentum, accelerated, dense.wide, 12),
+        "accelerated in a ball": Defined(momentum, accelerated, dense.round_, 20),
+        "accelerated network": Defined(momentum, accelerated, dense.network, 20),
+        "spectral": Defined(projected(), spectral(10), dense.exponentials, 12),
+        "spectral, three values": Defined(projected(memory=3), spectral(3), dense.dictionary, 20),
+        "monotone spectral": Defined(projected(memory=1), spectral(1), dense.exponentials, 12),
     }
 
 
-@check("solves", judged, dtypes=("float64",), against="definition")
-def steps_by_definition(target: Target, case: Judged) -> Iterator[Measured]:
+@check("solves", defined, dtypes=("float64",), against="definition")
+def steps_by_definition(target: Target, case: Defined) -> Iterator[Measured]:
     """Every step is the one that its method defines, by dense algebra at the iterates."""
     if target.backend.compiled and not target.thorough:
         raise Inapplicable("twenty iterations operation by operation, where it compiles: --thorough makes them")
     made = dense.of(case.make)
-    for what, off, scale in case.judge(made.f, followed(target, made, case.algorithm, case.iterations)):
+    for what, off, scale in case.definition(made.f, followed(target, made, case.algorithm, case.iterations)):
         yield Measured(what, max(off, 0.0), 0.0, 1e-9, scale)
 
 
