@@ -260,7 +260,7 @@ class Defined(NamedTuple):
 
 
 def defined() -> dict[str, Defined]:
-    """Methods whose steps can be told from the iterates alone."""
+    """Methods whose steps follow from the iterates alone."""
     fw, projected = algorithms.FrankWolfe, algorithms.SpectralProjectedGradient
     momentum = algorithms.AcceleratedProjectedGradient()
     return {
