@@ -52,7 +52,7 @@ GROUPS = (
     ("results", "paper", "distributed"),
     ("sets", "steps"),
     ("derivatives", "factorisations"),
-    ("operators", "exchange", "arithmetic", "control flow", "numerics scope"),
+    ("operators", "exchange", "control flow", "numerics scope"),
 )
 # a suite compiles thousands of programs, each for one run: without a search for the fastest kernels
 QUICKLY = "--xla_gpu_autotune_level=0 --xla_gpu_disable_gpuasm_optimizations=true"

@@ -172,7 +172,7 @@ def test_wrong_use_is_status_4():
 
 SECOND = [
     "exchange/copies", "exchange/results/jax", "control flow/loops", "control flow/columns that settle",
-    "derivatives/functions/take", "factorisations/triangular solves/upper", "sets/oracle/Simplex 0",
+    "derivatives/functions/places", "factorisations/triangular solves/upper", "sets/oracle/Simplex 0",
     "paper/implicit formula",
 ]  # fmt: skip
 

@@ -38,14 +38,15 @@ def said(report):
 
 
 def test_a_tie_broken_differently_in_one_oracle(monkeypatch):
-    only = ("sets/oracle/C*", "sets/oracle/L*", "sets/batches/C*")
+    only = ("sets/oracle/C*", "sets/oracle/L*", "sets/support/C*")
     assert run("torch", "float64", *only).ok
     own = sets.CappedSimplex.lmo
     monkeypatch.setattr(sets.CappedSimplex, "lmo", on("torch", lambda C, g: own(C, g.flip(-1)).flip(-1), own))
     report = run("torch", "float64", *only)
     assert [f.address for f in report.failures] == [f"sets/oracle/CappedSimplex {i}" for i in (0, 1)]
     ties = {f"vertices where there are ties of CappedSimplex {i}" for i in (0, 1)}
-    assert said(report) == ties, "the value is the same: a tie"
+    assert said(report) >= ties
+    assert not any("<g, v>" in what for what in said(report)), "the value is the same: a tie"
     assert "--only 'sets/oracle/CappedSimplex 0'" in report.failures[0].command
 
 
@@ -53,7 +54,7 @@ def test_an_oracle_that_depends_on_units(monkeypatch):
     own = sets.LinfBall.lmo
     monkeypatch.setattr(sets.LinfBall, "lmo", lambda C, g: own(C, np.where((g != 0) & (abs(g) < 1e-12), -1.0, g)))
     report = run("numpy", "float64", "sets/*/Li*")
-    assert [f.address for f in report.failures] == [f"sets/scale of the gradient/LinfBall {i}" for i in (0, 1)]
+    assert [f.address for f in report.failures] == [f"sets/oracle/LinfBall {i}" for i in (0, 1)]
     assert all("2^-100" in what for what in said(report))
 
 
@@ -95,7 +96,7 @@ def test_a_rule_that_takes_another_step(monkeypatch):
     ],
 )
 def test_a_fault_that_every_framework_shares(monkeypatch, name, fault, checks):
-    """NumPy is judged by definitions, not by itself."""
+    """NumPy is compared with definitions, not with itself."""
     kind = getattr(sets, name)
     own = type("own", (), {key: staticmethod(getattr(kind, key)) for key in dir(kind) if not key.startswith("__")})
     for method, wrong in fault(own).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import xvarpro as xv
 from xvarpro import conformance
 from xvarpro.backends.group import Group
 from xvarpro.driver.prepare import Prepared
@@ -16,27 +17,25 @@ from xvarpro.objective.reduced import Reduced
 from xvarpro.problem import column_chunks
 from xvarpro_conformance.checks import distributed
 from xvarpro_conformance.members import together
-from xvarpro_conformance.references import dense
-from xvarpro_conformance.references.twins import marquardt
 
 FAULTS = {
-    "a penalty for every member": (Columns, "half_mu", Reduced.half_mu, "value and gradient/columns"),
-    "a gradient of one part": (Columns, "gradient", Reduced.gradient, "gauss newton model/columns of two levels"),
-    "a ridge for every member": (reductions, "scaled", lambda _, arrays: arrays, "value and gradient/rows"),
+    "a penalty for every member": (Columns, "half_mu", Reduced.half_mu, "value and derivatives/columns"),
+    "a gradient of one part": (Columns, "gradient", Reduced.gradient, "value and derivatives/columns of two levels"),
+    "a ridge for every member": (reductions, "scaled", lambda _, arrays: arrays, "value and derivatives/rows"),
     "an odd part left out": (
-        reductions, "tree", lambda merge, parts: merge(*parts[:2]), "value and gradient/rows without ridge",
+        reductions, "tree", lambda merge, parts: merge(*parts[:2]), "value and derivatives/rows without ridge",
     ),
     "the residual of one part": (
-        Triangle, "merge", lambda own, backend, a, b: own.fold(backend, a, b.R, b.z), "value and gradient/complex rows",
+        Triangle, "merge", lambda own, backend, a, b: own.fold(backend, a, b.R, b.z),
+        "value and derivatives/complex rows",
     ),
     "a triangle of the own columns": (
         column_chunks, "_across", lambda y, _, backend: column_chunks._fold(y, backend),
-        "value and gradient/compressed columns",
+        "value and derivatives/compressed columns",
     ),
-    "states of their own": (Prepared, "synchronised", lambda _, fun: fun, "processors that round otherwise/model"),
+    "states of their own": (Prepared, "synchronised", lambda _, fun: fun, "first member"),
     "a theta0 of their own": (Group, "same", lambda _, obj: obj, "first member"),
     "clocks of their own": (Prepared, "agree", lambda _, x: x, "step decisions/Levenberg-Marquardt, rows"),
-    "shapes that differ": (Group, "check_same", lambda *_: None, "failure of a member/shapes"),
 }  # fmt: skip
 
 
@@ -52,13 +51,27 @@ def test_a_fault_in_what_members_exchange_is_caught(monkeypatch, name):
     assert failed(case)
 
 
-def test_no_decision_on_the_mixtures_is_made_by_rounding():
-    made = dense.of(distributed.mixtures)
-    pair = distributed.steps()["Levenberg-Marquardt, rows"].pair
-    assert pair.twin is marquardt
-    found = marquardt(made.f, made.theta0, pair.iterations)
-    assert found.margin > 1e-6
-    assert {"accepted Gauss-Newton", "refused Gauss-Newton", "accepted BFGS"} <= found.events
+def test_a_column_is_dead_where_it_is_zero_in_the_rows_of_all():
+    A = np.random.default_rng(3).normal(size=(24, 4))
+    A[:2, 0], A[2:, 1] = 0.0, 0.0
+
+    def dead(group):
+        y = distributed.rows({"A": A}, np.arange(24.0), distributed.LOWER, group)
+        problem = xv.separable(lambda theta, data: data["A"] * theta, y, lam=0.5)
+        start = np.array([1.0, 0.5, 0.0, 2.0])
+        return xv.solve(problem, start, over=xv.sets.Box(0.0, 10.0), max_iter=0, progress=False).verified
+
+    with pytest.warns(xv.DeadUnitsWarning, match="1 of 4"):
+        assert [(v.dead_units, v.units) for v in together(3, dead)] == [(1, 4)] * 3
+
+
+def test_members_whose_targets_do_not_fit_together_are_told():
+    def value(group):
+        y = distributed.rows(np.arange(24.0), np.ones((24, 1 + group.rank)), distributed.LOWER, group)
+        return xv.value_and_gradient(xv.separable(distributed.problems.rows_at, y), np.ones(3))
+
+    with pytest.raises(GroupError, match="the same shapes and dtype"):
+        together(3, value)
 
 
 def test_members_get_the_same_of_their_own():

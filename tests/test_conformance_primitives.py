@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-import array_api_compat.numpy as numpy_api
 import numpy as np
 import pytest
 
@@ -27,12 +26,9 @@ def failed(backend, *only):
 
 def test_a_wrong_sign_in_one_rule(monkeypatch):
     monkeypatch.setattr(Tape, "tanh", unary_method("tanh", lambda xp, g, y, _x: -g * (1 - y * y)))
-    found = failed(NumPyBackend(), "derivatives/functions/t*", "derivatives/complex functions/t*")
-    assert {address.rstrip(" 234") for address in found} == {
-        "derivatives/functions/tanh",
-        "derivatives/complex functions/tanh",
-    }
-    assert "gradient along a direction" in found["derivatives/functions/tanh"]
+    found = failed(NumPyBackend(), "derivatives/functions")
+    assert set(found) == {"derivatives/functions/elementwise"}
+    assert "gradient along a direction" in found["derivatives/functions/elementwise"]
 
 
 class Place(str):
@@ -52,7 +48,7 @@ class Far(NumPyBackend):
 
 
 @pytest.mark.parametrize(
-    ("place", "only"), [(Place("cpu"), "derivatives/functions/tanh"), (1j, "exchange/devices by name")]
+    ("place", "only"), [(Place("cpu"), "derivatives/functions/elementwise"), (1j, "exchange/devices by name")]
 )
 def test_devices_need_no_hash_and_no_processor_among_them(place, only):
     report = conformance.run([Target(Far(place), "far:0", "float64")], [only])
@@ -69,8 +65,8 @@ class Untransposed(NumPyBackend):
 
 
 def test_a_push_forward_that_is_no_transpose():
-    found = failed(Untransposed(), "derivatives/functions/exp", "derivatives/functions/sum", "arithmetic/reductions")
-    assert {"derivatives/functions/exp", "derivatives/functions/sum"} <= set(found)
+    found = failed(Untransposed(), "derivatives/functions/elementwise", "exchange/numbers on the host")
+    assert set(found) == {"derivatives/functions/elementwise"}
     assert all("push-forward" in what for what in found.values())
 
 
@@ -129,12 +125,7 @@ class Rounds(NumPyBackend):
         return x.astype("float32").astype("float64") if x.dtype == "float64" else x
 
 
-# -- arithmetic, control flow, scope -----------------------------------------------------------------------------------
-
-
-def test_a_function_that_loses_digits(monkeypatch):
-    monkeypatch.setattr(numpy_api, "expm1", lambda x: np.exp(x) - 1)
-    assert set(failed(NumPyBackend(), "arithmetic/elementwise functions")) == {"arithmetic/elementwise functions/expm1"}
+# -- control flow, scope -----------------------------------------------------------------------------------------------
 
 
 class OneTooMany(NumPyBackend):

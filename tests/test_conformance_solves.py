@@ -13,7 +13,7 @@ from xvarpro.algorithms.steps import Armijo
 from xvarpro.backends.torch import TorchBackend
 from xvarpro.core import trees
 from xvarpro_conformance import evaluation, problems
-from xvarpro_conformance.checks import paper, results, solves
+from xvarpro_conformance.checks import paper, results
 from xvarpro_conformance.references import dense
 
 GRADIENTS = ["reduced gradient/kinds of problems/network"]
@@ -101,26 +101,7 @@ def test_rational_arithmetic_has_the_digits_of_double_precision(levels):
     assert got.gradient == pytest.approx(reduced.rational(case).gradient, rel=1e-10)
 
 
-# -- the twins ---------------------------------------------------------------------------------------------------------
-
-
-def test_no_decision_of_a_twin_is_made_by_rounding(subtests):
-    for name, pair in solves.pairs().items():
-        with subtests.test(name):
-            assert solves.course(pair.twin, pair.make, pair.iterations).margin > 1e-11
-
-
-def test_the_twins_meet_every_rule_that_their_methods_have():
-    met = set().union(*(solves.course(p.twin, p.make, p.iterations).events for p in solves.pairs().values()))
-    assert met >= {
-        "full step", "shorter step",
-        "forward", "restart by slope", "dropped",
-        "rise", "fall", "curved", "bent down",
-        "enter", "pair", "away", "pair drop", "away drop", "merger", "room",
-        "accepted Gauss-Newton", "refused Gauss-Newton", "accepted BFGS",
-        "model", "shorter model step", "across", "unsettled", "another face",
-        "in the face", "in the face to its end", "vertex",
-    }  # fmt: skip
+# -- dense problems ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [dense.exponentials, dense.dictionary, dense.network, dense.wide, dense.atoms])

@@ -1,8 +1,6 @@
-"""The names of the array API standard 2024.12, and a namespace that has no others."""
+"""The names of the array API standard 2024.12."""
 
 from __future__ import annotations
-
-from typing import Any
 
 MAIN = frozenset(
     """
@@ -32,22 +30,3 @@ FFT = frozenset(
     """.split()  # noqa: SIM905
 )
 EXTENSIONS = {"linalg": LINALG, "fft": FFT}
-
-
-class Standard:
-    """A namespace that offers the names of the standard and remembers which were asked for."""
-
-    def __init__(self, xp: Any, names: frozenset[str] = MAIN, prefix: str = "", asked: set[str] | None = None) -> None:
-        self._xp = xp
-        self._names = names
-        self._prefix = prefix
-        self.asked = set() if asked is None else asked
-        self.__name__ = "standard"
-
-    def __getattr__(self, name: str) -> Any:
-        if name in EXTENSIONS and not self._prefix:
-            return Standard(getattr(self._xp, name), EXTENSIONS[name], name + ".", self.asked)
-        if name not in self._names:
-            raise AssertionError(f"{self._prefix}{name} is not a function of the standard")
-        self.asked.add(self._prefix + name)
-        return getattr(self._xp, name)

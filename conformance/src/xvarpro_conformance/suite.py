@@ -24,7 +24,6 @@ from xvarpro.core.struct import Array, Tree
 # in the order in which they build on each other: what fails first explains what fails after it
 AREAS = (
     "exchange",
-    "arithmetic",
     "derivatives",
     "control flow",
     "factorisations",
@@ -48,7 +47,6 @@ AGAINST = {
     "linear program": "an optimum that a solver of linear programs finds",
     "more digits": "arithmetic of more digits",
     "rational arithmetic": "fractions, which are exact",
-    "twin": "a plain text of the same method, written from its paper",
     "NumPy": "this package on NumPy in double precision: no proof for what all backends share",
 }
 

@@ -466,3 +466,16 @@ def what_is_no_array(target: Target, case: None) -> Iterator[Measured]:
         except ExchangeError as error:
             said = str(error)
         yield Measured(what, said.startswith("x must be a dense array of numbers; got a "), is_hollow)
+
+
+@check("exchange", against="definition")
+def numbers_on_the_host(target: Target, case: None) -> Iterator[Measured]:
+    """Numbers are read from the device with all their digits, in order, NaN, infinities and signs of zeros too."""
+    values = [1 / 3, -0.0, 0.0, np.inf, -np.inf, np.nan, 2.0**-60, 1.0 + 2.0**-23, *map(float, range(100))]
+    values += [1.0 + 2.0**-52, 1e300, 1e-300] if target.dtype == "float64" else []
+    kept = [float(target.held(np.array(v))) for v in values]
+    with target.scope():
+        got = target.backend.to_floats([target.send(np.array(v)) for v in values])
+        none = target.backend.to_floats([])
+    yield Measured("numbers", list(map(repr, got)), list(map(repr, kept)))
+    yield Measured("none", list(none), [])

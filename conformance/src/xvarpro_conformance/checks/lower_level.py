@@ -21,11 +21,10 @@ from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.operators import Dense
 from xvarpro.operators.interface import Operator
 from xvarpro_conformance.checks.operators import cases as designs
-from xvarpro_conformance.digits import rounded
 from xvarpro_conformance.rational import fractions, solution, solution_of_whole, whole
 from xvarpro_conformance.references import designs as written
 from xvarpro_conformance.references import lower as reduced
-from xvarpro_conformance.references.digits import digits
+from xvarpro_conformance.references.digits import digits, rounded
 from xvarpro_conformance.suite import Measured, Target, Typed, check, exported, held, reference, turns
 
 DIRECT, ITERATIVE = 20.0, 100.0  # in eps x condition: of a factorisation, and of iterations on the normal equations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,10 @@ import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.core.struct import Array, Tree
 from xvarpro_conformance import evaluation, problems
-from xvarpro_conformance.checks.solves import first_off
+from xvarpro_conformance.checks.solves import COUNTS, first_off
 from xvarpro_conformance.problems import Reference, held
-from xvarpro_conformance.references import dense, twins
+from xvarpro_conformance.references import dense
+from xvarpro_conformance.references.sets import known
 from xvarpro_conformance.suite import Measured, Target, check
 
 LONG = 2500  # iterations: more than two chunks of a compiled loop
@@ -40,44 +41,28 @@ def sums(theta: Tree, A: Array) -> Array:
 
 
 class Outside(NamedTuple):
-    """Points outside of their sets by some hundred eps, and by how much: written out, relative to the set's size."""
+    """Leaves outside of their sets by some hundred eps."""
 
-    over: Any
-    theta: Callable[[float], Tree]  # of eps
-    outside: Callable[[Tree], float]
-
-
-def _l2(x: np.ndarray) -> float:
-    return float(np.sqrt(np.sum(x * x)))
+    over: dict[str, xv.sets.Set]
+    theta: Callable[[float], dict[str, np.ndarray]]  # of eps
 
 
 def outside() -> dict[str, Outside]:
     """A point of each kind of violation, and two leaves of which one is worse."""
-    sets, plain = xv.sets, twins
+    sets = xv.sets
     return {
         "sum of a simplex": Outside(
-            sets.Simplex(2.0),
-            lambda eps: np.array([1.0, 0.5, 0.5]) * (1 + 300 * eps),
-            plain.simplex(2.0).violation,
+            {"a": sets.Simplex(2.0)}, lambda eps: {"a": np.array([1.0, 0.5, 0.5]) * (1 + 300 * eps)}
         ),
-        "sign in a simplex": Outside(
-            sets.Simplex(2.0), lambda eps: np.array([1.5, 0.5, -400 * eps]), plain.simplex(2.0).violation
-        ),
+        "sign in a simplex": Outside({"a": sets.Simplex(2.0)}, lambda eps: {"a": np.array([1.5, 0.5, -400 * eps])}),
         "l1 ball": Outside(
-            sets.L1Ball(0.5),
-            lambda eps: np.array([0.25, -0.125, 0.125]) * (1 + 200 * eps),
-            plain.l1_ball(0.5).violation,
+            {"a": sets.L1Ball(0.5)}, lambda eps: {"a": np.array([0.25, -0.125, 0.125]) * (1 + 200 * eps)}
         ),
-        "l2 ball": Outside(
-            sets.L2Ball(5.0), lambda eps: np.array([3.0, 0.0, -4.0]) * (1 + 300 * eps), plain.l2_ball(5.0).violation
-        ),
-        "box": Outside(
-            sets.Box(-1.0, 3.0), lambda eps: np.array([-1.0 - 800 * eps, 3.0, 0.5]), plain.box(-1.0, 3.0).violation
-        ),
+        "l2 ball": Outside({"a": sets.L2Ball(5.0)}, lambda eps: {"a": np.array([3.0, 0.0, -4.0]) * (1 + 300 * eps)}),
+        "box": Outside({"a": sets.Box(-1.0, 3.0)}, lambda eps: {"a": np.array([-1.0 - 800 * eps, 3.0, 0.5])}),
         "the worse of two leaves": Outside(
             {"a": sets.CappedSimplex(1.0), "b": sets.Box(0.0, 1.0)},
             lambda eps: {"a": np.array([0.5, 0.5 + 100 * eps]), "b": np.array([1.0 + 500 * eps])},
-            lambda theta: max(plain.capped_simplex().violation(theta["a"]), plain.box(0.0, 1.0).violation(theta["b"])),
         ),
     }
 
@@ -89,9 +74,8 @@ def violation(target: Target, case: Outside) -> Iterator[Measured]:
     problem = xv.separable(sums, held(np.arange(5.0) + 1), data=A)
     made = Reference(problem, case.theta(target.eps), case.over)
     got = at_start(target, made)
-    theta = made.theta0
-    leaves = {k: target.held(x) for k, x in theta.items()} if isinstance(theta, dict) else target.held(theta)
-    want = case.outside(leaves)
+    parts = {name: target.held(x) for name, x in made.theta0.items()}
+    want = max(float(known(case.over[name], x.shape).outside(x)) for name, x in parts.items())
     yield Measured("outside by more than rounding", want > 50 * target.eps, True)
     yield Measured("violation", got.verified.violation, want, 4 * target.eps, 1.0)
 
@@ -219,8 +203,8 @@ def trace(target: Target, case: Way) -> Iterator[Measured]:
         seen.append(dense.flat(info.theta))
 
     got = evaluation.solve(target, made.reference, case.algorithm, n, callback=watch)
-    cond = max(twins.condition(f, theta) for theta in seen)
-    rows = [(f.value(x), *f.direction(x, f.gradient(x))[1:]) for x in seen]
+    cond = max(dense.condition(f, theta) for theta in seen)
+    rows = [(f.value(x), *f.direction(x)[1:]) for x in seen]
     tolerance = 4 * evaluation.gradient_tolerance(target.eps, cond)
     for name, want in zip(("value", "gap_A", "gap_B"), np.array(rows).T, strict=True):
         found = getattr(got.trace, name)
@@ -233,21 +217,23 @@ def trace(target: Target, case: Way) -> Iterator[Measured]:
     yield Measured("value of the result", got.value, got.trace.value[best])
     yield Measured("theta of the result", dense.flat(got.theta), seen[best])
     yield Measured("time", bool((np.diff(got.trace.seconds) >= 0).all()), True)
-    for name in twins.COUNTS:
+    for name in COUNTS:
         yield Measured(f"{name} of the result", getattr(got.counts, name), int(getattr(got.trace, name)[-1]))
 
 
-@check("results", dtypes=("float64",), against="twin")
+@check("results", dtypes=("float64",), against="closed form")
 def long_trace(target: Target, case: None) -> Iterator[Measured]:
     """Of thousands of iterations, several calls of a compiled loop, no row is missing or another's."""
     n = LONG if target.backend.compiled else EAGER
-    made = dense.of(dense.round_)
-    want = twins.open_loop(made.f, made.theta0, n)
-    rule = algorithms.FrankWolfe(xv.steps.OpenLoop())
+    made, rule = dense.of(dense.round_), algorithms.FrankWolfe(xv.steps.OpenLoop())
     got = evaluation.solve(target, made.reference, rule, n, compiled=True)
+    t = np.arange(n + 1)
     yield Measured("iterations", got.n_iter, n)
-    yield Measured("iterations in the trace", got.trace.iteration, np.arange(n + 1))
-    for name in ("value", "alpha_A", "gap_A", *twins.COUNTS):
-        column = want.column(name)
-        scale = 0.0 if name in twins.COUNTS else 1e-6
-        yield first_off(name, getattr(got.trace, name), column, scale)
+    yield Measured("iterations in the trace", got.trace.iteration, t)
+    yield Measured("alpha", got.trace.alpha_A[1:], 2 / (t[:-1] + 2), 8 * target.eps)
+    for name in ("values", "gradients", "lmos"):
+        yield Measured(name, getattr(got.trace, name), t + 1)
+    yield Measured("value of the result", got.value, float(got.trace.value.min()))
+    first = evaluation.solve(evaluation.NUMPY, made.reference, rule, EAGER).trace
+    for name in ("value", "gap_A"):
+        yield first_off(name, getattr(got.trace, name)[: EAGER + 1], getattr(first, name), 1e-6)

@@ -326,35 +326,28 @@ def _reached(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 @check("sets", cases, against="closed form")
 def oracle(target: Target, case: Case) -> Iterator[Measured]:
-    """Vertices have the least product with the gradient, and where several have it are the one of the rule."""
-    got, g, tolerance = _of(answers, target, case).vertices, asked(target, case), case.rounding * target.eps
+    """Vertices have the least product with the gradient, whatever its size, and of ties are those of the rule.
+
+    A gradient alone has the vertex that it has in a batch; points, support and violation have its precision.
+    """
+    found, g, tolerance = _of(answers, target, case), asked(target, case), case.rounding * target.eps
+    got, idle, size = found.vertices, found.idle[0], 8 * tolerance
     if case.ruled:
-        yield Measured("vertices where there are ties", got[:TIED], case.vertices[:TIED], 8 * tolerance)
-        close = g[-NEAR:]
-        yield Measured("vertices where entries are nearly equal", got[-NEAR:], case.of(close), 8 * tolerance)
-    yield Measured("vertices", got[TIED:-NEAR], case.vertices[TIED:], 8 * tolerance)
+        yield Measured("vertices where there are ties", got[:TIED], case.vertices[:TIED], size)
+        yield Measured("vertices where entries are nearly equal", got[-NEAR:], case.of(g[-NEAR:]), size)
+        yield Measured("vertex for a gradient of zero", idle, case.known.vertex(np.zeros(case.shape)), size)
+    yield Measured("vertices", got[TIED:-NEAR], case.vertices[TIED:], size)
     yield Measured("<g, v>", case.inner(g, got), _least(case, g), tolerance)
-
-
-@check("sets", cases, against="closed form")
-def scale_of_the_gradient(target: Target, case: Case) -> Iterator[Measured]:
-    """The oracle depends on the direction only: gradients from 1e-30 to 1e30 have the same vertex."""
-    got = _of(answers, target, case)
-    g, want, tolerance = gradients(case.shape)[SOME], case.vertices[SOME], case.rounding * target.eps
+    yield Measured("finite for a gradient of zero", bool(np.isfinite(idle).all()), True)
+    yield _member("violation for a gradient of zero", case, idle[None], tolerance)
+    if case.C.event_ndim:
+        yield Measured("vertex for a gradient alone", found.alone, got[case.single], size)
+    some, want = gradients(case.shape)[SOME], case.vertices[SOME]
     ruled = slice(0 if case.ruled else TIED - SOME.start, None)
-    for name, v in (("times 2^100", got.up), ("times 2^-100", got.down)):
-        yield Measured(f"vertices, {name}", v[ruled], want[ruled], 8 * tolerance)
-        yield Measured(f"<g, v>, {name}", case.inner(g, v), _least(case, g), tolerance)
-
-
-@check("sets", cases, against="closed form")
-def gradient_of_zero(target: Target, case: Case) -> Iterator[Measured]:
-    """The vertex of a zero gradient is feasible, and that of the rule where ties have one."""
-    got = _of(answers, target, case).idle[0]
-    yield Measured("finite", bool(np.isfinite(got).all()), True)
-    yield _member("violation", case, got[None], case.rounding * target.eps)
-    if case.ruled:
-        yield Measured("point", got, case.known.vertex(np.zeros(case.shape)), 8 * case.rounding * target.eps)
+    for name, v in (("times 2^100", found.up), ("times 2^-100", found.down)):
+        yield Measured(f"vertices, {name}", v[ruled], want[ruled], size)
+        yield Measured(f"<g, v>, {name}", case.inner(some, v), _least(case, some), tolerance)
+    yield Measured("precision", found.dtypes, (target.dtype,) * len(found.dtypes))
 
 
 def _member(what: str, case: Case, x: np.ndarray, tolerance: float) -> Measured:
@@ -391,22 +384,6 @@ def violation(target: Target, case: Case) -> Iterator[Measured]:
         close = BOUND if case.known.bound else tolerance
         yield Measured(f"violation {what}", some, want, close, max(1.0, float(np.linalg.norm(want))))
     yield Measured("what is not finite is no member", bool(np.any(lost <= 1e-9)), False)
-
-
-@check("sets", cases, against="definition")
-def precision(target: Target, case: Case) -> Iterator[Measured]:
-    """Points, support and violation have the precision of the gradient."""
-    found = _of(answers, target, case).dtypes
-    yield Measured("precision", found, (target.dtype,) * len(found))
-
-
-@check("sets", cases, against="definition")
-def batches(target: Target, case: Case) -> Iterator[Measured]:
-    """A gradient alone has the vertex that it has in a batch, to rounding."""
-    if case.C.event_ndim == 0:
-        raise Inapplicable("an elementwise set has no batch axes")
-    got = _of(answers, target, case)
-    yield Measured("vertex", got.alone, got.vertices[case.single], 8 * case.rounding * target.eps)
 
 
 @check("sets", cases, against="definition")
@@ -554,29 +531,20 @@ def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
 
 
 @check("sets", _with("takes_complex"), against="closed form")
-def complex_gradients(target: Target, case: Case) -> Iterator[Measured]:
-    """Points for complex gradients are members with the least real part of the product, which is the support."""
+def complex_numbers(target: Target, case: Case) -> Iterator[Measured]:
+    """Points for complex gradients are members with the least real part of the product, and projections the nearest."""
     target.represent(case.turn)
-    g = gradients(case.shape)[TIED:]
-    g, tolerance = g + 1j * g[::-1], case.rounding * target.eps
+    g, x = gradients(case.shape)[TIED:], starts(case.shape)
+    g, x, tolerance = g + 1j * g[::-1], x + 1j * x[:, ::-1], case.rounding * target.eps
     got, most = _on(target, case).compute(_complex, case.C, g)
     if not case.known.bound:
         yield _member("violation", case, got, tolerance)
     yield Measured("Re <g, v>", case.inner(g, got), _least(case, g), tolerance)
     yield Measured("support", most, case.known.support(g), tolerance)
-
-
-@check("sets", _with("takes_complex"), against="definition")
-def complex_projections(target: Target, case: Case) -> Iterator[Measured]:
-    """Projections of complex points are members, and no vertex is on the side of what was projected."""
-    if not case.C.has_projection:
-        raise Inapplicable("a set without a projection")
-    target.represent(case.turn)
-    x = starts(case.shape)
-    x = x + 1j * x[:, ::-1]
-    p = _on(target, case).compute(_project, case.C, x)
-    for some in (slice(0, 3), slice(3, 6), slice(6, 9)):
-        yield from _nearest(case, x[some], p[some], case.rounding * target.eps)
+    if case.C.has_projection:
+        p = _on(target, case).compute(_project, case.C, x)
+        for some in (slice(0, 3), slice(3, 6), slice(6, 9)):
+            yield from _nearest(case, x[some], p[some], tolerance)
 
 
 # -- several sets and free blocks --------------------------------------------------------------------------------------

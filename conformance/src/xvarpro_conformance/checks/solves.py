@@ -1,9 +1,9 @@
-"""Whole solves: step by step next to twins of most methods, where they end, and where every method ends."""
+"""Whole solves: step by step next to NumPy's, by the definition of a method, where they end, and a known minimum."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -15,9 +15,8 @@ from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core.struct import Array
 from xvarpro_conformance import evaluation
 from xvarpro_conformance.problems import Data, Reference, held
-from xvarpro_conformance.references import dense, faces, twins
-from xvarpro_conformance.references.dense import Dense
-from xvarpro_conformance.references.twins import Course, Objective, Vector
+from xvarpro_conformance.references import dense
+from xvarpro_conformance.references.dense import Dense, Objective, Vector
 from xvarpro_conformance.suite import Inapplicable, Measured, Target, check, exported
 
 FEW = 20  # of every method; operation by operation they take a while
@@ -27,97 +26,80 @@ ENDS = {"float64": 1e-10, "float32": 3e-3}
 # of every iterate: values, and gaps and steps, which are differences
 VALUES = {"float64": 1e-9, "float32": 1e-4}
 DIFFERENCES = {"float64": 1e-6, "float32": 2e-3}
+COUNTS = ("values", "gradients", "lmos", "projections")
+COLUMNS = ("value", "gap_A", "gap_B", "alpha_A", "alpha_B", *COUNTS)
 SINGLE = 5  # iterations that take the same decisions in single precision
 SLOW = 8  # iterations of a framework that compiles, where it goes operation by operation; --thorough makes all
 
-Twin = Callable[[Objective, Vector, int], Course]
+
+class Course(NamedTuple):
+    """A solve, and every iterate, the start included."""
+
+    fit: xv.Result
+    thetas: list[Vector]
 
 
-class Pair(NamedTuple):
-    """A method, its twin, a problem, and how many iterations no decision depends on rounding."""
+def followed(target: Target, made: Dense, algorithm: Algorithm, n: int, tol: float = 0.0) -> Course:
+    """A solve, operation by operation, watched."""
+    thetas = [target.held(made.theta0)]
+    fit = evaluation.solve(
+        target, made.reference, algorithm, n, tol=tol, callback=lambda info: thetas.append(dense.flat(info.theta))
+    )
+    return Course(fit, thetas)
+
+
+# -- step by step ------------------------------------------------------------------------------------------------------
+
+
+class Way(NamedTuple):
+    """A method, a problem, and how many iterations no decision depends on rounding."""
 
     algorithm: Algorithm
-    twin: Twin
     make: Callable[[], Dense]
     iterations: int
     compiled: bool = False
     single: int = SINGLE
 
 
-def pairs() -> dict[str, Pair]:
+def ways() -> dict[str, Way]:
     """Methods in their regimes; the paper's in one program where the backend compiles, as users run it."""
-    armijo, short = xv.steps.Armijo, xv.steps.ShortStep
     paper, strict = algorithms.cr_varpro(), algorithms.cr_varpro(0.25, 0.4)
-    warm = algorithms.FrankWolfe(armijo(warm=True), algorithms.Separate())
+    warm = algorithms.FrankWolfe(xv.steps.Armijo(warm=True), algorithms.Separate())
+    short = algorithms.FrankWolfe(xv.steps.ShortStep())
     accelerated, spectral = algorithms.AcceleratedProjectedGradient(), algorithms.SpectralProjectedGradient()
-    blended = algorithms.ActiveSetFrankWolfe()
     pairwise, away = (algorithms.ActiveSetFrankWolfe(c()) for c in (algorithms.Pairwise, algorithms.AwayStep))
-    few = algorithms.ActiveSetFrankWolfe(capacity=4)
     marquardt = algorithms.LevenbergMarquardt()
-    return {
-        **{
-            f"cr_varpro {make.__name__}": Pair(paper, twins.cr_varpro, make, 60, compiled=True)
-            for make in (dense.exponentials, dense.dictionary, dense.network, dense.wide)
-        },
-        "warm Armijo, separate network": Pair(warm, twins.warm_separate, dense.network, 60, compiled=True),
-        "strict Armijo": Pair(strict, partial(twins.cr_varpro, delta=0.25, gamma=0.4), dense.wide, 40),
-        "open loop": Pair(algorithms.FrankWolfe(xv.steps.OpenLoop()), twins.open_loop, dense.wide, 40),
-        "short steps": Pair(algorithms.FrankWolfe(short()), twins.short_steps, dense.network, 40),
-        "accelerated": Pair(accelerated, twins.accelerated, dense.wide, 12),
-        "accelerated in a ball": Pair(accelerated, twins.accelerated, dense.round_, 25),
-        "accelerated network": Pair(accelerated, twins.accelerated, dense.network, 25),
-        "spectral": Pair(spectral, twins.spectral, dense.exponentials, 12),
-        "spectral dictionary": Pair(spectral, twins.spectral, dense.dictionary, 30),
-        "monotone spectral": Pair(
-            algorithms.SpectralProjectedGradient(memory=1), partial(twins.spectral, memory=1), dense.exponentials, 12
-        ),
-        "spectral, three values": Pair(
-            algorithms.SpectralProjectedGradient(memory=3), partial(twins.spectral, memory=3), dense.network, 28
-        ),
-        "blended pairwise": Pair(blended, twins.active_set, dense.wide, 30),
-        "pairwise": Pair(pairwise, partial(twins.active_set, correction="pairwise"), dense.wide, 30),
-        "away steps": Pair(away, partial(twins.active_set, correction="away"), dense.wide, 20),
-        "four atoms": Pair(few, partial(twins.active_set, capacity=4), dense.wide, 20),
-        "Levenberg-Marquardt": Pair(marquardt, twins.marquardt, dense.exponentials, 11, single=3),
-        "Levenberg-Marquardt at a bound": Pair(marquardt, twins.marquardt, dense.bounded, 6, single=3),
-        "Levenberg-Marquardt, another start": Pair(marquardt, twins.marquardt, dense.slow, 8, single=3),
-        **_in_faces(),
-    }
-
-
-def _in_faces() -> dict[str, Pair]:
-    """Methods that move inside faces."""
-    momentum, plain = twins.Accelerated, twins.Spectral
-    accelerated = algorithms.AcceleratedProjectedGradient()
-    projected, in_face, frank_wolfe = (
+    projected, in_face, corrected = (
         algorithms.ProjectedQuasiNewton, algorithms.InFaceQuasiNewton, algorithms.InFaceFrankWolfe,
     )  # fmt: skip
-    late, early = (partial(faces.quasi_newton, memory=3, settle=2), partial(faces.quasi_newton, memory=5, settle=0))
-    blended, pairwise, away = (partial(faces.in_face, correction=name) for name in ("blended", "pairwise", "away"))
     return {
-        "quasi-Newton": Pair(projected(3, 2), partial(late, plain), dense.exponentials, 18),
-        "quasi-Newton on a simplex": Pair(projected(3, 2), partial(late, plain), dense.wide, 9),
-        "quasi-Newton network": Pair(
-            projected(5, 0, base=accelerated), partial(early, momentum), dense.network, 30, single=3
-        ),
-        "quasi-Newton in faces": Pair(in_face(3, 2), partial(late, plain, projects=False), dense.bounded, 12),
-        "quasi-Newton in faces, momentum": Pair(
-            in_face(5, 0, momentum=True), partial(early, momentum, projects=False), dense.network, 30, single=3
-        ),
-        "quasi-Newton in faces of a simplex": Pair(in_face(5, 0), partial(early, plain, projects=False), dense.wide, 9),
-        "in-face gradient": Pair(frank_wolfe(), faces.in_face, dense.bounded, 30),
-        "in-face gradient on a simplex": Pair(frank_wolfe(), faces.in_face, dense.wide, 14),
-        "in-face blended": Pair(frank_wolfe(algorithms.BlendedPairwise()), blended, dense.wide, 30),
-        "in-face pairwise": Pair(frank_wolfe(algorithms.Pairwise()), pairwise, dense.bounded, 30),
-        "in-face away steps": Pair(frank_wolfe(algorithms.AwayStep()), away, dense.wide, 30),
+        "cr_varpro network": Way(paper, dense.network, 60, compiled=True),
+        "cr_varpro wide": Way(paper, dense.wide, 60, compiled=True),
+        "warm Armijo, separate network": Way(warm, dense.network, 60, compiled=True),
+        "strict Armijo": Way(strict, dense.wide, 40),
+        "short steps": Way(short, dense.network, 40),
+        "accelerated": Way(accelerated, dense.network, 25),
+        "spectral": Way(spectral, dense.exponentials, 12),
+        "blended pairwise": Way(algorithms.ActiveSetFrankWolfe(), dense.wide, 30),
+        "pairwise": Way(pairwise, dense.wide, 30),
+        "away steps": Way(away, dense.wide, 20),
+        "four atoms": Way(algorithms.ActiveSetFrankWolfe(capacity=4), dense.wide, 20),
+        "Levenberg-Marquardt": Way(marquardt, dense.exponentials, 11, single=3),
+        "Levenberg-Marquardt at a bound": Way(marquardt, dense.bounded, 6, single=3),
+        "quasi-Newton": Way(projected(3, 2), dense.exponentials, 18),
+        "quasi-Newton network": Way(projected(5, 0, base=accelerated), dense.network, 30, single=3),
+        "quasi-Newton in faces": Way(in_face(3, 2), dense.bounded, 12),
+        "quasi-Newton in faces, momentum": Way(in_face(5, 0, momentum=True), dense.network, 30, single=3),
+        "in-face gradient": Way(corrected(), dense.wide, 14),
+        "in-face blended": Way(corrected(algorithms.BlendedPairwise()), dense.wide, 30),
+        "in-face pairwise": Way(corrected(algorithms.Pairwise()), dense.bounded, 30),
     }
 
 
 @cache
-def course(twin: Twin, make: Callable[[], Dense], iterations: int) -> Course:
-    """What the twin does, computed once."""
-    problem = dense.of(make)
-    return twin(problem.f, problem.theta0, iterations)
+def course(way: Way) -> Course:
+    """What NumPy does in double precision, computed once."""
+    return followed(evaluation.NUMPY, dense.of(way.make), way.algorithm, way.iterations)
 
 
 def first_off(name: str, got: np.ndarray, want: np.ndarray, tolerances: float | np.ndarray) -> Measured:
@@ -131,7 +113,7 @@ def first_off(name: str, got: np.ndarray, want: np.ndarray, tolerances: float | 
     return Measured(f"{name}, iterate {i}", got[i], want[i], float(tolerance[i]), float(abs(want[i])) or 1.0)
 
 
-def rounding_of_values(f: Objective, course: Course, eps: float) -> np.ndarray:
+def rounding_of_values(f: Objective, thetas: list[Vector], values: np.ndarray, eps: float) -> np.ndarray:
     """What rounding may change of the objective at every iterate, relative to it.
 
     A residual r is the difference of the target and a sum of n products, whose w has been solved for: it is off by
@@ -139,87 +121,221 @@ def rounding_of_values(f: Objective, course: Course, eps: float) -> np.ndarray:
     ``<J^T r, J^+ dr>``, at most ``|r| |dr|`` whatever J is: relative to ``1/2 |r|^2`` that is ``2 |dr| / |r|``, of
     this iterate or of one before.
     """
-    n = f.lower.matrix(course.thetas[0]).shape[1]
-    lengths = np.sqrt(f.floor(course.thetas[0]) / np.abs(course.column("value")))
-    conditions = np.array([twins.condition(f, theta) for theta in course.thetas])
+    n = f.lower.matrix(thetas[0]).shape[1]
+    lengths = np.sqrt(f.floor(thetas[0]) / np.abs(values))
+    conditions = np.array([dense.condition(f, theta) for theta in thetas])
     found: np.ndarray = np.maximum.accumulate(2 * (n + 1) * eps * conditions * lengths)
     return found
 
 
-def step_by_step(target: Target, f: Objective, trace: xv.Trace, want: Course) -> Iterator[Measured]:
-    """Every column of a trace next to the twin's."""
-    values = np.maximum(VALUES[target.dtype], rounding_of_values(f, want, target.eps))[: trace.value.size]
-    for name in twins.COLUMNS:
-        tolerance = 0.0 if name in twins.COUNTS else values if name == "value" else DIFFERENCES[target.dtype]
-        got, column = getattr(trace, name), want.column(name)
-        if name.startswith("alpha") and not want.column("gap_B").any() and name == "alpha_B":
-            continue  # of a block without leaves
-        yield first_off(name, got, column[: got.size], tolerance)
-
-
-@check("solves", pairs, against="twin")
-def step_decisions(target: Target, pair: Pair) -> Iterator[Measured]:
-    """Values, gaps, steps and counts of all iterates are those of a plain text of the method, from its paper."""
-    single = target.dtype == "float32"
-    n = min(pair.single, pair.iterations) if single else pair.iterations
-    if target.backend.compiled and not (pair.compiled or target.thorough):
-        n = min(n, SLOW)
-    want = course(pair.twin, pair.make, pair.iterations)
-    want = Course(want.rows[: n + 1], want.thetas[: n + 1])
-    made = dense.of(pair.make).reference
-    got = evaluation.solve(target, made, pair.algorithm, n, compiled=pair.compiled and not single)
+def step_by_step(target: Target, way: Way, got: xv.Result, n: int) -> Iterator[Measured]:
+    """The first n iterations next to those of NumPy."""
+    f, want = dense.of(way.make).f, course(way)
+    values, trace = want.fit.trace.value[: n + 1], got.trace
+    rounding = np.maximum(VALUES[target.dtype], rounding_of_values(f, want.thetas[: n + 1], values, target.eps))
     yield Measured("iterations", got.n_iter, n)
     yield Measured("how it ended", got.status.name, "MAX_ITER")
-    yield Measured("iterations in the trace", got.trace.iteration, np.arange(n + 1))
-    yield from step_by_step(target, dense.of(pair.make).f, got.trace, want)
-    end = int(np.argmin(want.column("value"))) if not pair.algorithm.monotone else n
+    yield Measured("iterations in the trace", trace.iteration, np.arange(n + 1))
+    for name in COLUMNS:
+        tolerance = 0.0 if name in COUNTS else rounding if name == "value" else DIFFERENCES[target.dtype]
+        yield first_off(name, getattr(trace, name), getattr(want.fit.trace, name)[: n + 1], tolerance)
+    end = int(np.argmin(values)) if not way.algorithm.monotone else n
     yield Measured("theta", dense.flat(got.theta), want.thetas[end], 1e3 * VALUES[target.dtype])
+
+
+@check("solves", ways)
+def step_decisions(target: Target, way: Way) -> Iterator[Measured]:
+    """Values, gaps, steps and counts of all iterates are those of NumPy in double precision."""
+    if target == evaluation.NUMPY:
+        raise Inapplicable("what the others are compared with")
+    single = target.dtype == "float32"
+    n = min(way.single, way.iterations) if single else way.iterations
+    if target.backend.compiled and not (way.compiled or target.thorough):
+        n = min(n, SLOW)
+    made = dense.of(way.make)
+    got = evaluation.solve(target, made.reference, way.algorithm, n, compiled=way.compiled and not single)
+    yield from step_by_step(target, way, got, n)
+
+
+# -- by definition -----------------------------------------------------------------------------------------------------
+
+Definition = Callable[
+    [Objective, Course], Iterator[tuple[str, float, float]]
+]  # what, how far off it is, relative to what
+
+
+def _steps(f: Objective, course: Course) -> Iterator[tuple[Vector, Vector, Vector, float, float, float]]:
+    """Of every step: theta, the next one, the direction of Algorithm 2, its gap, alpha and the decrease."""
+    trace = course.fit.trace
+    for t, (x, new) in enumerate(zip(course.thetas[:-1], course.thetas[1:], strict=True)):
+        d, *gaps = f.direction(x)
+        yield x, new, d, sum(gaps), float(trace.alpha_A[t + 1]), float(trace.value[t] - trace.value[t + 1])
+
+
+def _scale(goal: Vector, x: Vector) -> float:
+    """Of products with a step toward a goal, over the set."""
+    return float(np.linalg.norm(goal - x) * (np.linalg.norm(goal) + np.linalg.norm(x)))
+
+
+def armijo(delta: float, gamma: float) -> Definition:
+    """The decrease is enough at alpha, and is not at the trial before it."""
+
+    def steps(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
+        for x, new, d, gap, alpha, drop in _steps(f, course):
+            before, longer = f.value(x), alpha / delta
+            yield "the step", float(np.linalg.norm(new - x - alpha * d)), float(np.linalg.norm(x) + np.linalg.norm(d))
+            yield "enough", gamma * alpha * gap - drop, before
+            if alpha < 1:
+                yield "not enough", before - f.value(x + longer * d) - gamma * longer * gap, before
+        alphas, trials = course.fit.trace.alpha_A[1:], np.diff(course.fit.trace.values)
+        yield "the trials", float(np.abs(alphas / delta ** (trials - 1.0) - 1).max()), 1.0
+
+    return steps
+
+
+def open_loop(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
+    """``alpha = 2 / (t + 2)``."""
+    for t, (x, new, d, _, alpha, _) in enumerate(_steps(f, course)):
+        yield "alpha", abs(alpha - 2 / (t + 2)), 1.0
+        yield "the step", float(np.linalg.norm(new - x - alpha * d)), float(np.linalg.norm(x) + np.linalg.norm(d))
+
+
+def short(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
+    """``alpha = gap / (L |d|^2)`` with an L between 0.9 and 1 times the last one, doubled after every trial but the
+    last; the drop is half of ``alpha gap`` at least.
+    """
+    last, trials = 0.0, np.diff(course.fit.trace.values)
+    for t, (x, _, d, gap, alpha, drop) in enumerate(_steps(f, course)):
+        yield "the descent lemma", 0.5 * alpha * gap - drop, f.value(x)
+        if alpha < 1:
+            L = gap / (alpha * float(d @ d))
+            ratio = L / last / 2.0 ** (trials[t] - 1) if last else 1.0
+            yield "L", max(0.9 - ratio, ratio - 1.0, 0.0), 1.0
+        last = L if alpha < 1 else 0.0
+
+
+def spectral(memory: int) -> Definition:
+    """A search along ``P(x - b grad) - x`` with the quotient b of Barzilai and Borwein, below the worst value kept."""
+
+    def steps(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
+        values, grads = course.fit.trace.value, [f.gradient(x) for x in course.thetas]
+        for t, (x, new, _, _, alpha, _) in enumerate(_steps(f, course)):
+            d = (new - x) / alpha
+            worst = float(values[max(0, t + 1 - memory) : t + 1].max())
+            yield "enough", values[t + 1] - worst - 1e-4 * alpha * float(grads[t] @ d), worst
+            if t:
+                s, y = x - course.thetas[t - 1], grads[t] - grads[t - 1]
+                if s @ y > 0:
+                    goal = x - float(s @ s) / float(s @ y) * grads[t]
+                    yield "the length", f.ahead(goal, x + d), _scale(goal, x)
+
+    return steps
+
+
+def accelerated(f: Objective, course: Course) -> Iterator[tuple[str, float, float]]:
+    """Projected gradient steps ``P(z - alpha grad(z))`` from the point z of Beck and Teboulle, with restarts."""
+    z, t, trace = course.thetas[0], 1.0, course.fit.trace
+    for i, (x, new) in enumerate(zip(course.thetas[:-1], course.thetas[1:], strict=True)):
+        if (new == x).all():  # the step was dropped
+            z, t = x, 1.0
+            continue
+        alpha = float(trace.alpha_A[i + 1])
+        goal = z - alpha * f.gradient(z)
+        yield "the step", f.ahead(goal, new), _scale(goal, z)
+        step, later = new - z, 0.5 * (1 + (1 + 4 * t * t) ** 0.5)
+        drop = f.value(z) + float(f.gradient(z) @ step) + 0.5 / alpha * float(step @ step) - f.value(new)
+        yield "the descent lemma", -drop, f.value(z)
+        yield "no rise", float(trace.value[i + 1] - trace.value[i]), f.value(x)
+        forward = float(f.gradient(new) @ (new - x)) <= 0
+        z, t = (new + (t - 1) / later * (new - x), later) if forward else (new, 1.0)
+
+
+class Defined(NamedTuple):
+    """A method, the definition of its steps, a problem, and iterations far from rounding."""
+
+    algorithm: Algorithm
+    definition: Definition
+    make: Callable[[], Dense]
+    iterations: int
+
+
+def defined() -> dict[str, Defined]:
+    """Methods whose steps follow from the iterates alone."""
+    fw, projected = algorithms.FrankWolfe, algorithms.SpectralProjectedGradient
+    momentum = algorithms.AcceleratedProjectedGradient()
+    return {
+        "cr_varpro": Defined(algorithms.cr_varpro(), armijo(0.5, 1e-4), dense.wide, 40),
+        "cr_varpro of two levels": Defined(algorithms.cr_varpro(), armijo(0.5, 1e-4), dense.network, 20),
+        "strict Armijo": Defined(algorithms.cr_varpro(0.25, 0.4), armijo(0.25, 0.4), dense.wide, 40),
+        "open loop": Defined(fw(xv.steps.OpenLoop()), open_loop, dense.wide, 20),
+        "short steps": Defined(fw(xv.steps.ShortStep()), short, dense.network, 20),
+        "accelerated": Defined(momentum, accelerated, dense.wide, 12),
+        "accelerated in a ball": Defined(momentum, accelerated, dense.round_, 20),
+        "accelerated network": Defined(momentum, accelerated, dense.network, 20),
+        "spectral": Defined(projected(), spectral(10), dense.exponentials, 12),
+        "spectral, three values": Defined(projected(memory=3), spectral(3), dense.dictionary, 20),
+        "monotone spectral": Defined(projected(memory=1), spectral(1), dense.exponentials, 12),
+    }
+
+
+@check("solves", defined, dtypes=("float64",), against="definition")
+def steps_by_definition(target: Target, case: Defined) -> Iterator[Measured]:
+    """Every step is the one that its method defines, by dense algebra at the iterates."""
+    if target.backend.compiled and not target.thorough:
+        raise Inapplicable("twenty iterations operation by operation, where it compiles: --thorough makes them")
+    made = dense.of(case.make)
+    for what, off, scale in case.definition(made.f, followed(target, made, case.algorithm, case.iterations)):
+        yield Measured(what, max(off, 0.0), 0.0, 1e-9, scale)
 
 
 # -- where a solve ends ------------------------------------------------------------------------------------------------
 
 
 class End(NamedTuple):
-    """A method, its twin, a problem, a tolerance, and the documented rule by which the twin's course ends."""
+    """A method, a problem, a tolerance, and whether a gap below it is all that the method asks for."""
 
     algorithm: Algorithm
-    twin: Twin
     make: Callable[[], Dense]
     tol: float
-    rule: Callable[[Objective, Course, float], int]
-
-
-def _last(f: Objective, course: Course, tol: float) -> int:
-    return len(course.rows) - 1  # the twin itself has ended there
+    by_gap: bool = False
 
 
 def ends() -> dict[str, End]:
-    """A bound of the gap alone, with the parabolas' promise, and a model's promise."""
-    armijo, blended = algorithms.cr_varpro(), algorithms.ActiveSetFrankWolfe()
+    """By a bound of the gap alone, with the parabolas' promise, and by a model's promise."""
     accelerated, spectral = algorithms.AcceleratedProjectedGradient(), algorithms.SpectralProjectedGradient()
-    marquardt, by_gap, by_promise = algorithms.LevenbergMarquardt(), twins.end_by_gap, twins.end_by_promise
+    marquardt = algorithms.LevenbergMarquardt()
     return {
-        "cr_varpro": End(armijo, twins.cr_varpro, dense.wide, 3e-2, by_gap),
-        "blended pairwise": End(blended, twins.active_set, dense.wide, 1e-3, by_gap),
-        "accelerated": End(accelerated, twins.accelerated, dense.wide, 1e-3, by_promise),
-        "spectral": End(spectral, twins.spectral, dense.wide, 1e-3, by_promise),
-        "Levenberg-Marquardt": End(marquardt, partial(twins.marquardt, tol=1e-4), dense.exponentials, 1e-4, _last),
-        "Levenberg-Marquardt at a bound": End(
-            marquardt, partial(twins.marquardt, tol=1e-4), dense.bounded, 1e-4, _last
-        ),
+        "cr_varpro": End(algorithms.cr_varpro(), dense.wide, 3e-2, by_gap=True),
+        "blended pairwise": End(algorithms.ActiveSetFrankWolfe(), dense.wide, 1e-3, by_gap=True),
+        "accelerated": End(accelerated, dense.wide, 1e-3),
+        "spectral": End(spectral, dense.wide, 1e-3),
+        "Levenberg-Marquardt": End(marquardt, dense.exponentials, 1e-4),
+        "Levenberg-Marquardt at a bound": End(marquardt, dense.bounded, 1e-4),
     }
 
 
-@check("solves", ends, dtypes=("float64",), against="twin")
+@cache
+def lowest(case: End) -> float:
+    """The value where NumPy ends without a tolerance."""
+    return evaluation.solve(evaluation.NUMPY, dense.of(case.make).reference, case.algorithm, 300).value
+
+
+@check("solves", ends, dtypes=("float64",), against="definition")
 def converged(target: Target, case: End) -> Iterator[Measured]:
-    """A solve has converged at the first iterate that the documented rule accepts, and says so."""
-    made = dense.of(case.make)
-    whole = course(case.twin, case.make, 300)
-    end = case.rule(made.f, whole, case.tol)
-    got = evaluation.solve(target, made.reference, case.algorithm, 300, tol=case.tol)
+    """A solve that has converged is as near as its tolerance to the minimum that it heads for.
+
+    Where a gap is all that is asked for, it ends at the first one that is small enough.
+    """
+    made, tol = dense.of(case.make), case.tol
+    got = evaluation.solve(target, made.reference, case.algorithm, 300, tol=tol)
     yield Measured("how it ended", got.status.name, "CONVERGED")
-    yield Measured("iterations", got.n_iter, end)
-    yield Measured("value", got.value, whole.rows[end]["value"], VALUES[target.dtype])
+    if case.by_gap:
+        small = got.trace.gap_A <= tol * got.trace.value
+        yield Measured("gaps below the bound", small, np.arange(got.n_iter + 1) == got.n_iter)
+    promise = tol if case.by_gap else tol**2
+    yield Measured("value", got.value, lowest(case), 2 * promise)
+    again = evaluation.solve(evaluation.NUMPY, made.reference, case.algorithm, 300, tol=tol)
+    yield Measured("iterations", got.n_iter, again.n_iter)
 
 
 @check("solves", against="definition")
@@ -346,7 +462,7 @@ def _solved(target: Target, case: Case) -> xv.Result:
 
 @check("solves", every_method)
 def every_algorithm(target: Target, case: Case) -> Iterator[Measured]:
-    """Methods without a twin too: the objective at the end, and ten iterations to rounding, are NumPy's."""
+    """Of all that are exported, the objective at the end, and ten iterations to rounding, are NumPy's."""
     got, want = target.once(_solved, case), wanted(case)
     yield Measured("objective at the end", got.value, want.value, ENDS[target.dtype])
     if target.dtype == "float64" and case.algorithm.certifies_every_iteration:
@@ -364,9 +480,9 @@ def certificates(target: Target, case: Case) -> Iterator[Measured]:
 
 def certified(target: Target, f: Objective, theta: Vector, got: xv.Result, theta0: Vector) -> Iterator[Measured]:
     """Every number of a result that belongs to its theta."""
-    cond = twins.condition(f, theta)
-    start = f.direction(theta0, f.gradient(theta0))
-    _, gap_A, gap_B = f.direction(theta, f.gradient(theta))
+    cond = dense.condition(f, theta)
+    start = f.direction(theta0)
+    _, gap_A, gap_B = f.direction(theta)
     tolerance = 4 * evaluation.gradient_tolerance(target.eps, cond)  # a gap is a sum over the set
     # residuals have the rounding of the target that they are a difference of: a gap has that of a start with such ones
     grown = (f.floor(theta0) / f.value(theta0)) ** 0.5

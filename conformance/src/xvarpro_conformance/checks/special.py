@@ -67,7 +67,7 @@ def _without_scipy(target: Target, name: str) -> str:
     return "the same or what to install" if same else "something else"
 
 
-@check("arithmetic", lambda: {name: name for name in POINTS}, against="more digits")
+@check("derivatives", lambda: {name: name for name in POINTS}, against="more digits")
 def special_functions(target: Target, name: str) -> Iterator[Measured]:
     """Every function of `xv.special` and its first four derivatives are within the digits that it promises."""
     try:

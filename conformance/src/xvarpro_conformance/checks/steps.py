@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,9 +16,7 @@ from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro_conformance.references import twins
-from xvarpro_conformance.references.twins import Step
-from xvarpro_conformance.suite import Measured, Target, check, exported
+from xvarpro_conformance.suite import Measured, Target, check, exported, reference
 
 ROUNDING = 64.0  # of a step, in eps: it is a quotient of differences of values of its own size
 
@@ -142,63 +141,22 @@ def walk(target: Target, rule: StepRule, scale: float = 1.0) -> dict[str, Decisi
     return found
 
 
-# -- the rules by their documented definitions, in Python's floats -----------------------------------------------------
+def _plain(line: Line, alpha: float) -> tuple[float, float]:
+    """Value and slope at alpha, in Python's floats."""
+    gap, curvature, start, ripple, pitch, wall, hidden, lie, *_ = (float(x) for x in line)
+    change = 0.5 * curvature * alpha * alpha - gap * alpha + ripple * (1 - math.cos(pitch * alpha)) + lie * alpha
+    value = math.inf if alpha > wall else start + (1 - hidden) * change
+    return value, curvature * alpha - gap + ripple * pitch * math.sin(pitch * alpha)
 
 
-def _plain(line: Line, eps: float) -> twins.Line:
-    gap, curvature, start, ripple, pitch, wall, hidden, lie, dd, cap = (float(x) for x in line)
-
-    def phi(alpha: float) -> float:
-        change = 0.5 * curvature * alpha * alpha - gap * alpha + ripple * (1 - math.cos(pitch * alpha)) + lie * alpha
-        return math.inf if alpha > wall else start + (1 - hidden) * change
-
-    def slope(alpha: float) -> float:
-        return curvature * alpha - gap + ripple * pitch * math.sin(pitch * alpha)
-
-    return twins.Line(phi, slope, start, gap, dd, cap, eps)
+@cache
+def wanted(rule: StepRule, dtype: str) -> dict[str, Decision]:
+    """What NumPy decides."""
+    return walk(replace(reference(), dtype=dtype), rule)
 
 
-Definition = Callable[[Any, twins.Line, Any], tuple[Step, Any]]  # a rule, a line, a memory; the next memory
-
-
-def _armijo(rule: Any, line: twins.Line, last: float) -> tuple[Step, float]:
-    first = min(line.cap, last / rule.delta) if rule.warm else line.cap
-    found = twins.armijo(line, rule.delta, rule.gamma, rule.limit, first)
-    return found, found.alpha or first
-
-
-def _short(rule: Any, line: twins.Line, memory: tuple[float, float]) -> tuple[Step, tuple[float, float]]:
-    if rule.L is not None:
-        return twins.short_step(line, rule.L, rule.grow, rule.limit), memory
-    found, L = twins.adaptive_step(line, *memory, rule.shrink, rule.grow, rule.limit)
-    return found, (L, line.value - found.value)
-
-
-def _by_number(alpha: Callable[[Any, float], float]) -> Definition:
-    return lambda rule, line, t: (twins.scheduled(line, alpha(rule, t)), t + 1)
-
-
-def _log_adaptive(rule: Any, t: float) -> float:
-    return (2 + math.log(t + 1)) / (t + 2 + math.log(t + 1))
-
-
-def _parabola(rule: Any, line: twins.Line, memory: None) -> tuple[Step, None]:
-    return twins.parabola_step(line, rule.limit), None
-
-
-# by class: the definition, and the memory that it starts with
-DEFINITIONS: dict[type[StepRule], tuple[Definition, Any]] = {
-    steps.Armijo: (_armijo, 1.0),
-    steps.ShortStep: (_short, (1.0, 0.0)),
-    steps.Constant: (_by_number(lambda rule, t: rule.alpha), 0.0),
-    steps.OpenLoop: (_by_number(lambda rule, t: rule.l / (t + rule.l)), 0.0),
-    steps.LogAdaptive: (_by_number(_log_adaptive), 0.0),
-    steps.ExactStep: (_parabola, None),
-}
-
-
-def defined() -> dict[str, StepRule]:
-    """Rules whose every decision is documented; a newcomer without a definition here fails."""
+def determined() -> dict[str, StepRule]:
+    """Rules whose trials no rounding moves."""
     return {name: rule for name, rule in rules().items() if not _brackets(rule)}
 
 
@@ -206,45 +164,61 @@ def _brackets(rule: StepRule) -> bool:
     return isinstance(rule, steps.ExactStep) and not rule.quadratic
 
 
-@check("steps", defined, against="closed form")
+@check("steps", determined)
 def decisions(target: Target, rule: StepRule) -> Iterator[Measured]:
-    """Step, value, trials and gradients on every line are those of the rule's definition in a plain loop."""
-    define, memory = DEFINITIONS[type(rule)]
-    got = target.once(walk, rule)
+    """Step and value on every line are those of NumPy, trials and gradients those of NumPy in the same precision."""
+    got, alike, exact = target.once(walk, rule), wanted(rule, target.dtype), wanted(rule, "float64")
     for name, line in lines(target).items():
-        want, memory = define(rule, _plain(line, target.eps), memory)
-        found, value = got[name], abs(float(line.start))
+        found, want, value = got[name], alike[name], abs(float(line.start))
+        yield Measured(f"trials, {name}", found.trials, want.trials)
+        yield Measured(f"gradients, {name}", found.gradients, want.gradients)
+        if (want.trials, want.gradients) == (exact[name].trials, exact[name].gradients):
+            want = exact[name]
         # a step is a quotient of differences of values
         yield Measured(f"alpha, {name}", found.alpha, want.alpha, ROUNDING * target.eps * (1 + value / float(line.gap)))
         yield Measured(f"value, {name}", found.value, want.value, ROUNDING * target.eps, value)
-        yield Measured(f"trials, {name}", found.trials, want.trials)
-        yield Measured(f"gradients, {name}", found.gradients, want.gradients)
 
 
-def searching() -> dict[str, StepRule]:
-    """Rules that look for a minimum, by trials of their own."""
-    return {name: rule for name, rule in rules().items() if _brackets(rule)}
+@check("steps", rules, against="definition")
+def promises(target: Target, rule: Any) -> Iterator[Measured]:
+    """A step is in its bounds, and its value that of the line; a monotone rule rises nowhere.
 
-
-@check("steps", searching, against="closed form")
-def minima(target: Target, rule: Any) -> Iterator[Measured]:
-    """On a line with one valley the step is its minimum; on any other it lowers the objective, or is 0."""
+    An exact step ends in the valley, and of Armijo's trials the first that lowers the objective enough is taken.
+    """
     got = target.once(walk, rule)
     for name, line in lines(target).items():
-        plain, found = _plain(line, target.eps), got[name]
-        ends = [plain.cap / 2**j for j in range(rule.limit)]
-        right = next((end for end in ends if math.isfinite(plain.phi(end))), 0.0)
-        bends = float(line.curvature) or math.inf
-        if not (line.ripple or line.lie or line.hidden):
-            want = min(plain.gap / bends, right)
+        found, start, cap = got[name], float(line.start), float(line.cap)
+        alpha = float(found.alpha)
+        value, slope = _plain(line, alpha)
+        rounding = ROUNDING * target.eps * start
+        yield Measured(f"from 0 to the cap, {name}", 0.0 <= alpha <= cap, True)
+        yield Measured(f"a step, {name}", bool(alpha > 0 or line.wall == 0 or line.lie or line.hidden), True)
+        yield Measured(f"value, {name}", found.value, value, ROUNDING * target.eps, start)
+        yield Measured(f"trials within the limit, {name}", found.trials <= getattr(rule, "limit", 60) + 1, True)
+        if rule.monotone:
+            yield Measured(f"no rise, {name}", value <= start + rounding and not (line.hidden and slope > 0), True)
+        if isinstance(rule, steps.Armijo):
+            yield from _enough(rule, line, alpha, name, rounding)
+        if isinstance(rule, steps.ExactStep) and not (line.ripple or line.lie or line.hidden or line.wall == 0):
+            want = min(float(line.gap) / (float(line.curvature) or math.inf), cap, _last_finite(line))
             # values tell a minimum to the root of their rounding, relative to how far they fall
-            seen = 4 * (target.eps * plain.value / plain.gap) ** 0.5
-            yield Measured(f"alpha, {name}", found.alpha, want, max(rule.tol, seen))
-        yield Measured(f"value, {name}", found.value, plain.phi(float(found.alpha)), ROUNDING * target.eps, plain.value)
-        ahead = bool(line.hidden) and plain.slope(float(found.alpha)) > 0
-        yield Measured(f"no rise, {name}", bool(found.value <= plain.value and not ahead), True)
-        yield Measured(f"a step, {name}", bool(found.alpha > 0), bool(right > 0 and not line.lie))
-        yield Measured(f"trials within the limit, {name}", found.trials <= rule.limit + 1, True)
+            seen = 4 * (target.eps * start / float(line.gap)) ** 0.5
+            yield Measured(f"the valley, {name}", alpha, want, max(rule.tol, seen))
+
+
+def _enough(rule: Any, line: Line, alpha: float, name: str, rounding: float) -> Iterator[Measured]:
+    start, gap, longer = float(line.start), float(line.gap), alpha / rule.delta
+
+    def short_by(alpha: float) -> float:
+        return rule.gamma * alpha * gap - start + _plain(line, alpha)[0]
+
+    yield Measured(f"enough, {name}", alpha == 0 or short_by(alpha) <= rounding, True)
+    if 0 < longer <= float(line.cap) and not rule.warm:
+        yield Measured(f"not enough before, {name}", short_by(longer) >= -rounding, True)
+
+
+def _last_finite(line: Line) -> float:
+    return next(end for end in (float(line.cap) / 2**j for j in range(60)) if end <= line.wall)
 
 
 @check("steps", rules, against="definition")

@@ -24,7 +24,7 @@ class Exemption:
     Attributes
     ----------
     address : str
-        Pattern of the checks and cases, as in ``"arithmetic/elementwise functions/log1p"``.
+        Pattern of the checks and cases, as in ``"derivatives/functions/by svd"``.
     dtype : str
         The precision, or ``"*"``.
     factor : float

@@ -11,40 +11,13 @@ import jax.numpy as xp
 import numpy as np
 from jax import Array
 
-from xvarpro_conformance.frameworks import Exemption, Fixture, Hooks
+from xvarpro_conformance.frameworks import Fixture, Hooks
 
 _WAYS = ("", "_host_to_device", "_device_to_device", "_device_to_host")  # of transfers that JAX can refuse
 
 
 class JaxHooks(Hooks):
     """Of JAX."""
-
-    exemptions = (
-        Exemption(
-            "arithmetic/elementwise functions/log1p",
-            "float64",
-            20.0,
-            "XLA's log1p on processors is off by up to 120 eps near 1 - sqrt(2), where it goes over to a series",
-        ),
-        Exemption(
-            "arithmetic/elementwise functions/atanh",
-            "float64",
-            12.0,
-            "XLA's atanh is made of its log1p, and off by up to 73 eps near sqrt(2) - 1",
-        ),
-        Exemption(
-            "arithmetic/complex functions/log",
-            "float64",
-            4.0,
-            "XLA's complex log takes the logarithm of the modulus by its log1p, and is off by up to 93 eps",
-        ),
-        Exemption(
-            "arithmetic/what is not a number/extremes of 5000",
-            "float*",
-            1e16,
-            "XLA's max and min on processors pass over NaN where they reduce 4,096 entries or more",
-        ),
-    )
 
     def array_fixtures(self) -> dict[str, Fixture]:
         x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds

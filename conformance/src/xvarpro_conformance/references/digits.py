@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from xvarpro_conformance.digits import numbers
+from xvarpro_conformance.suite import Inapplicable
+
+
+@cache
+def numbers() -> Any:
+    """A context of mpmath's of its own: the precision of others stays."""
+    try:
+        from mpmath import MPContext
+    except ImportError as error:
+        raise Inapplicable("compared with mpmath, which is not installed: pip install 'xvarpro[cli]'") from error
+    context = MPContext()
+    context.dps = 100
+    return context
+
+
+def rounded(x: Any) -> np.ndarray:
+    """The nearest numbers in double precision."""
+    flat = [complex(v) for v in np.asarray(x, object).ravel()]
+    is_complex = any(isinstance(v, numbers().mpc | complex) for v in np.asarray(x, object).ravel())
+    return np.array(flat if is_complex else [v.real for v in flat]).reshape(np.shape(x))
 
 
 class Digits(np.ndarray):

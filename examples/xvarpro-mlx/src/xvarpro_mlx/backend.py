@@ -54,8 +54,3 @@ class MLXBackend(HostedBackend):
 
     def describe(self) -> dict[str, Any]:
         return {"mlx": mx.__version__, "numpy": np.__version__}
-
-    def suite_hooks(self) -> Any:
-        from xvarpro_mlx.suite import MLXHooks  # needs the conformance suite, which calls this
-
-        return MLXHooks()

@@ -1,6 +1,6 @@
 """The rules, one file per family. Importing this package fills the tables of `table`.
 
-A new rule is an entry in one of these files and a case in `xvarpro_conformance.functions`; a test fails until both
+A new rule is an entry in one of these files and a case in `tests.tape.functions`; a test fails until both
 exist.
 """
 

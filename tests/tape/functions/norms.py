@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro_conformance.functions._table import COMPLEX, SIGNED, each, normal
+from tests.tape.functions._table import COMPLEX, SIGNED, each, normal
 
 _ord: Any
 for _x in (SIGNED, COMPLEX):

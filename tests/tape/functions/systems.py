@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xvarpro_conformance.functions._table import case, cnormal, hermitian, normal, spd
+from tests.tape.functions._table import case, cnormal, hermitian, normal, spd
 
 for _make in (normal, cnormal):
     S, BATCH = spd(3, 3, make=_make), spd(2, 3, 3, make=_make)

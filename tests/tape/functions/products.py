@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xvarpro_conformance.functions._table import SIGNED, case, cnormal, normal, spd
+from tests.tape.functions._table import SIGNED, case, cnormal, normal, spd
 
 for _make in (normal, cnormal):
     for _a, _b in [

@@ -16,49 +16,27 @@ class Case(NamedTuple):
     fun : callable
         ``fun(xp, *args)``, written with the functions of the standard: one array, or a tuple or list of them.
     args : tuple of arrays
-    skip : dict
-        The backends whose namespace refuses the signature, with the reason.
+    strict : bool
+        False where the standard does not ask for the signature, and array-api-strict refuses it.
     oracle : callable, optional
         The same for Torch, where `array_api_compat.torch` has no such function or a different one.
     smooth : bool
         False at a tie or a kink: a derivative does not exist there, and frameworks choose one each.
-    needs : str
-        What the standard leaves to a framework, by its name in ``__array_namespace_info__().capabilities()``.
     """
 
     fun: Callable[..., Any]
     args: tuple[np.ndarray, ...]
-    skip: dict[str, str]
-    oracle: Callable[..., Any] | None
-    smooth: bool
-    needs: str = ""
+    strict: bool = True
+    oracle: Callable[..., Any] | None = None
+    smooth: bool = True
 
-    def refused(self, backend: str, xp: Any) -> str:
-        """Why a backend's namespace does not take the signature; empty where it does."""
-        inspect = getattr(xp, "__array_namespace_info__", None)
-        if self.needs and inspect is not None and not inspect().capabilities().get(self.needs, True):
-            return f"{backend} says that it has no {self.needs}"
-        known = self.skip if self.oracle is None else {**_WITH_ORACLE, **self.skip}
-        return known.get(backend, "")
-
-
-_WITH_ORACLE = {"torch": "array_api_compat.torch has no such function or a different one"}
 
 CASES: dict[str, list[Case]] = {}
 rng = np.random.default_rng(20241201)
 
 
-def case(
-    name: str,
-    fun: Callable[..., Any],
-    *args: Any,
-    skip: dict[str, str] | None = None,
-    oracle: Callable[..., Any] | None = None,
-    smooth: bool = True,
-    needs: str = "",
-) -> None:
-    arrays = tuple(np.asarray(a) for a in args)
-    CASES.setdefault(name, []).append(Case(fun, arrays, skip or {}, oracle, smooth, needs))
+def case(name: str, fun: Callable[..., Any], *args: Any, **how: Any) -> None:
+    CASES.setdefault(name, []).append(Case(fun, tuple(np.asarray(a) for a in args), **how))
 
 
 def find(xp: Any, name: str) -> Any:
