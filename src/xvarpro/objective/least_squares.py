@@ -40,7 +40,7 @@ class EvaluatedLevel(NamedTuple):
     @property
     def system(self) -> System:
         """The level without its target, as a `LowerSolver` takes it: not every framework multiplies real by complex."""
-        mixed = is_complex(self.y) and isinstance(self.M, Dense | BlockDiagonal | Stacked)
+        mixed = is_complex(self.y) and isinstance(self.M, Dense | BlockDiagonal | Stacked | Weighted)
         return System(map_arrays(complexified, self.M) if mixed else self.M, self.lam, self.Omega)
 
     def residual(self, w: Array) -> Array:
