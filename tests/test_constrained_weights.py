@@ -143,7 +143,7 @@ def test_complex_subspaces(backend):
         within = Within(backend, W, A, 0.3, Omega)
         w = host(within.argmin(y))
         np.testing.assert_allclose(w, want, rtol=0, atol=1e-12)
-        q, ((s, u),), _ = within.adjoint(c, y, w, A @ w - y)
+        q, ((s, u),), *_ = within.adjoint(c, y, w, A @ w - y)
         for got, expected in ((q, A @ v), (s, A @ want - y), (u, v)):
             np.testing.assert_allclose(host(got), expected, rtol=0, atol=1e-12)
         w0 = W.resolved().w0
@@ -182,7 +182,7 @@ def test_adjoint_in_a_subspace(W, inner, backend):
     v = B @ np.linalg.solve(B.T @ H @ B, B.T @ c)
     w = host(within.argmin(y))
     r = A @ w - y
-    q, pairs, _ = within.adjoint(c, y, w, r)
+    q, pairs, *_ = within.adjoint(c, y, w, r)
     assert error(q, A @ v) <= 1e-12
     assert error(sum(host(s) @ host(u).T for s, u in pairs), r @ v.T) <= 1e-12
 
@@ -485,7 +485,7 @@ def test_adjoint_on_the_free_entries(W, k, backend):
         v[F, j] = np.linalg.solve(H[np.ix_(F, F)], c[F, j])
     assert 0 < np.count_nonzero(v) < v.size
     r = A @ w - y
-    q, ((s, u),), _ = within.adjoint(c, y, w, r)
+    q, ((s, u),), *_ = within.adjoint(c, y, w, r)
     assert error(q, A @ v) <= 1e-12
     assert error(u, v) <= 1e-12
     assert error(s, r) <= 1e-15
@@ -502,8 +502,8 @@ def test_complex_designs_with_real_weights(backend):
     assert error(host(w).real, want) <= 1e-12
     assert not host(w).imag.any()
     r = (A + 1j * Ai) @ want - y - 1j * yi
-    q, _, _ = Within(backend, lower.Nonnegative(), A + 1j * Ai).adjoint(c + 1j * ci, y + 1j * yi, w, r)
-    both, _, _ = real.adjoint(c, np.vstack([y, yi]), want, np.vstack([r.real, r.imag]))
+    q, *_ = Within(backend, lower.Nonnegative(), A + 1j * Ai).adjoint(c + 1j * ci, y + 1j * yi, w, r)
+    both, *_ = real.adjoint(c, np.vstack([y, yi]), want, np.vstack([r.real, r.imag]))
     assert error(np.vstack([host(q).real, host(q).imag]), both) <= 1e-12
 
 
@@ -529,7 +529,7 @@ def test_with_a_design_per_column_each_is_solved_as_if_it_were_alone(W, backend)
         many = Within(backend, W, A, lam)
         w = host(many.argmin(y))
         r = np.stack([A[j] @ w[:, j] - y[:, j] for j in range(k)], axis=1)
-        q, _, v = many.adjoint(c, y, w, r)
+        q, _, v, _ = many.adjoint(c, y, w, r)
         for j in range(k):
             at = slice(j, j + 1)
             part = W if isinstance(W, lower.Nonnegative) else lower.Bounded(W.lower, W.upper[:, at])

@@ -183,7 +183,7 @@ def divides(kind, grid, lam, weighted, complex_, backend):
     kappa = level.s.max() / level.s.min()
     assert np.linalg.norm(host(w) - level.w) <= 20 * EPS["float64"] * kappa**2 * np.linalg.norm(level.w)
     r = times(level.A, level.w) - level.y
-    q, pairs, v = level.ask(
+    q, pairs, v, _ = level.ask(
         "adjoint", level.system, level.factor, level.send(level.c), level.send(level.y), w, level.send(r)
     )
     want = times(level.A, level.v)

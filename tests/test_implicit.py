@@ -183,6 +183,39 @@ def test_its_derivative_by_differences_of_the_projection():
         assert error(got, want) < 1e-5
 
 
+def peaked(theta, data):
+    """One row, a column for each centre."""
+    xp = xv.array_namespace(theta)
+    return xp.expand_dims(xp.exp(-0.5 * (theta - data["d"]) ** 2), axis=0)
+
+
+def broad(theta, data):
+    return peaked(theta, data) ** 0.2
+
+
+def test_of_a_wide_design_nothing_is_lost_as_the_ridge_goes_to_0(subtests):
+    """Theta lies in the middle of two centres, for every ridge; w has a closed form."""
+    lower = xv.Level(peaked, target, lam=ridge)
+    problems = {
+        "separable": xv.separable(peaked, target, lam=ridge),
+        "bilevel": xv.bilevel(lower=lower, upper=xv.Level(broad, target)),
+        "blocks": xv.separable(
+            lambda theta, data: xv.operators.BlockDiagonal([peaked(theta, data)]), target, lam=ridge
+        ),
+    }
+    theta, c = np.zeros(1), np.array([1.0, -0.5])
+    lam, g = 1e-11, np.exp([-0.045, -0.045])
+    data = {"d": np.array([-0.3, 0.3]), "Y": np.array([1.5]), "lam": np.asarray(lam)}
+    for name, problem in problems.items():
+        with subtests.test(name):
+            problem = replace(problem, data=data)
+            found = xv.implicit.gradient(problem, theta, Cotangent(np.ones(1)))
+            assert found.reasons == []
+            assert error(found.data["d"], np.array([0.5, 0.5])) <= 1e-12
+            found = xv.implicit.gradient(problem, theta, Cotangent(w=c), over=xv.sets.Box(0.0, 0.0))
+            assert abs(float(found.data["lam"]) * (g @ g + lam) ** 2 / (-1.5 * g @ c) - 1) <= 1e-12
+
+
 # -- what has no derivative --------------------------------------------------------------------------------------------
 
 

@@ -110,7 +110,7 @@ class Level:
             y, c = (send(backend, x, self.dtype) for x in (self.y, self.c))
             factor = solver.factor(backend, system)
             w = solver.argmin(backend, system, factor, y)
-            q, _, v = solver.adjoint(backend, system, factor, c, y, w, system.M.residual(w, y))
+            q, _, v, _ = solver.adjoint(backend, system, factor, c, y, w, system.M.residual(w, y))
             diagnosis = solver.diagnose(backend, system, factor, y)
             return host(w), host(q), host(v), float(diagnosis.condition)
 

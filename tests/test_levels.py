@@ -116,6 +116,7 @@ PROBLEMS = {
     "mask": xv.separable(decays, HOLES, data=DATA, lam=1e-2, weights=MASK),
     "mask, two levels": two(y=HOLES, lam=1e-2, weights=MASK),
     "weights by entry, complex": xv.separable(waves, COMPLEX, data=DATA, lam=1e-2, weights=MASK * 0.5),
+    "weights by entry, complex target alone": xv.separable(decays, COMPLEX, data=DATA, weights=0.5 + np.abs(Y)),
     "two sets": xv.separable(both, SETS, data=DATA, lam=1e-2),
     "ridge by theta": xv.separable(decays, Y, data=DATA, lam=ridge),
     "ridge by theta, Omega": xv.separable(decays, Y, data=DATA, lam=ridge, Omega=DIFFERENCES),

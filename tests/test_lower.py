@@ -223,7 +223,7 @@ def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):
     A, y, c = (rng(i).normal(size=s) for i, s in enumerate([(4, 11), (4, 1), (11, 1)]))
     level = Solved(backend, lower.choose(Dense(A), 1e-20), A, 1e-20)
     w = level.argmin(y)
-    q, pairs, _ = level.adjoint(c, y)
+    q, pairs, *_ = level.adjoint(c, y)
     P = np.linalg.pinv(A)
     assert error(w, P @ y) <= 1e-12
     assert error(q, P.T @ c) <= 1e-12
@@ -368,7 +368,7 @@ def test_the_derivative_of_a_minimum_norm_w_is_that_of_the_pseudo_inverse(comple
     y, c = random(4, 7, 3), random(5, 5, 3)
     level = Solved(backend, lower.SVD(), L @ R)
     w, dM = host(level.argmin(y)), dL @ R + L @ dR
-    q, pairs, _ = level.adjoint(c, y)
+    q, pairs, *_ = level.adjoint(c, y)
     got = -inner(dM @ w, host(q)) - sum(inner(host(s), dM @ host(v)) for s, v in pairs)
     ahead, behind = (inner(c, np.linalg.pinv((L + t * dL) @ (R + t * dR)) @ y) for t in (1e-5, -1e-5))
     assert got == pytest.approx((ahead - behind) / 2e-5, rel=1e-7)

@@ -145,7 +145,7 @@ def answers(M, lam, y, c, backend=NUMPY):
         factor = solver.factor(backend, system)
         w = solver.argmin(backend, system, factor, y)
         w, r = solver.refine(backend, system, factor, y, w, M.residual(w, y))
-        q, pairs, _ = solver.adjoint(backend, system, factor, c, y, w, r)
+        q, pairs, *_ = solver.adjoint(backend, system, factor, c, y, w, r)
         deficient, condition, *_ = solver.diagnose(backend, system, factor, y)
         return w, r, q, pairs, bool(deficient), float(condition)
 

@@ -10,6 +10,9 @@ H = L_xx - L_xz L_zz^-1 L_zx      L_zz = [[f_U,ww, -H_L], [-H_L, 0]],   L_zz = H
 ```
 
 Solves with L_zz are solves with the factorisation of ``H_L = M_L^T M_L + lam Omega^T Omega``: two, or one.
+
+Of a wide design H_L has eigenvalues lam; where that is small L_xx and the rest would nearly cancel. There z is (a, q)
+of `Reduced.dual_lagrangian`, with ``K = M_L M_L^T + lam I`` in the place of H_L; L_zz of a separable problem is -lam K.
 """
 
 from __future__ import annotations
@@ -56,13 +59,24 @@ class ReducedHessian:
                 raise ProblemError(f"second derivatives need a solver that returns v; got {solver!r}: use lower.QR()")
             return found
 
-        self._adjoint = adjoint  # with v = H_L^-1 c
         upper = f.levels(parts)[1]
         upper_r, coupled = r, None
         if not f.problem.is_separable:
             upper_r = upper.residual(w)
             coupled = adjoint(upper.slope(w, upper_r))
-        self._z: Leaves = (w,) if coupled is None or coupled.v is None else (w, coupled.v)
+        self._dual = low.Omega is None and adjoint(w).coupling is not None
+        if self._dual:
+            self._z: Leaves = (-r / low.lam,) if coupled is None else (-r / low.lam, coupled.q)
+        else:
+            self._z = (w,) if coupled is None or coupled.v is None else (w, coupled.v)
+
+        def inverse(c: Array) -> Any:
+            """``H_L^-1 c``, or ``K^-1 c``, which is a residual, with the sign and the factor of L_zz."""
+            if not self._dual:
+                return adjoint(c).v
+            residual = solver.refine(backend, system, factor, c, w, c)[1]
+            return residual / low.lam**2 if coupled is None else -residual / low.lam
+
         *_, self.kinks, self.truncated = solver.diagnose(backend, system, factor, low.y)
 
         data, held = trees.partition(f.problem.data)
@@ -79,7 +93,19 @@ class ReducedHessian:
 
         def lagrangian(*arrays: Array) -> Array:
             n = len(self._z)
-            return at(arrays, n).lagrangian(arrays[:p], *arrays[p + m : p + m + n])
+            f = at(arrays, n)
+            return (f.dual_lagrangian if self._dual else f.lagrangian)(arrays[:p], *arrays[p + m : p + m + n])
+
+        def part_of_w(*arrays: Array) -> Array:
+            """``<s, M^H a>``, of arrays s and a."""
+            M = at(arrays, 2).lower_level(arrays[:p])[2].M
+            return trees.inner(arrays[p + m], M.rmatvec(arrays[p + m + 1]))
+
+        def push_w(*change: Array) -> Array:
+            """The derivative of ``w = M^H a`` along a change of theta, data and a."""
+            zero = namespace_of(w).zeros_like(w)
+            push = hessian_product(backend, part_of_w, (*x, zero, self._z[0]), (*still, *rest))[1]
+            return push((*change[:-1], zero, change[-1]))[-2]
 
         def outputs(*arrays: Array) -> Leaves:
             return at(arrays, 0).outputs(*arrays[:p])
@@ -96,7 +122,7 @@ class ReducedHessian:
         x = (*theta, *(data[i] for i in moving))
         # of residuals and of M v as the solver has them: in the dual form both are lost where they are computed again
         self.gradient, self.data_gradient = pulled(f.cotangents(parts, LowerSolution(w, r, upper_r, coupled)))
-        self.pull_w = pull_w
+        self.pull_w, self._push_w, self._inverse = pull_w, push_w, inverse
         _, self._product = hessian_product(backend, lagrangian, (*x, *self._z), (*still, *rest))
         self._p, self._m = p, m
         self.zeros: Leaves = tuple(namespace_of(y).zeros_like(y) for y in (*x, *self._z))
@@ -116,19 +142,15 @@ class ReducedHessian:
         return self._sum(first, dw, dv)
 
     def bound(self, u: Leaves) -> Array:
-        """``|L_xx u|^2``, an upper estimate of ``|H u|^2``: the Schur complement subtracts curvature."""
-        row = self._row(u)[0][: self._p]
+        """``|L_xx u|^2``, an upper estimate of ``|H u|^2``: the Schur complement subtracts; the dual one adds."""
+        row = self.product(u)[0] if self._dual else self._row(u)[0][: self._p]
         return trees.dot(row, row)
-
-    def _inverse(self, c: Array) -> Array:
-        """``H_L^-1 c``."""
-        v: Any = self._adjoint(c).v
-        return v
 
     def push_w(self, u: Leaves, along: Leaves) -> Array:
         """The derivative of w along a change of theta and of the data."""
         row = self._row((*u, *along))
-        return -self._inverse(row[1]) if len(self._z) == 1 else self._inverse(row[2])
+        moved = -self._inverse(row[1]) if len(self._z) == 1 else self._inverse(row[2])
+        return self._push_w(*u, *along, moved) if self._dual else moved
 
     @property
     def free(self) -> Array:

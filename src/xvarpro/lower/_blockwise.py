@@ -10,6 +10,7 @@ from typing import Any, final
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
+from xvarpro.core.trees import sum_
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.operators import BlockDiagonal
 
@@ -61,8 +62,11 @@ class Blockwise(LowerSolver):
             filled = [blank if p is None else p for p, blank in zip(pair, blanks, strict=True)]
             pairs.append((_concat(s for s, _ in filled), _concat(v for _, v in filled)))
         vs = [a.v for a in found if a.v is not None]
-        v = _concat(vs) if len(vs) == len(found) else None
-        return Adjoint(_concat(a.q for a in found), tuple(pairs), v)
+        couplings = [a.coupling for a in found if a.coupling is not None]
+        v, coupling = (
+            fun(parts) if len(parts) == len(found) else None for fun, parts in ((_concat, vs), (sum_, couplings))
+        )
+        return Adjoint(_concat(a.q for a in found), tuple(pairs), v, coupling)
 
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
         """The worst of the blocks: each is solved by itself, and their units do not meet."""

@@ -42,9 +42,9 @@ class Folded(LowerSolver):
 
     def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
         folded = (_fold(system, x) for x in (c, y, w, r))
-        q, pairs, v = self.inner.adjoint(backend, _left(system), factor, *folded)
+        q, pairs, v, coupling = self.inner.adjoint(backend, _left(system), factor, *folded)
         unfolded = tuple((_unfold(s, y), _unfold(x, y)) for s, x in pairs)
-        return Adjoint(_unfold(q, y), unfolded, None if v is None else _unfold(v, y))
+        return Adjoint(_unfold(q, y), unfolded, None if v is None else _unfold(v, y), coupling)
 
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
         return self.inner.diagnose(backend, _left(system), factor, _fold(system, y))

@@ -8,7 +8,7 @@ from typing import final
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of, solve
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import adjoint
+from xvarpro.core.trees import adjoint, inner
 from xvarpro.lower._refinement import Improve, Refinable, as_factored
 from xvarpro.lower.interface import Adjoint, Diagnosis, System
 from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, stacked
@@ -60,7 +60,7 @@ class DualQR(Refinable):
         q, rest = as_columns(backend.solve_triangular(R, z)), c - as_columns(Q[..., :n, :] @ z)
         rest, q = improve(backend, Q, R, lambda: _dual(backend, system), (c, None), (rest, q))
         rest = _from_dual(system, rest)
-        return Adjoint(q, ((-a, rest),), rest / system.lam if system.ridged else None)
+        return Adjoint(q, ((-a, rest),), rest / system.lam if system.ridged else None, inner(a, q))
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         return factor.diagnosis(backend)

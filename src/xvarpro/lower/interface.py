@@ -46,6 +46,7 @@ class Adjoint(NamedTuple):
     q: Array  # M v, (m, k)
     pairs: tuple[tuple[Array, Array], ...]  # of shapes (m, k) and (n, k)
     v: Array | None = None  # H^-1 c, (n, k); a solver that does not support a ridge chosen by theta leaves it out
+    coupling: Array | None = None  # Re <Omega w, Omega v>, 0-d, where products of w and v lose it: in the dual form
 
 
 class Diagnosis(NamedTuple):

@@ -40,7 +40,7 @@ class EvaluatedLevel(NamedTuple):
     @property
     def system(self) -> System:
         """The level without its target, as a `LowerSolver` takes it: not every framework multiplies real by complex."""
-        mixed = is_complex(self.y) and isinstance(self.M, Dense | BlockDiagonal | Stacked)
+        mixed = is_complex(self.y) and isinstance(self.M, Dense | BlockDiagonal | Stacked | Weighted)
         return System(map_arrays(complexified, self.M) if mixed else self.M, self.lam, self.Omega)
 
     def residual(self, w: Array) -> Array:
@@ -86,14 +86,14 @@ class EvaluatedLevel(NamedTuple):
 
         That is ``-(M v) w^H - r v^H`` for M, ``M v`` for y, and ``-Re <Omega w, Omega v>`` for lam.
         """
-        q, pairs, v = adjoint
+        q, pairs, v, coupling = adjoint
         lam = None
         if outputs.lam is not None:
             if v is None:
                 raise ProblemError(
                     "solver must return v where lam depends on theta; got one that returns M v only. Use xv.lower.QR()"
                 )
-            lam = -self.coupling(w, v)
+            lam = -(self.coupling(w, v) if coupling is None else coupling)
         return LevelOutputs(outers(self.M, (-q, w), *((-s, x) for s, x in pairs)), like_target(q, outputs.y), lam)
 
     def times_omega(self, w: Array) -> Array:

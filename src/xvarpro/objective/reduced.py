@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import inner
 from xvarpro.objective.in_memory import InMemory, ModelOutputs, Pullback
 from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
 from xvarpro.problem.problem import Problem
@@ -96,6 +97,18 @@ class Reduced(InMemory):
         value = self.objective(outputs, upper, w, upper.residual(w))
         return value - low.condition(w, *v) if v else value
 
+    def dual_lagrangian(self, theta: Leaves, a: Array, *q: Array) -> Array:
+        """`lagrangian` by ``a = -r / lam``, with ``w = M^H a``, and by ``q = M v``, 0-d.
+
+        Of a wide design with a small ridge r is small, v large, and the derivatives by w nearly cancel.
+        """
+        outputs = self.evaluate(theta, self.constants)
+        low, upper = self.levels(outputs)
+        w = low.M.rmatvec(a)
+        off = low.y - low.M.matvec(w) - low.lam * a
+        value = self.penalised(outputs, inner(off, *q) if q else 0.5 * low.lam * inner(a, low.y + off))
+        return value + upper.value(w, upper.residual(w)) if q else value
+
     def with_problem(self, problem: Problem) -> Reduced:
         """The objective of another problem with the same structure and shapes; its arrays may be traced."""
         return type(self)(problem, self.backend, self.treedef, self.structure)
@@ -111,8 +124,11 @@ class Reduced(InMemory):
 
     def objective(self, outputs: ModelOutputs, upper: EvaluatedLevel, w: Array, r: Array) -> Array:
         """``f_U(w, theta)`` with its penalty, 0-d; `r` is the residual of the upper level at w."""
-        value = upper.value(w, r)
-        return self.summed(value if outputs.R is None else value + self.half_mu * outputs.R)
+        return self.summed(self.penalised(outputs, upper.value(w, r)))
+
+    def penalised(self, outputs: ModelOutputs, value: Array) -> Array:
+        """A value with the penalty on theta."""
+        return value if outputs.R is None else value + self.half_mu * outputs.R
 
     def lower_solution(self, point: Point, outputs: ModelOutputs) -> LowerSolution:
         """Solution of the lower level to the accuracy of the gradient, with the adjoint, from the factor of a point."""

@@ -213,7 +213,7 @@ def _solve(backend: Backend, solver: LowerSolver, system: System, y: Array, c: A
     M, factor = system.M, solver.factor(backend, system)
     plain = solver.argmin(backend, system, factor, y)
     w, r = solver.refine(backend, system, factor, y, plain, M.residual(plain, y))
-    q, pairs, v = solver.adjoint(backend, system, factor, c, y, w, r)
+    q, pairs, v, *_ = solver.adjoint(backend, system, factor, c, y, w, r)
     deficient, condition, kinks, _ = solver.diagnose(backend, system, factor, y)
     return plain, w, r, q, deficient, condition, kinks, *_gradient(M, pairs), *([] if v is None else [v])
 

@@ -58,7 +58,7 @@ class InSubspace(LowerSolver):
 
     def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
         B, m = Dense(self.B), y.shape[0]
-        q, pairs, v = self.inner.adjoint(
+        q, pairs, v, *_ = self.inner.adjoint(
             backend,
             self._reduced(system),
             factor,

@@ -79,7 +79,7 @@ class BlocksOnFaces(LowerSolver):
     ) -> Adjoint:
         M = _design(system)
         parts = (_side_by_side(backend, x) for x in (M.unknowns(c), M.rows(y), M.unknowns(w), M.rows(r)))
-        q, ((_, v),), _ = self._of_columns(M, y).adjoint(backend, system, factor, *parts)
+        q, ((_, v),), *_ = self._of_columns(M, y).adjoint(backend, system, factor, *parts)
         v = _stacked(v, [b.shape[1] for b in M.blocks])
         return Adjoint(_stacked(q, [b.shape[0] for b in M.blocks]), ((r, v),), v)
 
