@@ -620,6 +620,26 @@ def test_a_model_that_leads_along_a_level_is_not_followed(monkeypatch, share, ta
         assert step.tolist() == plain.tolist()
 
 
+@pytest.mark.parametrize(("share", "taken"), [(0.45, False), (0.55, True)])
+def test_a_model_is_followed_where_half_of_the_descent_is_in_the_face(share, taken):
+    """The first entry is at its bound and would leave it."""
+    g, theta = np.array([-((1 - share) ** 0.5), share**0.5]), np.array([0.0, 100.0])
+    f, region = Quadratic(np.eye(2), theta - g), resolve(Box(0.0, 1e3), theta)
+    method = algorithms.ProjectedQuasiNewton(settle=0)
+    (end,) = method.advance(f, region, method.init(f, region, (theta,))).iterate.theta
+    assert bool(end[0] == 0.0) == taken
+
+
+def test_a_path_ends_where_the_gap_of_the_projection_is_half_of_the_squared_step():
+    f, theta = Quadratic(np.eye(6), np.zeros(6)), np.eye(6)[0]
+    region = resolve(Simplex(), theta)
+    for seed in range(40):
+        goal = theta + 0.3 * rng(seed).normal(size=6)
+        (end,), calls = SpectralInFace().nearest(f, region, (goal,), (theta,))
+        gap = float((end - goal) @ end - np.min(end - goal))
+        assert gap <= 0.5 * float(np.sum((end - theta) ** 2)) or int(calls) == 6
+
+
 def test_a_length_is_that_of_barzilai_and_borwein_or_twice_the_last_one():
     """``<s, s> / <s, y>``; along a direction that is straight, or bent down, there is no such length."""
     d, last = (np.array([3.0, 4.0]),), np.float64(0.7)
