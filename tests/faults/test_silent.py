@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro_conformance.frameworks import hooks
 
 T = np.linspace(0.0, 2.0, 50)
 Y = 2.0 * np.exp(-T) + np.exp(-5.0 * T)
@@ -123,7 +124,7 @@ def test_short_products_that_a_program_switches_on_are_off_in_a_solve(kept, monk
 def test_a_gradient_does_not_depend_on_the_settings_around_it(backend, dtype, subtests):
     y, t, theta0 = as_dtype(dtype)
     value, gradient = xv.value_and_gradient(stated(y, t), theta0, backend)
-    settings = xv.backends.get(backend).settings
+    settings = hooks(xv.backends.get(backend)).settings
     for name, setting in SETTINGS[backend].items():
         with subtests.test(name):
             with setting():
