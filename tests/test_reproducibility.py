@@ -42,15 +42,6 @@ def bits(fit):
     return [x.tobytes() for x in arrays]
 
 
-def shifted(x, by=8):
-    """A copy that begins `by` bytes beyond a multiple of 64."""
-    raw = np.empty(x.nbytes + 128, np.uint8)
-    first = -raw.ctypes.data % 64 + by
-    out = raw[first : first + x.nbytes].view(x.dtype).reshape(x.shape)
-    out[...] = x
-    return out
-
-
 # -- the same bits -----------------------------------------------------------------------------------------------------
 
 
@@ -67,23 +58,6 @@ def fresh():
 
 def test_a_fresh_process_gives_the_same_bits():
     assert start(fresh).returned() == fresh()
-
-
-def test_the_address_of_data_does_not_count_on_torch():
-    torch = xv.backends.get("torch")
-    x = shifted(rng().normal(size=501))
-    assert torch.asarray(x).data_ptr() == x.ctypes.data
-    assert torch.deterministic().asarray(x).data_ptr() % 64 == 0
-    assert torch.deterministic().asarray(x).tolist() == x.tolist()
-
-    def fit(by):
-        A, y = shifted(rng(1).normal(size=(501, 7)), by), shifted(rng(2).normal(size=501), by)
-        problem = xv.separable(lambda theta, data: xv.array_namespace(theta).tanh(data @ theta), y, data=A, lam=1e-3)
-        return xv.solve(
-            problem, 0.1 * rng(3).normal(size=(7, 3)), max_iter=5, algorithm=PAPER, backend="torch", deterministic=True
-        )
-
-    assert bits(fit(0)) == bits(fit(8))
 
 
 def test_a_deterministic_backend_is_one_and_computes_where_theta_is():
@@ -122,8 +96,7 @@ def test_a_backend_without_such_a_mode_refuses():
 # -- no global state ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [0, 1])
-def test_torch_is_left_as_it_was(mode):
+def test_torch_is_left_as_it_was():
     import torch
 
     seen = []
@@ -132,35 +105,16 @@ def test_torch_is_left_as_it_was(mode):
         seen.append(torch.get_deterministic_debug_mode())
         return decays(theta, data)
 
-    def refused(theta, data):
-        return decays(theta, data) * torch.zeros(1, dtype=theta.dtype).put_(
-            torch.tensor([0]), torch.ones_like(theta[:1])
-        )
-
-    torch.set_deterministic_debug_mode(mode)
+    torch.set_deterministic_debug_mode(1)
     try:
-        solve(
-            replace(PROBLEM, lower=replace(PROBLEM.lower, M=watched)), backend="torch", max_iter=2, deterministic=True
-        )
-        assert set(seen) == {2}
-        assert torch.get_deterministic_debug_mode() == mode
-        problem = replace(PROBLEM, lower=replace(PROBLEM.lower, M=refused))
-        with pytest.raises(ProblemError, match="put_ does not have a deterministic implementation"):
-            solve(problem, backend="torch", deterministic=True)
-        assert torch.get_deterministic_debug_mode() == mode
-        seen.clear()
-        solve(replace(PROBLEM, lower=replace(PROBLEM.lower, M=watched)), backend="torch", max_iter=1)
-        assert set(seen) == {mode}
+        for held in (True, False):
+            problem = replace(PROBLEM, lower=replace(PROBLEM.lower, M=watched))
+            solve(problem, backend="torch", max_iter=1, deterministic=held)
+            assert set(seen) == {2 if held else 1}
+            assert torch.get_deterministic_debug_mode() == 1
+            seen.clear()
     finally:
         torch.set_deterministic_debug_mode(0)
-
-
-def test_other_errors_pass_through_the_scope_as_they_are():
-    def broken(theta, data):
-        raise RuntimeError("out of luck")
-
-    with pytest.raises(xv.errors.ModelError, match="out of luck"):
-        solve(xv.separable(broken, np.ones(3)), backend="torch", deterministic=True)
 
 
 def test_solves_that_overlap_restore_what_was_there_before_the_first():
@@ -385,18 +339,11 @@ def test_a_result_and_a_checkpoint_are_told_apart(tmp_path):
         solve(max_iter=2, resume=fit)
 
 
-def test_files_that_cannot_be_read_say_why(tmp_path):
+def test_a_file_of_another_format_names_it(tmp_path):
     path = tmp_path / "fit.npz"
     solve(max_iter=0).save(path)
     rewritten(path, lambda meta, arrays: meta.update(format=99))
     with pytest.raises(ProblemError, match=r"reads format \d+; .*fit.npz has format 99: use the version"):
-        xv.Result.load(path)
-    for content in (b"", b"text", path.read_bytes()[:100]):
-        path.write_bytes(content)
-        with pytest.raises(ProblemError, match=r"fit.npz is not a file that Result.save wrote"):
-            xv.Result.load(path)
-    np.savez(path, a=np.ones(2))
-    with pytest.raises(ProblemError, match="is not a file"):
         xv.Result.load(path)
 
 

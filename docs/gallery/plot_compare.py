@@ -43,10 +43,10 @@ for name, fit in found.fits.items():
     print(f"{name:>16}: rates {fit.theta}")
 
 # %%
-# The iterates differ by what the method makes of rounding: as much as NumPy's own do if its data are changed in their
-# last digit. Gradients are compared at one and the same point, where earlier iterates do not count.
+# The iterates differ by what the method makes of rounding. The report compares objectives and gradients at one and the
+# same point, where earlier iterates do not count: more than rounding there would be an error of a library.
 
 figure = plt.figure(figsize=(7, 5))
 found.plot(figure=figure)
-figure.axes[0].set_title("Gradients at one point agree to rounding, iterates to what it becomes")
+figure.axes[0].set_title("Iterates agree to what the method makes of rounding")
 plt.show()

@@ -208,7 +208,7 @@ def compare(
         Path | None, typer.Option(help="Folder for a figure, comparison.json and a result per backend.")
     ] = None,
 ) -> None:
-    """Solve one problem on several backends and measure their differences. Exit status 1 if they do not agree."""
+    """Solve one problem on several backends and say where they part. Exit status 1 if they do not agree."""
     usual = ",".join(name for name in ("numpy", "torch", "jax") if registry.installed(name))
     names = options.split(usual if backends is None else backends)
     options.check_dtype(dtype)
@@ -232,8 +232,7 @@ def compare(
     )
     screen = tables.console()
     screen.print(tables.agreement(screen, found))
-    screen.print(found.table)
-    screen.print("\n".join(found.sentences))
+    screen.print(str(found).partition("\n")[2])
     screen.print(found.verdict, style="green" if found.agree else "red")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

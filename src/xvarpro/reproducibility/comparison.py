@@ -1,68 +1,39 @@
-"""One solve on several backends: whether theta agrees, and where and why it parts."""
+"""One solve on several backends: whether theta and w agree, where the iterates part, and why."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.backends import to_numpy
+from xvarpro.algorithms.interface import Algorithm
+from xvarpro.backends import linalg_errors, to_numpy
 from xvarpro.core import trees
-from xvarpro.core.struct import Tree
+from xvarpro.core.struct import Leaves, Tree
 from xvarpro.driver.destination import destination
+from xvarpro.driver.prepare import prepare
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
-from xvarpro.reproducibility.agreement import (
-    GRADIENT,
-    Evaluation,
-    Pair,
-    Path,
-    Relation,
-    Site,
-    apart,
-    distance,
-    erring,
-    first_different_step,
-    flat,
-)
+from xvarpro.objective.interface import Objective
+from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
 
-    from xvarpro.algorithms.interface import Algorithm
-    from xvarpro.problem.problem import Problem
-
-SPACING = 1.3  # ratio of the numbers of two sampled iterates
+GRADIENT = 30.0  # machine epsilons times the condition number: error of a gradient, relative
 MEMORY = 2**28  # bytes of iterates that are kept of one solve
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """Differences of one backend from the reference, at the sampled iterates.
-
-    Attributes
-    ----------
-    theta : array
-        ``|theta - theta_ref| / |theta_ref|``, in the leaf where it is largest.
-    gradient : array
-        Difference of both backends' gradients at the *reference's* iterate, relative to the largest of the gradients
-        there and at the start and of ``s / |theta|``, s being ``1/2 |y|^2`` or the first objective if that is larger.
-        It is the error of one evaluation, independent of earlier iterates. Near a minimum the gradient is a small
-        difference of terms as large as the last of the three, so its own norm would be no scale for its error.
-    value : array
-        The same for the objective, relative to ``|f| + (|f| s)^(1/2) + eps s``.
-    """
-
-    theta: np.ndarray
-    gradient: np.ndarray
-    value: np.ndarray
+# what is known of the ends of two solves, from the best to the worst
+ENDS = {
+    "same": "agree",
+    "indistinguishable": "agree as far as the problem determines theta and w",
+    "other w": "agree about theta, not about w",
+    "different": "do not agree",
+}
 
 
 @dataclass(frozen=True)
@@ -97,8 +68,12 @@ class Runs:
     @property
     def first_different_step(self) -> int | None:
         """First iteration at which two took steps of different sizes; None if all are equal, bit for bit."""
-        pairs = combinations([fit.trace for fit in self.fits.values()], 2)
-        return min((n for a, b in pairs if (n := first_different_step(a, b)) is not None), default=None)
+        n = self.iterations + 1
+        steps = np.stack([_steps(fit)[:, :n] for fit in self.fits.values()])
+        different = np.flatnonzero(np.any(steps != steps[0], axis=(0, 1)))
+        if different.size:
+            return int(different[0])
+        return n if any(fit.n_iter >= n for fit in self.fits.values()) else None
 
     @property
     def same_bits(self) -> bool:
@@ -135,6 +110,53 @@ class Runs:
 
 
 @dataclass(frozen=True)
+class Relation:
+    """How the solve of one backend is related to the reference's.
+
+    Attributes
+    ----------
+    end : str
+        ``"same"``: theta and w are equal to half of the digits. ``"indistinguishable"``: theta is not, but objectives
+        and residuals are. ``"other w"``: theta is, w is not. ``"different"``: none of these.
+    theta, w : float
+        Distances of both theta, in the leaf where it is largest, and of both w, relative.
+    excess : float
+        The largest difference of both objectives or gradients at one iterate of the reference, in machine epsilons
+        times the condition of the lower level. More than 30 is an error.
+    first_difference : int or None
+        The first recorded iterate at which theta differs by more than rounding explains, or that only one of both has.
+    cause : str
+        Why: ``"rounding"``, ``"tie"`` of vertices, or ``"branch"`` of the method; ``"error"`` of a backend, also where
+        theta does not differ; else empty.
+    reason : str
+        The same in words, with the figures.
+    iterations, differences, rounding : arrays
+        The recorded iterates, how far theta is apart there, and how far rounding explains.
+    """
+
+    end: str
+    theta: float
+    w: float
+    excess: float
+    first_difference: int | None
+    cause: str
+    reason: str
+    iterations: np.ndarray
+    differences: np.ndarray
+    rounding: np.ndarray
+
+    @property
+    def agrees(self) -> bool:
+        """Whether theta and w are equal as far as the problem determines them, and no evaluation shows an error."""
+        return self.end in ("same", "indistinguishable") and self.cause != "error"
+
+    def __str__(self) -> str:
+        parted = "" if self.first_difference is None else f", parted at iteration {self.first_difference}"
+        why = self.cause and f"; {self.cause}: {self.reason}"
+        return f"{ENDS[self.end]}, theta {self.theta:.1e} apart, w {self.w:.1e}{parted}{why}"
+
+
+@dataclass(frozen=True)
 class Comparison(Runs):
     """Solves by one algorithm from one start in one precision, by backend, and how they are related.
 
@@ -142,135 +164,64 @@ class Comparison(Runs):
     ----------
     relations : mapping of str to Relation
         By backend, without the reference.
-    sampled : array of int
-        Iterations at which theta, objective and gradient were compared.
-    deviations : mapping of str to Deviation
-        By backend, without the reference.
-    predicted : array
-        Machine epsilon times the condition number of the lower level at the reference's sampled iterates: the relative
-        error of a gradient that rounding alone explains.
-    rounding : array
-        Relative difference of theta there that rounding explains: 30 times the largest `predicted` so far for each
-        iteration, and at most half of the digits.
     """
 
     relations: Mapping[str, Relation] = field(default_factory=dict)
-    sampled: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
-    deviations: Mapping[str, Deviation] = field(default_factory=dict)
-    predicted: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    rounding: np.ndarray = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def first_difference(self) -> int | None:
-        """First recorded iterate at which theta differs by more than `rounding`; None if none does."""
-        found = (relation.first_difference for relation in self.relations.values())
-        return min((n for n in found if n is not None), default=None)
-
-    @cached_property
-    def w_distance(self) -> float:
-        """The largest distance of a w from the reference's, relative."""
-        first, *others = (fit.w for fit in self.fits.values())
-        return max(distance(w, first) for w in others)
 
     @property
     def agree(self) -> bool:
         """Whether all have found the same theta and w, as far as the problem determines them, and none errs."""
-        same = bool(self.relations) and all(relation.agrees for relation in self.relations.values())
-        return same and (self._ends != {"same"} or self.w_distance <= max(self._half, float(self.rounding[-1])))
+        return all(relation.agrees for relation in self.relations.values())
 
     @property
-    def _ends(self) -> set[str]:
-        return {relation.end for relation in self.relations.values()}
-
-    @property
-    def _half(self) -> float:
-        """Half of the digits."""
-        return float(np.finfo(next(iter(self.fits.values())).provenance["dtype"]).eps ** 0.5)
-
-    @property
-    def excess(self) -> float:
-        """Largest difference of two gradients at one point in units of `predicted`; NaN if none was computed."""
-        ratios = [float(np.max(d.gradient / self.predicted)) for d in self.deviations.values() if d.gradient.size]
-        return max(ratios, default=math.nan)
+    def first_difference(self) -> int | None:
+        """First recorded iterate at which theta differs by more than rounding explains; None if none does."""
+        found = (relation.first_difference for relation in self.relations.values())
+        return min((n for n in found if n is not None), default=None)
 
     @property
     def verdict(self) -> str:
         """The outcome in one sentence."""
         *names, last = self.fits
-        worst = max(relation.distance for relation in self.relations.values())
-        if any(relation.fault for relation in self.relations.values()):
-            said = "a backend errs"
-        elif self.agree:
-            same = self._ends == {"same"} and self.w_distance <= self._half
-            said = "agree" if same else "agree as far as the problem determines theta and w"
-        elif self._ends == {"same"}:
-            said = "agree about theta, not about w"
-        else:
-            said = "two solutions" if "different" not in self._ends else "do not agree"
+        related = self.relations.values()
+        errs = any(relation.cause == "error" for relation in related)
+        said = "a backend errs" if errs else ENDS[max((r.end for r in related), key=list(ENDS).index)]
+        theta, w, excess = (np.max([getattr(r, key) for r in related]) for key in ("theta", "w", "excess"))
         return (
-            f"{', '.join(names)} and {last}: {said}; theta {worst:.1e} apart, w {self.w_distance:.1e}, {self._path}; "
-            f"gradients at one point within {self.excess:.2g} eps x condition"
+            f"{', '.join(names)} and {last}: {said}; theta {theta:.1e} apart, w {w:.1e}, {self._path}; "
+            f"objectives and gradients at one point within {excess:.2g} eps x condition"
         )
-
-    @property
-    def sentences(self) -> list[str]:
-        """What is known of each backend but the reference: of the ends, of the iterates, and of errors."""
-        found = [(name, said) for name, r in self.relations.items() for said in (r.sentence, r.reason, r.fault) if said]
-        return [f"{name}: {said}" for name, said in found]
-
-    @property
-    def table(self) -> str:
-        """The differences at the sampled iterates."""
-        names = "".join(f"{'theta ' + name:>16}  {'gradient ' + name:>19}  " for name in self.deviations)
-        lines = [f"{'iteration':>9}  {'value':>8}  {names}{'rounding':>10}  {'eps x cond':>10}"]
-        for i, n in enumerate(self.sampled):
-            cells = "".join(f"{d.theta[i]:>16.1e}  {d.gradient[i]:>19.1e}  " for d in self.deviations.values())
-            known = f"{self.rounding[i]:>10.1e}  {self.predicted[i]:>10.1e}"
-            lines.append(f"{n:>9}  {self.value_difference[n]:>8.1e}  {cells}{known}")
-        return "\n".join(lines)
 
     def record(self) -> dict[str, Any]:
         """All of it as JSON types."""
         return {
             **super().record(),
             "agree": self.agree,
-            "w_distance": self.w_distance,
             "first_difference": self.first_difference,
-            "relations": {name: {**vars(r), "agrees": r.agrees} for name, r in self.relations.items()},
-            "sampled": self.sampled.tolist(),
-            "theta_difference": {name: d.theta.tolist() for name, d in self.deviations.items()},
-            "gradient_difference": {name: d.gradient.tolist() for name, d in self.deviations.items()},
-            "value_difference": {name: d.value.tolist() for name, d in self.deviations.items()},
-            "rounding": self.rounding.tolist(),
-            "predicted": self.predicted.tolist(),
-            "excess": self.excess,
+            "relations": {
+                name: {key: x.tolist() if isinstance(x, np.ndarray) else x for key, x in vars(r).items()}
+                | {"agrees": r.agrees}
+                for name, r in self.relations.items()
+            },
         }
 
     def __str__(self) -> str:
-        return "\n".join([self.verdict, *self.sentences, self.table])
+        return "\n".join([self.verdict, *(f"{name}: {relation}" for name, relation in self.relations.items())])
 
     def plot(self, *, figure: FigureBase | None = None) -> Figure:
-        """Draw the differences of objectives at every iteration, and of theta and gradients at the sampled ones.
+        """Draw the differences of objectives and of theta, and what rounding explains of the latter.
 
-        The gradients are those of both backends at one point; machine epsilon times the condition number is drawn for
-        comparison. On a log scale, in a new matplotlib Figure or the caller's.
+        On a log scale, in a new matplotlib Figure or the caller's.
         """
         from xvarpro.results.plotting import COLOURS, blank, positive, tidy  # matplotlib is optional
 
         fig = blank(figure, 6.4, 4.2)
         ax = fig.subplots()
-        n = np.arange(self.iterations + 1)
-        ax.plot(n, positive(self.value_difference), color=COLOURS[-1], linewidth=1.0, label="objective, all backends")
-        for i, (name, deviation) in enumerate(self.deviations.items()):
-            colour = COLOURS[i % (len(COLOURS) - 1)]
-            for y, style, label in (
-                (deviation.theta, "o-", f"theta, {name}"),
-                (deviation.gradient, "s--", f"gradient at one point, {name}"),
-            ):
-                shown = label if np.any(y > 0) else f"{label}: equal"  # a log scale has no place for zero
-                ax.plot(self.sampled, positive(y), style, color=colour, markersize=4, label=shown)
-        ax.plot(self.sampled, self.rounding, color="0.5", linestyle="-.", label="theta, by rounding")
-        ax.plot(self.sampled, self.predicted, color="0.5", linestyle=":", label="eps x condition")
+        ax.plot(positive(self.value_difference), color=COLOURS[-1], linewidth=1.0, label="objective, all backends")
+        for i, (name, r) in enumerate(self.relations.items()):
+            equal = "" if np.any(r.differences > 0) else ": equal"  # a log scale has no place for zero
+            ax.plot(r.iterations, positive(r.differences), color=COLOURS[i % 6], label=f"theta, {name}{equal}")
+        ax.plot(r.iterations, r.rounding, color="0.5", linestyle="-.", label="theta, by rounding")
         ax.set_xscale("symlog", linthresh=1)
         ax.set_yscale("log")
         ax.set_xlabel("iteration")
@@ -294,8 +245,8 @@ def compare(
 ) -> Comparison:
     """Solve one problem on several backends, each on its default device, and find out whether theta agrees.
 
-    Where theta differs by more than rounding explains, the reference is solved again, three times, with data changed by
-    one machine epsilon: how far its own iterates move then is what rounding does here.
+    Objectives and gradients are computed again on both backends at a few iterates of the reference: at the start, where
+    theta parts, and at the end. Where they differ by more than rounding explains, a backend errs.
 
     Parameters
     ----------
@@ -348,107 +299,17 @@ def compare(
     start = trees.unflatten(given.layout.treedef, [to_numpy(x) for x in given.leaves])
     options: dict[str, Any] = {"algorithm": algorithm, "tol": tol, "max_iter": max_iter, "progress": progress}
 
-    def run(problem: Problem, name: str) -> Path:
-        recorded = _Recorder(start)
+    def run(name: str) -> _Path:
+        recorded, where = _Recorder(start), {"over": over, "backend": name, "dtype": dtype}
         try:
-            fit = solve(problem, start, over=over, backend=name, dtype=dtype, callback=recorded, **options)
+            fit = solve(problem, start, callback=recorded, **options, **where)
         except ProblemError as error:
             raise ProblemError(f"on {name}: {error}") from error
-        return Path(name, fit, recorded.thetas, Site(problem, over, name, dtype))
+        return _Path(name, problem, fit, recorded.thetas, where)
 
-    reference, *others = paths = [run(problem, name) for name in names]
-    common = sorted(set.intersection(*(set(path.thetas) for path in paths)))
-    points = _Points(paths)
-    for n in _spread(common):
-        points.add(n)
-    pairs = [Pair(reference, path, lambda changed: run(changed, names[0]), points) for path in others]
-    for pair in pairs:
-        if (first := pair.first_difference) is not None:
-            for k in {first - 1, first} & set(common):
-                points.add(k)
-    sampled = sorted(points.found)
-    return Comparison(
-        fits={path.name: path.fit for path in paths},
-        relations={pair.other.name: pair.relation(points.fault(pair.other)) for pair in pairs},
-        sampled=np.asarray(sampled),
-        deviations={path.name: points.deviation(path, sampled) for path in others},
-        predicted=np.asarray([points.predictions[n] for n in sampled]),
-        rounding=np.asarray([points.rounding(n) for n in sampled]),
-    )
-
-
-class _Points:
-    """Evaluations of all backends at the reference's iterates."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths, self.reference = paths, paths[0]
-        self.found: dict[int, dict[str, Evaluation]] = {}
-        self.predictions: dict[int, float] = {}
-        self.eps = float(np.finfo(self.reference.site.dtype).eps)
-
-    def add(self, n: int) -> None:
-        """Evaluate at iterate `n`."""
-        if n in self.found:
-            return
-        theta, site = self.reference.thetas[n], self.reference.site
-        self.found[n] = {path.name: path.site.at(theta) for path in self.paths}
-        where: dict[str, Any] = {"over": site.over, "backend": site.backend, "dtype": site.dtype}
-        here = solve(site.problem, theta, max_iter=0, progress=False, **where).verified
-        inexact = here.gradient_error / self.size(n) if here.gradient_error else 0.0
-        self.predictions[n] = self.eps * max(here.condition, 1.0) + inexact
-
-    @property
-    def predicted(self) -> float:
-        """The largest prediction."""
-        return max(self.predictions.values())
-
-    def rounding(self, n: int) -> float:
-        """The relative difference of theta at iterate `n` that rounding explains.
-
-        Each step is off by as much as its gradient, relative, and the errors of steps add up. A tolerance above half of
-        the digits would call equal what has nothing in common.
-        """
-        worst = max(x for k, x in self.predictions.items() if k <= max(n, 0))
-        return min(GRADIENT * (n + 1) * worst, math.sqrt(self.eps))
-
-    def size(self, n: int) -> float:
-        """What differences of gradients at iterate `n` are relative to."""
-        theta = float(np.linalg.norm(flat(self.reference.thetas[n])))
-        terms = self.reference.fit.recipe.scale / theta if theta else 0.0
-        return max(self._gradient(n), self._gradient(0), terms) or 1.0
-
-    def _gradient(self, n: int) -> float:
-        return float(np.linalg.norm(flat(self.found[n][self.reference.name].gradient)))
-
-    def deviation(self, path: Path, sampled: Sequence[int]) -> Deviation:
-        """Differences of a backend from the reference at sampled iterates."""
-        start, mine = self.reference.thetas[0], self.reference.thetas
-        theta = [apart(path.thetas[n], mine[n], start) for n in sampled]
-        offs = [self._off(path, n) for n in sampled]
-        return Deviation(np.asarray(theta), *(np.asarray(x) for x in zip(*offs, strict=True)))
-
-    def _off(self, path: Path, n: int) -> tuple[float, float]:
-        mine, other = self.found[n][self.reference.name], self.found[n][path.name]
-        whole = self.reference.fit.recipe.scale
-        scale = abs(mine.value) + math.sqrt(abs(mine.value) * whole) + self.eps * whole
-        gap = abs(other.value - mine.value)
-        gradient = float(np.linalg.norm(flat(other.gradient) - flat(mine.gradient))) / self.size(n)
-        return gradient, gap / scale if scale else gap
-
-    def fault(self, path: Path) -> str:
-        """The largest difference at one point that rounding does not explain, and who errs; empty if there is none."""
-        for i, what in enumerate(("gradient", "objective")):
-            ratios = {n: self._off(path, n)[i] / (GRADIENT * self.predictions[n]) for n in self.found}
-            n = max(ratios, key=lambda n: math.inf if math.isnan(ratios[n]) else ratios[n])
-            if ratios[n] <= 1:
-                continue
-            who = erring(self.reference.thetas[n], self.reference, path) if what == "gradient" else None
-            said = f"{who} errs: its gradient contradicts its own values" if who else "one of both errs"
-            return (
-                f"{said}; at iterate {n} of {self.reference.name} both {what}s differ by {self._off(path, n)[i]:.1e} "
-                f"relative, where rounding explains {GRADIENT * self.predictions[n]:.1e}"
-            )
-        return ""
+    reference, *others = [run(name) for name in names]
+    relations = {path.name: _Pair(reference, path).relation() for path in others}
+    return Comparison({path.name: path.fit for path in (reference, *others)}, relations)
 
 
 class _Recorder:
@@ -456,7 +317,7 @@ class _Recorder:
 
     def __init__(self, start: Tree) -> None:
         self.thetas: dict[int, Tree] = {0: start}
-        self._every, self._most = 1, max(64, MEMORY // max(1, flat(start).nbytes))
+        self._every, self._most = 1, max(64, MEMORY // max(1, _flat(start).nbytes))
 
     def __call__(self, info: IterationInfo) -> None:
         if info.iteration % self._every == 0:
@@ -466,14 +327,173 @@ class _Recorder:
             self.thetas = {n: theta for n, theta in self.thetas.items() if n % self._every == 0}
 
 
-def _spread(numbers: Sequence[int]) -> list[int]:
-    """The first and the last of increasing numbers, and some between that lie ever further apart."""
-    kept, following = [], 0
-    for n in numbers:
-        if n >= following or n == numbers[-1]:
-            kept.append(n)
-            following = math.ceil(SPACING * n + 0.1)
-    return kept
+class _Point(NamedTuple):
+    """A problem at one theta, in NumPy's arrays."""
+
+    value: float
+    gradient: list[np.ndarray]
+    gap: float
+    slack: float  # of inexact oracles, which under-estimate the gap by at most as much
+    reach: float  # length of the way to the vertices
+    residual: np.ndarray | None  # None where rows come in chunks
+
+
+@dataclass(frozen=True)
+class _Path:
+    """A solve on one backend, and its iterates by number."""
+
+    name: str
+    problem: Problem
+    fit: Result
+    thetas: Mapping[int, Tree]
+    where: Mapping[str, Any]  # sets, backend and dtype
+
+    def at(self, theta: Tree) -> _Point:
+        """The problem at any theta; NaN where the model or the lower level fails."""
+        prepared = prepare(self.problem, theta, **self.where)
+        try:
+            value, gradient, residual = prepared.call(_evaluated, prepared.theta)
+            with prepared.backend.scope(prepared.dtype):
+                way = prepared.region.blmo(prepared.theta, gradient)
+        except linalg_errors():
+            return _Point(math.nan, [np.full_like(x, np.nan) for x in trees.leaves(theta)], math.nan, 0.0, 1.0, None)
+        host = prepared.backend.to_numpy
+        value, gap, slack = (float(host(x)) for x in (value, way.gap_A + way.gap_B, way.slack))
+        reach = _norm([host(x) for x in way.d])
+        return _Point(value, [host(x) for x in gradient], gap, slack, reach, host(residual[0]) if residual else None)
+
+
+def _evaluated(objective: Objective, theta: Leaves) -> tuple[Any, Leaves, Any]:
+    point, gradient = objective.value_and_gradient(theta)
+    return point.value, gradient, (point.r,) if trees.is_array(getattr(point, "r", None)) else ()
+
+
+class _Both(NamedTuple):
+    """Both backends at one iterate of the reference."""
+
+    excess: float  # the largest difference, in units of what follows
+    explained: float  # relative error of a gradient: machine epsilon times the condition of the lower level
+    sentence: str
+
+
+class _Pair:
+    """The reference's solve and another one."""
+
+    def __init__(self, one: _Path, other: _Path) -> None:
+        self.one, self.other, self.start, self.scale = one, other, one.thetas[0], one.fit.recipe.scale
+        self.eps = float(np.finfo(one.where["dtype"]).eps)
+        self.half = math.sqrt(self.eps)  # of the digits
+        self.steepest = _norm(one.at(self.start).gradient)
+
+    def relation(self) -> Relation:
+        """Both ends, the iterate where theta parts, and why."""
+        one, other = self.one, self.other
+        common = sorted(one.thetas.keys() & other.thetas.keys())
+        differences = np.asarray([apart(other.thetas[n], one.thetas[n], self.start) for n in common])
+        both = {n: self._both(n) for n in (0, common[-1])}
+        # each step is off by as much as its gradient, relative, and the errors of steps add up
+        worst = max(found.explained for found in both.values())
+        rounding = np.minimum(GRADIENT * (np.asarray(common) + 1) * worst, self.half)
+        theta, w = apart(other.fit.theta, one.fit.theta, self.start), distance(other.fit.w, one.fit.w)
+        first = next((n for n, x, bound in zip(common, differences, rounding, strict=True) if not x <= bound), None)
+        if first is None and not theta <= rounding[-1]:
+            first = common[-1] + 1
+        cause, reason = "", ""
+        if first is not None:
+            before = max(n for n in common if n < first)
+            both |= {n: self._both(n) for n in {before, first} & {*common} - {*both}}
+            cause, reason = self.cause(before, first)
+        most = max(both.values())
+        if most.excess > GRADIENT:
+            cause, reason = "error", most.sentence
+        end = self._end(theta, w)
+        return Relation(end, theta, w, most.excess, first, cause, reason, np.asarray(common), differences, rounding)
+
+    def _both(self, n: int) -> _Both:
+        theta = self.one.thetas[n]
+        here, there = (path.at(theta) for path in (self.one, self.other))
+        # near a minimum a gradient is a small difference of large terms, whose length is no scale for its error
+        size = max(_norm(here.gradient), self.steepest, self.scale / (_norm(theta) or math.inf)) or 1.0
+        verified = solve(self.one.problem, theta, max_iter=0, progress=False, **self.one.where).verified
+        explained = self.eps * max(verified.condition, 1.0) + verified.gradient_error / size
+        # <g, v> of the best vertex v is off by as much as g, whichever of those that tie is taken
+        gaps = max(abs(there.gap - here.gap) - here.slack - there.slack, 0.0)
+        off = {
+            "gradients": _norm([x - y for x, y in zip(there.gradient, here.gradient, strict=True)]) / size,
+            "objectives": abs(there.value - here.value) / self._spread(here.value),
+            "gaps, of the best vertices,": gaps / (size * (max(here.reach, there.reach) + _norm(theta)) or 1.0),
+        }
+        off = {what: math.inf if math.isnan(x) else x for what, x in off.items()}
+        what = max(off, key=lambda what: off[what])
+        said = f"at iterate {n} of {self.one.name} both {what} differ by {off[what]:.1e} relative"
+        return _Both(off[what] / explained, explained, f"{said}, where rounding explains {GRADIENT * explained:.1e}")
+
+    def _spread(self, value: float) -> float:
+        """What the rounding of an objective is relative to: half the square of a difference of terms as large as y."""
+        return abs(value) + math.sqrt(abs(value) * self.scale) + self.eps * self.scale or 1.0
+
+    def _end(self, theta: float, w: float) -> str:
+        """Of `ENDS`, from the distances of theta and w."""
+        if theta <= self.half:
+            return "same" if w <= self.half else "other w"
+        a, b = (self.one.at(path.fit.theta) for path in (self.one, self.other))
+        if a.residual is None or b.residual is None or not abs(b.value - a.value) <= self.half * self._spread(a.value):
+            return "different"
+        alike = _norm(b.residual - a.residual) <= self.half * math.sqrt(2 * self.scale)
+        return "indistinguishable" if alike else "different"
+
+    def cause(self, before: int, first: int) -> tuple[str, str]:
+        """Why theta parts between two iterates, where both backends compute the same."""
+        one, other = self.one, self.other
+        last = min(first, one.fit.n_iter, other.fit.n_iter)
+        a, b = (np.max(_steps(path.fit)[:, before + 1 : last + 1], axis=0) for path in (one, other))
+        for n in np.flatnonzero(~(np.abs(a - b) <= self.half * np.maximum(a, b))):
+            return "branch", f"steps {a[n]:.3g} and {b[n]:.3g} in iteration {before + 1 + n}"
+        if first not in one.thetas or first not in other.thetas:
+            ends = (
+                f"{path.name} ends after iteration {path.fit.n_iter}, {path.fit.status.name}" for path in (one, other)
+            )
+            return "branch", ", ".join(ends)
+        off = apart(other.thetas[first], one.thetas[first], self.start)
+        said = f"the same steps lead to theta {off:.1e} apart"
+        if off <= self.half * float(np.max(a)):
+            return "rounding", said
+        # not by as much as a step in one direction is rounded
+        method = one.fit.recipe.algorithm
+        tie = isinstance(method, Algorithm) and not method.needs_projection
+        return ("tie", f"{said}, to other vertices") if tie else ("branch", f"{said} at once")
+
+
+def distance(a: Tree, b: Tree, size: float = 0.0) -> float:
+    """Euclidean distance of a and b, relative to the larger of ``|b|`` and `size`."""
+    x, y = _flat(a), _flat(b)
+    size = max(size, float(np.linalg.norm(y)))
+    gap = float(np.linalg.norm(x - y))
+    return gap / size if size else gap
+
+
+def apart(a: Tree, b: Tree, start: Tree) -> float:
+    """Distance of a from b, relative, in the leaf where it is largest: leaves may have units of their own.
+
+    A leaf that has lost half of its digits since the start counts relative to those.
+    """
+    leaves = [*zip(*map(trees.leaves, (a, b, start)), strict=True)]
+    half = math.sqrt(np.finfo(to_numpy(leaves[0][1]).dtype).eps)
+    return float(np.max([distance([x], [y], half * _norm([x0])) for x, y, x0 in leaves]))
+
+
+def _flat(tree: Tree) -> np.ndarray:
+    """All leaves as one vector."""
+    return np.concatenate([np.ravel(to_numpy(leaf)) for leaf in trees.leaves(tree)])
+
+
+def _norm(tree: Tree) -> float:
+    return float(np.linalg.norm(_flat(tree)))
+
+
+def _steps(fit: Result) -> np.ndarray:
+    """Step sizes, (2, n_iter + 1)."""
+    return np.stack([fit.trace.alpha_A, fit.trace.alpha_B])
 
 
 def _bits(fit: Result) -> list[bytes]:

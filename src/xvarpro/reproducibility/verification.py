@@ -26,8 +26,7 @@ from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import load
 from xvarpro.problem.problem import Problem
-from xvarpro.reproducibility.agreement import GRADIENT, distance
-from xvarpro.reproducibility.comparison import Runs
+from xvarpro.reproducibility.comparison import GRADIENT, Runs, distance
 from xvarpro.results.provenance import alike
 from xvarpro.results.recipe import WRITTEN, Fingerprints, Recipe
 from xvarpro.results.result import Result
