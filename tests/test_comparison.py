@@ -153,7 +153,7 @@ def test_a_tie_of_vertices_is_said(make, algorithm, plug, request):
     (relation,) = found.relations.values()
     assert (relation.end, relation.cause, relation.first_difference) == ("different", "tie", 1), str(found)
     assert found.first_difference == 1
-    assert "the same steps lead to theta " in relation.reason
+    assert "steps to other vertices, of the same value, lead to theta " in relation.reason
     assert not found.agree
     assert ": do not agree; theta " in found.verdict
 
@@ -273,21 +273,23 @@ SPECTRAL = xv.algorithms.SpectralProjectedGradient()
 
 
 @pytest.mark.parametrize(
-    ("theta", "method", "alpha", "cause", "reason"),
+    ("theta", "method", "alpha", "jump", "cause", "reason"),
     [
-        ([0.0, 1.0], PAPER, 1.0, "tie", "the same steps lead to theta 1.4e+00 apart, to other vertices"),
-        ([0.0, 1.0], SPECTRAL, 1.0, "branch", "the same steps lead to theta 1.4e+00 apart at once"),
-        ([0.0, 1.0], PAPER, 0.5, "branch", "steps 1 and 0.5 in iteration 1"),
-        ([1.0, 1e-9], PAPER, 1.0, "rounding", "the same steps lead to theta 1.0e-09 apart"),
+        ([0.0, 1.0], PAPER, 1.0, 1.0, "tie", "steps to other vertices, of the same value, lead to theta 1.4e+00 apart"),
+        ([0.0, 1.0], SPECTRAL, 1.0, 1.0, "branch", "the same steps lead to theta 1.4e+00 apart"),
+        ([0.0, 1.0], PAPER, 1.0, 0.0, "branch", "the same steps lead to theta 1.4e+00 apart"),
+        ([0.0, 1.0], PAPER, 0.5, 0.0, "branch", "steps 1 and 0.5 in iteration 1"),
+        # vertices that no step went to
+        ([1.0, 1e-7], PAPER, 1.0, 1.0, "rounding", "the same steps lead to theta 1.0e-07 apart"),
     ],
 )
-def test_the_first_step_that_parts_says_why(theta, method, alpha, cause, reason):
-    assert pair(np.array(theta), method, alpha).cause(0, 1) == (cause, reason)
+def test_the_first_step_that_parts_says_why(theta, method, alpha, jump, cause, reason):
+    assert pair(np.array(theta), method, alpha).cause(0, 1, jump) == (cause, reason)
 
 
 def test_another_end_is_another_branch():
     ends = "numpy ends after iteration 1, MAX_ITER, numpy ends after iteration 1, MAX_ITER"
-    assert pair(np.array([1.0, 0.0]), PAPER).cause(1, 2) == ("branch", ends)
+    assert pair(np.array([1.0, 0.0]), PAPER).cause(1, 2, 0.0) == ("branch", ends)
 
 
 def test_iterates_that_would_fill_the_memory_are_thinned(monkeypatch):

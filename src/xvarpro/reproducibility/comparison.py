@@ -334,7 +334,7 @@ class _Point(NamedTuple):
     gradient: list[np.ndarray]
     gap: float
     slack: float  # of inexact oracles, which under-estimate the gap by at most as much
-    reach: float  # length of the way to the vertices
+    way: list[np.ndarray]  # to the vertices that the oracles return
     residual: np.ndarray | None  # None where rows come in chunks
 
 
@@ -356,11 +356,12 @@ class _Path:
             with prepared.backend.scope(prepared.dtype):
                 way = prepared.region.blmo(prepared.theta, gradient)
         except linalg_errors():
-            return _Point(math.nan, [np.full_like(x, np.nan) for x in trees.leaves(theta)], math.nan, 0.0, 1.0, None)
+            nan = [np.full_like(x, np.nan) for x in trees.leaves(theta)]
+            return _Point(math.nan, nan, math.nan, 0.0, nan, None)
         host = prepared.backend.to_numpy
         value, gap, slack = (float(host(x)) for x in (value, way.gap_A + way.gap_B, way.slack))
-        reach = _norm([host(x) for x in way.d])
-        return _Point(value, [host(x) for x in gradient], gap, slack, reach, host(residual[0]) if residual else None)
+        arrays = ([host(x) for x in leaves] for leaves in (gradient, way.d))
+        return _Point(value, next(arrays), gap, slack, next(arrays), host(residual[0]) if residual else None)
 
 
 def _evaluated(objective: Objective, theta: Leaves) -> tuple[Any, Leaves, Any]:
@@ -374,6 +375,7 @@ class _Both(NamedTuple):
     excess: float  # the largest difference, in units of what follows
     explained: float  # relative error of a gradient: machine epsilon times the condition of the lower level
     sentence: str
+    jump: float  # distance of the vertices
 
 
 class _Pair:
@@ -402,7 +404,7 @@ class _Pair:
         if first is not None:
             before = max(n for n in common if n < first)
             both |= {n: self._both(n) for n in {before, first} & {*common} - {*both}}
-            cause, reason = self.cause(before, first)
+            cause, reason = self.cause(before, first, both[before].jump)
         most = max(both.values())
         if most.excess > GRADIENT:
             cause, reason = "error", most.sentence
@@ -421,12 +423,13 @@ class _Pair:
         off = {
             "gradients": _norm([x - y for x, y in zip(there.gradient, here.gradient, strict=True)]) / size,
             "objectives": abs(there.value - here.value) / self._spread(here.value),
-            "gaps, of the best vertices,": gaps / (size * (max(here.reach, there.reach) + _norm(theta)) or 1.0),
+            "gaps, of the best vertices,": gaps / (size * (_norm(here.way) + _norm(theta)) or 1.0),
         }
         off = {what: math.inf if math.isnan(x) else x for what, x in off.items()}
         what = max(off, key=lambda what: off[what])
         said = f"at iterate {n} of {self.one.name} both {what} differ by {off[what]:.1e} relative"
-        return _Both(off[what] / explained, explained, f"{said}, where rounding explains {GRADIENT * explained:.1e}")
+        said += f", where rounding explains {GRADIENT * explained:.1e}"
+        return _Both(off[what] / explained, explained, said, apart(there.way, here.way, theta))
 
     def _spread(self, value: float) -> float:
         """What the rounding of an objective is relative to: half the square of a difference of terms as large as y."""
@@ -437,31 +440,28 @@ class _Pair:
         if theta <= self.half:
             return "same" if w <= self.half else "other w"
         a, b = (self.one.at(path.fit.theta) for path in (self.one, self.other))
-        if a.residual is None or b.residual is None or not abs(b.value - a.value) <= self.half * self._spread(a.value):
+        equal = abs(b.value - a.value) <= GRADIENT * self.eps * self._spread(a.value)
+        if not equal or a.residual is None or b.residual is None:
             return "different"
         alike = _norm(b.residual - a.residual) <= self.half * math.sqrt(2 * self.scale)
         return "indistinguishable" if alike else "different"
 
-    def cause(self, before: int, first: int) -> tuple[str, str]:
-        """Why theta parts between two iterates, where both backends compute the same."""
-        one, other = self.one, self.other
-        last = min(first, one.fit.n_iter, other.fit.n_iter)
-        a, b = (np.max(_steps(path.fit)[:, before + 1 : last + 1], axis=0) for path in (one, other))
-        for n in np.flatnonzero(~(np.abs(a - b) <= self.half * np.maximum(a, b))):
-            return "branch", f"steps {a[n]:.3g} and {b[n]:.3g} in iteration {before + 1 + n}"
+    def cause(self, before: int, first: int, jump: float) -> tuple[str, str]:
+        """Why theta parts between two iterates, where both backends compute the same; vertices differ by `jump`."""
+        one, other, method = self.one, self.other, self.one.fit.recipe.algorithm
         if first not in one.thetas or first not in other.thetas:
             ends = (
                 f"{path.name} ends after iteration {path.fit.n_iter}, {path.fit.status.name}" for path in (one, other)
             )
             return "branch", ", ".join(ends)
+        a, b = (np.max(_steps(path.fit)[:, before + 1 : first + 1], axis=0) for path in (one, other))
         off = apart(other.thetas[first], one.thetas[first], self.start)
-        said = f"the same steps lead to theta {off:.1e} apart"
-        if off <= self.half * float(np.max(a)):
-            return "rounding", said
-        # not by as much as a step in one direction is rounded
-        method = one.fit.recipe.algorithm
-        tie = isinstance(method, Algorithm) and not method.needs_projection
-        return ("tie", f"{said}, to other vertices") if tie else ("branch", f"{said} at once")
+        at_once = off > math.sqrt(self.half) * float(np.max(a))  # a quarter of the digits of a step
+        if at_once and jump > self.half and isinstance(method, Algorithm) and not method.needs_projection:
+            return "tie", f"steps to other vertices, of the same value, lead to theta {off:.1e} apart"
+        for n in np.flatnonzero(~(np.abs(a - b) <= self.half * np.maximum(a, b))):
+            return "branch", f"steps {a[n]:.3g} and {b[n]:.3g} in iteration {before + 1 + n}"
+        return ("branch" if at_once else "rounding"), f"the same steps lead to theta {off:.1e} apart"
 
 
 def distance(a: Tree, b: Tree, size: float = 0.0) -> float:
