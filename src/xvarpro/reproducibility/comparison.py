@@ -116,8 +116,8 @@ class Relation:
     Attributes
     ----------
     end : str
-        ``"same"``: theta and w are equal to half of the digits. ``"indistinguishable"``: theta is not, but objectives
-        and residuals are. ``"other w"``: theta is, w is not. ``"different"``: none of these.
+        ``"same"``: theta and w are equal to half of the digits. ``"indistinguishable"``: theta is not, but residuals
+        are, and objectives to rounding. ``"other w"``: theta is, w is not. ``"different"``: none of these.
     theta, w : float
         Distances of both theta, in the leaf where it is largest, and of both w, relative.
     excess : float
@@ -385,7 +385,6 @@ class _Pair:
         self.one, self.other, self.start, self.scale = one, other, one.thetas[0], one.fit.recipe.scale
         self.eps = float(np.finfo(one.where["dtype"]).eps)
         self.half = math.sqrt(self.eps)  # of the digits
-        self.steepest = _norm(one.at(self.start).gradient)
 
     def relation(self) -> Relation:
         """Both ends, the iterate where theta parts, and why."""
@@ -415,7 +414,7 @@ class _Pair:
         theta = self.one.thetas[n]
         here, there = (path.at(theta) for path in (self.one, self.other))
         # near a minimum a gradient is a small difference of large terms, whose length is no scale for its error
-        size = max(_norm(here.gradient), self.steepest, self.scale / (_norm(theta) or math.inf)) or 1.0
+        size = max(_norm(here.gradient), self.scale / (_norm(theta) or math.inf)) or 1.0
         verified = solve(self.one.problem, theta, max_iter=0, progress=False, **self.one.where).verified
         explained = self.eps * max(verified.condition, 1.0) + verified.gradient_error / size
         # <g, v> of the best vertex v is off by as much as g, whichever of those that tie is taken
