@@ -378,10 +378,10 @@ def test_leaves_have_units_of_their_own_and_digits_since_the_start():
 # -- the ends ----------------------------------------------------------------------------------------------------------
 
 
-def end(problem, theta, other, over=None):
+def end(problem, theta, other, over=None, **options):
     """The relation of an end with another one, each as if a solve had ended there."""
     where = {"over": over, "backend": "numpy", "dtype": "float64"}
-    fits = [xv.solve(problem, x, over=over, max_iter=0) for x in (theta, other)]
+    fits = [xv.solve(problem, x, over=over, max_iter=0, **options) for x in (theta, other)]
     return _Pair(*(_Path("numpy", problem, fit, {0: theta}, where) for fit in fits)).relation()
 
 
@@ -420,6 +420,13 @@ def test_a_direction_that_the_data_do_not_show_does_not_count(regularised, known
     theta = np.array([0.25, 0.5])
     assert end(problem, theta, np.array([0.625, 0.125])).end == known
     assert end(problem, theta, np.array([0.25, 0.5 + 1e-6])).end == "different"
+
+
+@pytest.mark.parametrize(("tol", "known"), [(1e-2, "indistinguishable"), (1e-4, "different")])
+def test_a_tolerance_leaves_theta_open_where_both_have_converged(tol, known):
+    problem = replace(PROBLEM, lower=replace(PROBLEM.lower, y=PROBLEM.lower.y + 0.01 * np.sin(9 * T)))
+    theta = xv.solve(problem, START, over=BOX, tol=1e-12).theta
+    assert end(problem, theta, theta + 1e-6, BOX, tol=tol).end == known
 
 
 def test_minima_apart_are_different():

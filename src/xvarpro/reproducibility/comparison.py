@@ -117,7 +117,7 @@ class Relation:
     ----------
     end : str
         ``"same"``: theta and w are equal to half of the digits. ``"indistinguishable"``: theta is not, but residuals
-        are, and objectives to rounding. ``"other w"``: theta is, w is not. ``"different"``: none of these.
+        are, and objectives to rounding and `tol`. ``"other w"``: theta is, w is not. ``"different"``: none of these.
     theta, w : float
         Distances of both theta, in the leaf where it is largest, and of both w, relative.
     excess : float
@@ -439,10 +439,12 @@ class _Pair:
         if theta <= self.half:
             return "same" if w <= self.half else "other w"
         a, b = (self.one.at(path.fit.theta) for path in (self.one, self.other))
-        equal = abs(b.value - a.value) <= GRADIENT * self.eps * self._spread(a.value)
+        converged = self.one.fit.success and self.other.fit.success
+        left = self.one.fit.recipe.tol * abs(a.value) if converged else 0.0
+        equal = abs(b.value - a.value) <= GRADIENT * self.eps * self._spread(a.value) + left
         if not equal or a.residual is None or b.residual is None:
             return "different"
-        alike = _norm(b.residual - a.residual) <= self.half * math.sqrt(2 * self.scale)
+        alike = _norm(b.residual - a.residual) <= self.half * math.sqrt(2 * self.scale) + math.sqrt(2 * left)
         return "indistinguishable" if alike else "different"
 
     def cause(self, before: int, first: int, jump: float) -> tuple[str, str]:
