@@ -76,7 +76,8 @@ def test_single_precision_has_a_tolerance_of_its_own():
 
 def fit(values, alphas):
     alphas = np.asarray(alphas)
-    trace = SimpleNamespace(value=np.asarray(values), alpha_A=alphas, alpha_B=0 * alphas)
+    n = np.arange(alphas.size)
+    trace = SimpleNamespace(iteration=n, value=np.asarray(values), alpha_A=alphas, alpha_B=0 * alphas)
     return SimpleNamespace(trace=trace, n_iter=len(values) - 1)
 
 

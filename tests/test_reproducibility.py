@@ -499,6 +499,13 @@ def test_a_solve_that_was_stopped_is_repeated_as_far_as_it_went():
     assert [x.n_iter for x in found.rerun.fits.values()] == [5, 5]
 
 
+def test_a_trace_with_gaps_is_compared_where_it_has_entries():
+    found = xv.verify(solve(trace_every=5), PROBLEM)
+    assert found.ok, str(found)
+    assert found.rerun.first_different_step is None
+    assert found.rerun.same_bits
+
+
 def test_an_inexact_lower_level_is_verified():
     y = rng(2).normal(size=60)
     A = rng(3).normal(size=(60, 5))

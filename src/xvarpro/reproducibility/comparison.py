@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -54,9 +55,19 @@ class Runs:
         return min(fit.n_iter for fit in self.fits.values())
 
     @property
+    def _recorded(self) -> np.ndarray:
+        """The iterations that all traces hold."""
+        return reduce(np.intersect1d, (fit.trace.iteration for fit in self.fits.values()))
+
+    def _columns(self, *names: str) -> np.ndarray:
+        """Columns of the traces there, (solves, columns, iterations)."""
+        traces = [(fit.trace, np.isin(fit.trace.iteration, self._recorded)) for fit in self.fits.values()]
+        return np.stack([[getattr(trace, name)[at] for name in names] for trace, at in traces])
+
+    @property
     def value_difference(self) -> np.ndarray:
         """Largest difference of two objectives at every iteration, relative to the larger; NaN where one is."""
-        values = np.stack([fit.trace.value[: self.iterations + 1] for fit in self.fits.values()])
+        values = self._columns("value")[:, 0]
         largest = np.max(np.abs(values), axis=0)
         return np.ptp(values, axis=0) / np.where(largest == 0, 1.0, largest)
 
@@ -68,18 +79,18 @@ class Runs:
     @property
     def first_different_step(self) -> int | None:
         """First iteration at which two took steps of different sizes; None if all are equal, bit for bit."""
-        n = self.iterations + 1
-        steps = np.stack([_steps(fit)[:, :n] for fit in self.fits.values()])
-        different = np.flatnonzero(np.any(steps != steps[0], axis=(0, 1)))
+        steps = self._columns("alpha_A", "alpha_B")
+        different = self._recorded[np.any(steps != steps[0], axis=(0, 1))]
         if different.size:
             return int(different[0])
-        return n if any(fit.n_iter >= n for fit in self.fits.values()) else None
+        return self.iterations + 1 if any(fit.n_iter > self.iterations for fit in self.fits.values()) else None
 
     @property
     def same_bits(self) -> bool:
         """Whether objectives, gaps, steps and the last theta are equal, bit for bit."""
-        first, *others = (_bits(fit) for fit in self.fits.values())
-        return all(other == first for other in others)
+        columns = self._columns("value", "gap_A", "gap_B", "alpha_A", "alpha_B")
+        ends = [(fit.n_iter, [to_numpy(x).tobytes() for x in trees.leaves(fit.theta)]) for fit in self.fits.values()]
+        return all(x.tobytes() == columns[0].tobytes() for x in columns) and all(end == ends[0] for end in ends)
 
     @property
     def verdict(self) -> str:
@@ -495,9 +506,3 @@ def _norm(tree: Tree) -> float:
 def _steps(fit: Result) -> np.ndarray:
     """Step sizes, (2, n_iter + 1)."""
     return np.stack([fit.trace.alpha_A, fit.trace.alpha_B])
-
-
-def _bits(fit: Result) -> list[bytes]:
-    t = fit.trace
-    arrays = [t.value, t.gap_A, t.gap_B, t.alpha_A, t.alpha_B, *trees.leaves(fit.theta)]
-    return [to_numpy(x).tobytes() for x in arrays]
