@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
@@ -11,7 +11,7 @@ from xvarpro.core.struct import Array
 from xvarpro.core.trees import MANY, adjoint, adjoint_product
 from xvarpro.lower._refinement import Improve, Refinable, affordable
 from xvarpro.lower.accumulation import Triangle
-from xvarpro.lower.interface import Accumulation, Adjoint, Diagnosis, System
+from xvarpro.lower.interface import Adjoint, Diagnosis, System
 from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, stacked
 
 
@@ -29,7 +29,7 @@ class QR(Refinable):
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.QR())
     """
 
-    accumulation: ClassVar[Accumulation] = Triangle()
+    accumulation = Triangle()
 
     def factor(self, backend: Backend, system: System) -> QRFactor:
         return factored(backend, system, _matrix(backend, system))

@@ -132,7 +132,7 @@ class Relation:
     theta, w : float
         Distances of both theta, in the leaf where it is largest, and of both w, relative.
     excess : float
-        The largest difference of both objectives or gradients at one iterate of the reference, in machine epsilons
+        The largest difference of objectives, gradients or gaps at one iterate of the reference, in machine epsilons
         times the condition of the lower level. More than 30 is an error.
     first_difference : int or None
         The first recorded iterate at which theta differs by more than rounding explains, or that only one of both has.
