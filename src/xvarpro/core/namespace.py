@@ -121,12 +121,14 @@ def complexified(x: Any) -> Any:
 
 
 def in_double(x: Any) -> Any:
-    """An array in double precision, or as it is where its framework has none on its device."""
-    xp = namespace_of(x)
+    """An array in double precision, or as it is where its framework or its device has none."""
+    xp, name = namespace_of(x), "complex128" if is_complex(x) else "float64"
     inspect = getattr(xp, "__array_namespace_info__", None)
-    dtypes = {} if inspect is None else inspect().dtypes(device=device(x))
-    name = "complex128" if is_complex(x) else "float64"
-    return xp.astype(x, dtypes[name], copy=False) if name in dtypes else x
+    dtypes = {} if inspect is None else inspect().dtypes()
+    try:
+        return xp.astype(x, dtypes[name], copy=False) if name in dtypes else x
+    except TypeError:  # of a device, such as Apple's
+        return x
 
 
 def is_inexact(x: Any) -> bool:
