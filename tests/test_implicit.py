@@ -216,6 +216,16 @@ def test_of_a_wide_design_nothing_is_lost_as_the_ridge_goes_to_0(subtests):
             assert abs(float(found.data["lam"]) * (g @ g + lam) ** 2 / (-1.5 * g @ c) - 1) <= 1e-12
 
 
+def test_where_a_small_ridge_leaves_no_digits_that_is_said():
+    """Under an Omega, which the dual form does not take: theta lies in the middle as before."""
+    data = {"d": np.array([-0.3, 0.3]), "Y": np.array([1.5])}
+    for lam, said in ((1e-2, False), (1e-7, True)):
+        problem = xv.separable(peaked, target, data=data, lam=lam, Omega=np.array([[1.0, 0.1], [0.1, 1.0]]))
+        found = xv.implicit.gradient(problem, np.zeros(1), Cotangent(np.ones(1)))
+        assert any("M Omega^-1" in reason for reason in found.reasons) == said
+        assert said or error(found.data["d"], np.array([0.5, 0.5])) <= 1e-10
+
+
 # -- what has no derivative --------------------------------------------------------------------------------------------
 
 
