@@ -180,7 +180,7 @@ class ReducedHessian:
 
 
 def _rounding(low: EvaluatedLevel, w: Array, r: Array, wide: bool) -> Array:
-    """``eps (|M|^2 / (lam |Omega|^2))^2``, norms along the fit: H_L^-1 is 1 / lam, and what it is applied to cancels."""
+    """``eps (|M|^2 / (lam |Omega|^2))^2``, norms along the fit: H_L^-1 is 1 / lam of what cancels."""
     xp, fitted = namespace_of(w), r + low.y
     size = trees.inner(fitted, fitted)
     if not (wide and low.system.ridged):
