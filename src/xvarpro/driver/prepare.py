@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro import backends, operators
 from xvarpro.backends import Backend, exchange, modules, uncompiled
 from xvarpro.backends.group import Group
 from xvarpro.core import trees
@@ -29,7 +29,6 @@ from xvarpro.objective.inexact import Inexact
 from xvarpro.objective.interface import Objective
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
-from xvarpro.operators import dottest
 from xvarpro.problem.column_chunks import ColumnChunks, Passes, compress
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.recipe import Fingerprints
@@ -148,7 +147,7 @@ class Prepared:
         reduced = Reduced(problem, self.backend, self.layout.treedef)
         with self.backend.scope(self.dtype):
             for outputs in outputs_of(reduced.evaluate(self.theta, reduced.constants)):
-                dottest(outputs.M)
+                operators.dottest(outputs.M)
 
     def certify_gradient(self) -> None:
         """Compare the gradient near theta0 with differences of values, along one feasible direction.
