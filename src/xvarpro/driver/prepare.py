@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import zip_longest
 from typing import Any
 
@@ -72,7 +72,7 @@ class Prepared:
             return partial(Columns, **shared, group=self.group)
         return partial(Reduced if self.structure.exact else Inexact, **shared)
 
-    @property
+    @cached_property
     def group(self) -> Group | None:
         """The processes that hold rows or columns of the targets."""
         return self.original.group

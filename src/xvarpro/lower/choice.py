@@ -10,7 +10,7 @@ from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
 from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.fourier import FourierDivision
-from xvarpro.lower.interface import LowerSolver, System
+from xvarpro.lower.interface import LowerSolver, is_ridge
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.qr import QR
 from xvarpro.lower.refined import Refined
@@ -61,7 +61,7 @@ def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = Non
     if not M.explicit:
         return LSMR()
     m, n = M.shape
-    wide = n > m and System(M, lam, Omega).ridged
+    wide = n > m and is_ridge(lam)
     return Refined(DualQR() if wide else QR())
 
 
@@ -70,7 +70,7 @@ def _structured(M: Operator, lam: float | Array, Omega: Array | Operator | None)
         return FourierDivision() if Omega is None or as_circulant(Omega, M) is not None else None
     if Omega is not None or isinstance(M, Dense):
         return None
-    ridged = System(M, lam, None).ridged
+    ridged = is_ridge(lam)
     if isinstance(M, BlockDiagonal) and M.explicit:
         return Blockwise(tuple(choose(block, lam) for block in M.blocks))
     if isinstance(M, Kronecker):
