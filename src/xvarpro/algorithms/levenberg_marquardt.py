@@ -219,18 +219,18 @@ class LevenbergMarquardt(Algorithm):
 
     def _trial(self, f: Batched, point: Point) -> tuple[Array, Array]:
         """Feasible points to try, (b, p), and the decrease that each model promises, (b,)."""
-        model, xp = point.model, namespace_of(point.theta)
+        model, backend, xp = point.model, f.backend, namespace_of(point.theta)
         # entries of theta that the residual does not depend on are held by the largest scale
         largest = xp.max(model.scale, axis=1, keepdims=True)
         held = positive_or_one(largest)
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
-        B = select(f.backend, model.quasi, model.Q, point.local.curvature)
-        trial, decrease = minimise_model(f.backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
+        B = select(backend, model.quasi, model.Q, point.local.curvature)
+        trial, decrease = minimise_model(backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
         decrease = decrease + 0.5 * _dots(xp, step, added * step)
         shorter = point.theta + SHORT * step, SHORT * decrease  # at least
-        return select(f.backend, model.short, shorter, (trial, decrease))
+        return select(backend, model.short, shorter, (trial, decrease))
 
     def _updated(
         self, backend: Backend, point: Point, new: Local, step: Array, promised: Array, level: Array, less: Array
@@ -250,7 +250,7 @@ class LevenbergMarquardt(Algorithm):
         shrink = xp.where(better, shrink, least)
         root = xp.sqrt(positive_or_one(model.scale))
         change = new.grad - old.grad
-        by_gauss, by_secant = ((change - _times(H, step)) / root for H in (old.curvature, model.Q))
+        by_gauss, by_secant = [(change - _times(H, step)) / root for H in (old.curvature, model.Q)]
         quasi = _dots(xp, by_secant, by_secant) < SWITCH * _dots(xp, by_gauss, by_gauss)
         after = Model(
             _bfgs(backend, select(backend, quasi, model.Q, new.curvature), step, change, root),

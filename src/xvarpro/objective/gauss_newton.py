@@ -127,7 +127,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         _, slopes, J = f.backend.while_loop(lambda state: state[0] < p, fill, blank)
     else:
         eye = xp.eye(p, dtype=flat.dtype, device=device(flat))
-        slopes, J = map(xp.stack, zip(*(along(eye[j, :]) for j in range(p)), strict=True))
+        slopes, J = map(xp.stack, zip(*[along(eye[j, :]) for j in range(p)], strict=True))
     if together:
         m, k = low.y.shape
         J = answered(xp.reshape(xp.permute_dims(J, (1, 0, 2)), (m, p * k)))
