@@ -24,7 +24,7 @@ from xvarpro.operators import Dense, Operator
 from .support import central_differences, error, host, interpreted, rng, send, send_tree, vector
 
 SETS = [
-    x for x in map(lower.__dict__.get, lower.__all__)
+    x for x in (getattr(lower, name) for name in lower.__all__)
     if inspect.isclass(x) and issubclass(x, lower.WeightSet) and not inspect.isabstract(x)
 ]  # fmt: skip
 EXAMPLES = [(W, n) for cls in SETS for n in (1, 4) for W in cls.examples(n)]

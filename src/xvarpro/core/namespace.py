@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, TypeGuard
 
 import array_api_compat
@@ -99,8 +100,8 @@ def adopt(kind: type, namespace: Any, place: Any) -> None:
     For a framework whose arrays have no ``__array_namespace__``, or return one that is not the standard in full; of one
     that is known it saves every question some microseconds.
     """
-    of = place if callable(place) else lambda x: getattr(x, "device", place)
-    _known[kind], _devices[kind], _arrays[kind] = namespace, of, True
+    own = attrgetter("device") if hasattr(kind, "device") else lambda x: getattr(x, "device", place)
+    _known[kind], _devices[kind], _arrays[kind] = namespace, place if callable(place) else own, True
 
 
 def is_complex(x: Any) -> bool:

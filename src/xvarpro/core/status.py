@@ -124,4 +124,7 @@ class Status(Enum):
     @classmethod
     def of(cls, code: float) -> Status:
         """The status with that code."""
-        return next(s for s in cls if s.code == int(code))
+        return _BY_CODE[int(code)]
+
+
+_BY_CODE = {status.code: status for status in Status}

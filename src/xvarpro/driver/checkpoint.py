@@ -23,7 +23,6 @@ from xvarpro.driver.run import Run
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.row_chunks import Stream
-from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Recipe, hashes
 from xvarpro.results.result import Result
 
@@ -68,6 +67,8 @@ class Checkpoint:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write it to a file, whole or not at all."""
+        from xvarpro.results.files import write_atomically
+
         arrays = {f"state_{i}": x for i, x in enumerate(self.leaves)} | {"table": self.table, "numbers": self.numbers}
         meta = np.array(json.dumps({"format": FORMAT, "given": self.given, "forms": self.forms}))
         write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=meta, **arrays))
@@ -81,6 +82,8 @@ class Checkpoint:
         ProblemError
             The file is none, is damaged or has another format.
         """
+        from xvarpro.results.files import reading
+
         with reading(path, "checkpoint=") as file:
             meta = json.loads(file.text("meta"))
             if "recipe" in meta:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 import os
@@ -24,7 +23,6 @@ from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.loading import relocated
 from xvarpro.problem.problem import Problem
-from xvarpro.results.files import NUMBERS, ArrayFile, reading, write_atomically
 from xvarpro.results.provenance import check as check_provenance
 from xvarpro.results.recipe import Recipe, changed, check_finite
 from xvarpro.results.serialization import checked, decode, encode, opaque
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from xvarpro.problem.parameters import Parameters
+    from xvarpro.results.files import ArrayFile
     from xvarpro.statistics import Band, IntervalMethod, Intervals, Report, Statistics
 
 
@@ -396,6 +395,8 @@ class Result:
         return reports.outline(self, w)
 
     def _repr_html_(self) -> str:
+        import html  # in notebooks alone
+
         return self.report()._repr_html_() if self._alone else f"<pre>{html.escape(str(self))}</pre>"
 
     @property
@@ -794,6 +795,8 @@ class Result:
         >>> xv.Result.load(path).recipe.problem
         'mine.py:powers'
         """
+        from xvarpro.results.files import write_atomically
+
         arrays = {f"trace_{name}": getattr(self.trace, name) for name in _TRACE}
         tree, recipe = encode(modules.by_name(self.theta), "theta", arrays), self.recipe
         if lost := opaque(decode(tree, "theta", arrays)):
@@ -850,6 +853,8 @@ class Result:
         >>> type(xv.Result.load(path, like=torch.zeros(1)).theta)
         <class 'torch.Tensor'>
         """
+        from xvarpro.results.files import reading
+
         name = os.fsdecode(path)
         with reading(path, "Result.save") as file:
             meta = json.loads(file.text("meta"), parse_int=_whole)
@@ -870,6 +875,8 @@ class Result:
     @property
     def _numbers_held(self) -> dict[str, np.ndarray]:
         """Buffers and frozen parameters of theta's modules, but for what a file cannot store."""
+        from xvarpro.results.files import NUMBERS
+
         found: dict[str, np.ndarray] = {}
         for name, x in (modules.held(self.theta) or self._held or {}).items():
             try:
