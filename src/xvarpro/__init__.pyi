@@ -21,8 +21,8 @@ from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.samples import Samples
 from xvarpro.reproducibility.comparison import Comparison, compare
 from xvarpro.reproducibility.verification import Verification, verify
+from xvarpro.results.outcome import Trace
 from xvarpro.results.result import Result
-from xvarpro.results.trace import Trace
 from xvarpro.statistics import losses
 from xvarpro.statistics.nonlinear import least_squares
 from xvarpro.statistics.robust import RobustResult, solve_robust

@@ -24,7 +24,7 @@ from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.results import files
-from xvarpro.results.result import FORMAT
+from xvarpro.results.stored import FORMAT
 
 START, BOX = np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
 PROBLEM = decay_problem(noise=0.01, lam=1e-6)

@@ -21,8 +21,8 @@ from xvarpro.driver.prepare import prepare
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
+from xvarpro.results.outcome import Trace
 from xvarpro.results.result import Result
-from xvarpro.results.trace import Trace
 from xvarpro.sets.region import event
 
 GRADIENT = 30.0  # machine epsilons times the condition number: error of a gradient, relative
