@@ -118,7 +118,6 @@ VARIANTS = {
         separable(weights=np.linspace(0.0, 1.0, T.size), Omega=np.array([[1.0, -1.0], [0.0, 1.0]])),
         {},
     ),
-    "normal equations": (separable(lam=1e-3, solver=xv.lower.Cholesky()), {}),
     "an iterative solver": (bilevel(lam=1e-2, solver=xv.lower.LSMR(tol=1e-13)), {}),
     "complex": (separable(M=turned, lam=1e-3), {"Y": DATA["Y"] * np.exp(2.1j * T)[:, None]}),
 }

@@ -192,9 +192,8 @@ def twins(theta, data):
     return xp.exp(-xp.expand_dims(data["t"], axis=1) * xp.stack([theta[0], theta[0]]))
 
 
-@pytest.mark.parametrize("solver", [xv.lower.QR(), xv.lower.Cholesky()], ids=repr)
-def test_loss_of_rank_is_a_status(solver, backend):
-    fit = solve(xv.separable(twins, SIGNAL, data={"t": T}, solver=solver), algorithm=SIMPLE, backend=backend.name)
+def test_loss_of_rank_is_a_status(backend):
+    fit = solve(xv.separable(twins, SIGNAL, data={"t": T}), algorithm=SIMPLE, backend=backend.name)
     assert fit.status is Status.RANK_DEFICIENT
     assert "linearly dependent" in fit.message
     assert "lam > 0" in fit.message
