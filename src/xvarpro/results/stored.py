@@ -71,7 +71,7 @@ def read(kind: type[Kind], path: str | PathLike[str]) -> Kind:
         meta = json.loads(file.text("meta"), parse_int=_whole)
         written = meta["format"]
         found = kind(**_parsed(meta, file, os.path.dirname(name))) if written == FORMAT else None
-    if "forms" in meta:
+    if "kinds" in meta:
         raise ProblemError(
             f"Result.load reads files of Result.save; {name} is a checkpoint of a solve. Go on with it, with "
             f"xv.solve(problem, theta0, ..., resume={name!r})"
