@@ -25,9 +25,8 @@ def choose(
     with free leaves, where they end in better minima; those alone for very many, or for more than a few under sets that
     do not describe their faces. Spectral ones alone in strictly convex sets, whose faces are points. Quasi-Newton from
     the start where all is free, and for very many parameters with free ones among them, as in a network. Where some set
-    does not project, or only by many iterations, what its faces or its vertices allow. ``algorithms.py`` and
-    ``two_levels.py`` in ``benchmarks`` print measurements behind the rule, as did ``default.py``, which commit 93c03ed
-    still has.
+    does not project, or only by many iterations, what its faces or its vertices allow. Measurements behind the rule are
+    those of ``default.py``, ``algorithms.py`` and ``two_levels.py`` in ``benchmarks`` of commit 93c03ed.
 
     Parameters
     ----------
