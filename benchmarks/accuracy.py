@@ -149,7 +149,6 @@ SOLVERS = {
     "Refined DualQR": lower.Refined(lower.DualQR()),
     "QR": lower.QR(),
     "DualQR": lower.DualQR(),
-    "Cholesky": lower.Cholesky(),
 }
 
 
@@ -374,7 +373,7 @@ class Bar(NamedTuple):
 def bars(found: list[Table], limits: dict[str, np.ndarray]) -> list[Bar]:
     """What is promised of the gradient, checked. Where a solver refuses to answer it is not wrong."""
     eps = {dtype: float(np.finfo(dtype).eps) for dtype in CONDITIONS}
-    within, default, small, cholesky = [], [], [], []
+    within, default, small = [], [], []
     for t in found:
         e, rival = eps[t.case.dtype], t.best_rival()
         for backend, errors in t.of(t.default).items():
@@ -384,11 +383,6 @@ def bars(found: list[Table], limits: dict[str, np.ndarray]) -> list[Bar]:
             default.append(_worst(np.median(errors, axis=1) / rival, answered, t, where))
             if t.case.bilevel and t.case.residual < 1:
                 small.append(default[-1])
-        if not t.case.wide and t.case.lam == 0:
-            reach = t.factored.max(axis=1) <= 0.1 / e**0.5
-            for backend, errors in t.of("Cholesky").items():
-                ratio = errors.max(axis=1) / (e * t.factored.max(axis=1))
-                cholesky.append(_worst(ratio, reach, t, f"{t.case}, {backend}"))
     ours = np.max([x.max() for name, x in limits.items() if name.startswith("Refined DualQR")])
     naive = np.median(limits["pseudo-inverse of the normal matrix"][-1])
     return [
@@ -401,7 +395,6 @@ def bars(found: list[Table], limits: dict[str, np.ndarray]) -> list[Bar]:
         ),
         Bar("their median error, over that of the best autodiff route", 3.0, *max(default)),
         Bar("the same for two levels with a small lower residual", 1.0, *max(small)),
-        Bar("error of `Cholesky` up to cond = 0.1 / sqrt(eps), over eps cond", 10.0, *max(cholesky)),
     ]
 
 
@@ -448,7 +441,7 @@ def figure(table: Table, limits: dict[str, np.ndarray], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     drawn, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained", sharey=True)
-    for name in ("Refined QR", "QR", "Cholesky"):
+    for name in ("Refined QR", "QR"):
         left.loglog(table.conditions, np.median(table.errors[f"{name} numpy"], axis=1), "o-", ms=3, label=name)
     left.loglog(table.conditions, table.best_rival(), "s--", ms=3, label="best autodiff route")
     left.loglog(table.conditions, 10 * 2.0**-52 * np.asarray(table.conditions), "k:", label="10 eps cond")

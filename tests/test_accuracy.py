@@ -61,13 +61,6 @@ def test_the_dual_form_is_within_ten_eps_cond(solver, dtype, backend):
         assert (errors(accuracy.SOLVERS[solver], case, cond, backend) <= limit(case, cond)).all(), cond
 
 
-@pytest.mark.parametrize(("dtype", "conditions"), [("float64", (1e2, 1e6)), ("float32", (1e1, 1e2))])
-def test_refined_normal_equations_are_within_ten_eps_cond(dtype, conditions, backend):
-    case = accuracy.Case(True, accuracy.SMALL[dtype], 0.0, dtype)
-    for cond in conditions:
-        assert (errors(lower.Cholesky(), case, cond, backend) <= limit(case, cond)).all(), cond
-
-
 @pytest.mark.parametrize("lam", [2.0**-40, 0.0])
 def test_the_dual_form_is_exact_where_a_pseudo_inverse_is_wrong_by_half(lam, backend):
     case = accuracy.Case(True, 1.0, lam, "float64", wide=True)
@@ -102,13 +95,12 @@ def test_a_promise_that_is_broken_is_reported():
         table = accuracy.Table(case, (1e2,), np.full((1, 2), 1e2), errors)
         return [bar.met for bar in accuracy.bars([table], limits)]
 
-    assert met(mine | rivals) == [True] * 5
-    assert met(mine | rivals | {"Refined QR torch": bad}) == [False, True, False, False, True]
-    assert met(mine | rivals | {"Cholesky jax": bad}) == [True, True, True, True, False]
+    assert met(mine | rivals) == [True] * 4
+    assert met(mine | rivals | {"Refined QR torch": bad}) == [False, True, False, False]
 
 
-def test_the_page_has_five_promises():
+def test_the_page_has_four_promises():
     text = accuracy.PAGE.read_text(encoding="utf-8")
-    assert len([line for line in text.splitlines() if line.startswith("| ")]) == 1 + 5
+    assert len([line for line in text.splitlines() if line.startswith("| ")]) == 1 + 4
     assert "broken**" not in text
     assert accuracy.PAGE.with_suffix(".svg").exists()

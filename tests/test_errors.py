@@ -339,9 +339,9 @@ def says_that_w_is_not_unique(problem, backend):
         return "lam > 0" in str(error)
 
 
-@pytest.mark.parametrize("solver", [xv.lower.QR(), xv.lower.Cholesky()], ids=repr)
-def test_wide_design_without_ridge_and_a_solver_that_needs_full_rank(solver, backend):
-    assert says_that_w_is_not_unique(xv.separable(decays, SIGNAL[:1], data={"t": T[:1]}, solver=solver), backend)
+def test_wide_design_without_ridge_and_a_solver_that_needs_full_rank(backend):
+    problem = xv.separable(decays, SIGNAL[:1], data={"t": T[:1]}, solver=xv.lower.QR())
+    assert says_that_w_is_not_unique(problem, backend)
 
 
 def test_dual_solver_for_a_tall_design_without_ridge(backend):

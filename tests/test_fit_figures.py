@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
 import tracemalloc
 from functools import cache, partial
 from itertools import pairwise
@@ -404,15 +407,22 @@ def test_a_profile_and_correlations_may_be_of_known_sigma():
     np.testing.assert_array_equal(few.plot_correlation(absolute_sigma=True).axes[0].images[0].get_array(), C)
 
 
-@pytest.mark.parametrize("name", ["plot_fit", "plot_residuals", "plot_correlation", "plot_profile"])
-def test_methods_say_themselves_what_they_draw_and_take(name):
-    import inspect
+def heads(text):
+    """The lines of a docstring that are not indented: sentences, and names of parameters."""
+    return " ".join(line for line in text.splitlines() if not line.startswith(" "))
 
+
+FIGURES = ("plot_fit", "plot_residuals", "plot_correlation", "plot_profile")
+
+
+@pytest.mark.parametrize("name", ["statistics", "report", "interval", "band", *FIGURES])
+def test_a_method_names_what_it_takes_and_leads_to_the_function_that_describes_it(name):
     method = getattr(xv.Result, name)
-    text, taken = inspect.getdoc(method), list(inspect.signature(method).parameters)[1:]
-    heads = " ".join(line for line in text.splitlines() if not line.startswith(" "))
-    assert not [name for name in taken if name not in heads]
-    assert "statistics.plotting" not in text
+    said, taken = heads(inspect.getdoc(method)), list(inspect.signature(method).parameters)[1:]
+    assert [x for x in taken if f"`{x}`" not in said] == []
+    module, _, function = re.search(r"see `(xvarpro\.statistics[\w.]*)`", said)[1].rpartition(".")
+    described = heads(inspect.getdoc(getattr(importlib.import_module(module), function)))
+    assert [x for x in taken if not re.search(rf"\b{x}\b", described)] == []
 
 
 def test_the_histogram_of_residuals_has_the_normal_density():

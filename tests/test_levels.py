@@ -103,7 +103,6 @@ PROBLEMS = {
         lower=xv.Level(late_waves, LATER[:2], lam=1e-2), upper=xv.Level(waves, COMPLEX), data=DATA | {"late": LATE[:2]}
     ),
     "complex, SVD": two(waves, late_waves, COMPLEX, LATER, solver=xv.lower.SVD()),
-    "complex, Cholesky": two(waves, late_waves, COMPLEX, LATER, lam=1e-1, solver=xv.lower.Cholesky()),
     "complex, moving target": xv.separable(waves, complex_moving, data=DATA, lam=1e-2),
     "complex design, moving real target": xv.separable(waves, moving, data=DATA, lam=1e-2),
     "row weights": xv.separable(decays, Y, data=DATA, lam=1e-2, weights=WEIGHTS),
@@ -123,7 +122,6 @@ PROBLEMS = {
     "ridge by theta, two levels": two(lam=ridge, Omega=OMEGA),
     "ridge by theta, complex": two(waves, late_waves, COMPLEX, LATER, lam=ridge),
     "ridge by theta, SVD": two(lam=ridge, solver=xv.lower.SVD()),
-    "ridge by theta, Cholesky": two(lam=ridge, solver=xv.lower.Cholesky()),
     "ridge by theta, wide": xv.bilevel(
         lower=xv.Level(late, Y[:2], lam=ridge, Omega=OMEGA),
         upper=xv.Level(decays, Y, lam=other_ridge, Omega=DIFFERENCES),

@@ -151,9 +151,8 @@ def test_a_negative_ridge_is_named_at_the_start(name):
         solve(decays, name, lam=lambda theta, data: theta[0] - 1.0)
 
 
-@pytest.mark.parametrize("solver", [xv.lower.QR(), xv.lower.Cholesky()], ids=repr)
-def test_a_step_to_a_negative_ridge_is_refused(solver):
-    fit = solve(decays, lam=lambda theta, data: theta[0] - 0.4, solver=solver)
+def test_a_step_to_a_negative_ridge_is_refused():
+    fit = solve(decays, lam=lambda theta, data: theta[0] - 0.4, solver=xv.lower.QR())
     assert host(fit.theta)[0] >= 0.4
     assert np.isfinite(fit.value)
 

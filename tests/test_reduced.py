@@ -101,11 +101,9 @@ def level(M=lower_design, **keywords):
 # what the suite, which has all kinds of problems, solves by the solver that fits and with operators that are exported
 CASES = {
     "Omega": (separable(lam=0.1, Omega=OMEGA), rates),
-    "cholesky": (separable(lam=0.1, solver=xv.lower.Cholesky()), rates),
     "svd": (separable(lam=0.1, solver=xv.lower.SVD()), rates),
     "rank deficient": (xv.separable(thin_factors, Y_U, data=THIN, solver=xv.lower.SVD()), np.array([0.4, 0.8])),
     "operator": (separable(structured, lam=0.1), rates),
-    "bilevel cholesky": (bilevel(level(solver=xv.lower.Cholesky())), rates),
     "bilevel svd": (bilevel(level(solver=xv.lower.SVD())), rates),
     "bilevel operator": (bilevel(level(structured)), rates),
     "bilevel upper ridge Omega": (bilevel(level(), xv.Level(upper_design, Y_U, lam=0.4, Omega=OMEGA)), rates),

@@ -38,7 +38,7 @@ def public(module, name):
 def resolve(name):
     value = xv
     for key in name.split(".")[1:]:
-        value = getattr(value, key) if hasattr(value, key) else importlib.import_module(f"xvarpro.{key}")
+        value = getattr(value, key) if hasattr(value, key) else importlib.import_module(f"{value.__name__}.{key}")
     return value
 
 

@@ -106,7 +106,8 @@ def test_units_do_not_count(slow, unit):
 
 
 def methods():
-    found = [cls for cls in vars(algorithms).values() if inspect.isclass(cls) and issubclass(cls, algorithms.Algorithm)]
+    exported = (getattr(algorithms, name) for name in algorithms.__all__)
+    found = [cls for cls in exported if inspect.isclass(cls) and issubclass(cls, algorithms.Algorithm)]
     return [cls for cls in found if not inspect.isabstract(cls)]
 
 

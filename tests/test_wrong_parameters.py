@@ -360,7 +360,8 @@ def test_weights_between_bounds_that_are_lists():
         assert xv.solve(problem, np.ones(1), over=sets.Box(1.0, 1.0)).w.tolist() == [1.0, 0.5]
 
 
-BALLS = [kind for kind in map(vars(sets).get, sets.__all__) if hasattr(kind, "radius") and hasattr(kind, "examples")]
+SETS = [getattr(sets, name) for name in sets.__all__]
+BALLS = [kind for kind in SETS if hasattr(kind, "radius") and hasattr(kind, "examples")]
 
 
 def test_a_wrong_radius_is_named(subtests):

@@ -24,7 +24,7 @@ from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.results import files
-from xvarpro.results.result import FORMAT
+from xvarpro.results.stored import FORMAT
 
 START, BOX = np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
 PROBLEM = decay_problem(noise=0.01, lam=1e-6)
@@ -155,7 +155,7 @@ def test_arrays_come_back_as_they_were(tmp_path):
     with files.reading(path, "a test") as file:
         for name, x in arrays.items():
             back = file.array(name)
-            assert (back.dtype, back.shape, back.tobytes()) == (x.dtype, x.shape, x.tobytes())
+            assert (back.dtype, back.shape, back.tobytes("A")) == (x.dtype, x.shape, x.tobytes("A"))
         assert file.array("big").dtype == np.dtype("float64")
         assert file.text("name") == "text"
     for bad in ({"name": "none"}, {"name": "a", "shape": (2, 4)}, {"name": "a", "kinds": "i"}, {"name": "name"}):

@@ -16,7 +16,6 @@ from dataclasses import fields
 from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ from xvarpro import algorithms, cli
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees
 from xvarpro.core.status import Status
-from xvarpro.driver.checkpoint import _array
+from xvarpro.driver.checkpoint import _leaf
 from xvarpro.errors import ProblemError
 
 # a full step to a vertex of a ball kills atoms: honest, and not what is asked here
@@ -238,35 +237,14 @@ def test_an_objective_without_a_value_goes_on_as_one(tmp_path):
         xv.solve(problem(np.nan), start, resume=path)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_arrays_come_back_with_the_layout_that_they_had(dtype):
-    """And with their first byte where the widest instructions read it at once: some sums follow the address."""
-    at = SimpleNamespace(prepared=SimpleNamespace(backend=xv.backends.get("numpy"), device=None))
-    x = rng(0).normal(size=(3, 4, 5)).astype(dtype)
-    x[0, 0, 0] = np.nan
-    for made in (x, x.T, x[::-1, :, ::-2], x[:, ::3, :].transpose(1, 2, 0), x[:0, :, :], x[1, 1, 1:2], x[1, 1, 1, ...]):
-        found = _array(np.ascontiguousarray(made).reshape(made.shape), "array", list(made.strides), at)
-        assert np.array_equal(found, made, equal_nan=True)
-        assert found.dtype == made.dtype
-        assert found.size == 0 or found.strides == made.strides
-        lowest = np.lib.array_utils.byte_bounds(found)[0]
-        assert found.size == 0 or lowest % 64 == 0
-
-
-@pytest.mark.parametrize("strides", [[0, 8], [8, 0], [10**30, 8], [8]])
-def test_strides_that_no_array_of_the_shape_has_are_refused(strides):
-    with pytest.raises(ProblemError, match="in a checkpoint cannot have the strides"):
-        _array(np.arange(4.0).reshape(2, 2), "array", strides, None)
-
-
 def test_numbers_come_back_as_what_they_were():
     """Python's and NumPy's, which compute with other code; what a file cannot hold is refused."""
     for x in (np.float64(0.25), np.float32(0.25), np.int32(3), np.bool_(True), 0.25, 3):
-        found = _array(np.asarray(x), type(x).__name__, [], None)
+        found = _leaf(np.asarray(x), type(x).__name__, None)
         assert (type(found), found) == (type(x), x)
     for x, kind in ((np.ones(2), "float"), (np.ones(1), "float64"), (np.ones(()), "complex"), (np.ones(()), "int32")):
         with pytest.raises(ProblemError, match=f"holds a {kind} where its file has"):
-            _array(x, kind, [], None)
+            _leaf(x, kind, None)
 
 
 def test_a_result_of_a_file_has_no_place_to_go_on_from(written, tmp_path):

@@ -26,7 +26,7 @@ def add(
     batches: Array | int = 0,
 ) -> Counts:
     """`total` with the work of one iteration added; numbers or 0-d arrays."""
-    return Counts(*(t + n for t, n in zip(total, (values, gradients, lmos, projections, batches), strict=True)))
+    return Counts(*[t + n for t, n in zip(total, (values, gradients, lmos, projections, batches), strict=True)])
 
 
 def status(like: Array, progress: Array | None = None) -> Array:

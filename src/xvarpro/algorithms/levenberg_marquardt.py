@@ -85,7 +85,7 @@ class Single:
     def local(self, x: Array) -> Local:
         xp = namespace_of(x)
         point, grad, H = gauss_newton(self.f, self.regions.split(x[0, :]))
-        return Local(*(a[None, ...] for a in (point.value, grad, H, xp.isnan(point.value))))
+        return Local(*[a[None, ...] for a in (point.value, grad, H, xp.isnan(point.value))])
 
 
 class MarquardtState(NamedTuple):
@@ -202,7 +202,7 @@ class LevenbergMarquardt(Algorithm):
         after = select(f.backend, accepted, found, point._replace(model=model, rejected=point.rejected + 1))
         lost = still | (after.rejected > REJECTIONS)
         if step.shape[1] == 1:  # a minimum between two points whose values are the same
-            lost = lost | (level & (_dots(local.grad, step) > 0))
+            lost = lost | (level & (_dots(xp, local.grad, step) > 0))
         return after, accepted, ~accepted & lost
 
     def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
@@ -219,18 +219,18 @@ class LevenbergMarquardt(Algorithm):
 
     def _trial(self, f: Batched, point: Point) -> tuple[Array, Array]:
         """Feasible points to try, (b, p), and the decrease that each model promises, (b,)."""
-        model, xp = point.model, namespace_of(point.theta)
+        model, backend, xp = point.model, f.backend, namespace_of(point.theta)
         # entries of theta that the residual does not depend on are held by the largest scale
         largest = xp.max(model.scale, axis=1, keepdims=True)
         held = positive_or_one(largest)
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
-        B = select(f.backend, model.quasi, model.Q, point.local.curvature)
-        trial, decrease = minimise_model(f.backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
+        B = select(backend, model.quasi, model.Q, point.local.curvature)
+        trial, decrease = minimise_model(backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
-        decrease = decrease + 0.5 * _dots(step, added * step)
+        decrease = decrease + 0.5 * _dots(xp, step, added * step)
         shorter = point.theta + SHORT * step, SHORT * decrease  # at least
-        return select(f.backend, model.short, shorter, (trial, decrease))
+        return select(backend, model.short, shorter, (trial, decrease))
 
     def _updated(
         self, backend: Backend, point: Point, new: Local, step: Array, promised: Array, level: Array, less: Array
@@ -250,8 +250,8 @@ class LevenbergMarquardt(Algorithm):
         shrink = xp.where(better, shrink, least)
         root = xp.sqrt(positive_or_one(model.scale))
         change = new.grad - old.grad
-        by_gauss, by_secant = ((change - _times(H, step)) / root for H in (old.curvature, model.Q))
-        quasi = _dots(by_secant, by_secant) < SWITCH * _dots(by_gauss, by_gauss)
+        by_gauss, by_secant = [(change - _times(H, step)) / root for H in (old.curvature, model.Q)]
+        quasi = _dots(xp, by_secant, by_secant) < SWITCH * _dots(xp, by_gauss, by_gauss)
         after = Model(
             _bfgs(backend, select(backend, quasi, model.Q, new.curvature), step, change, root),
             quasi,
@@ -267,15 +267,15 @@ class LevenbergMarquardt(Algorithm):
         again = short | model.quasi
         # where the curvature is c, relative to the scale, a damping of c (1 / alpha - 1) leaves alpha of a step: less
         # than that would be refused again at the same point
-        down = -_dots(old.grad, step)
+        down = -_dots(xp, old.grad, step)
         alpha = xp.clip(down / positive_or_one(2 * (down - brought)), LEAST, MOST)
-        size = positive_or_one(_dots(step, model.scale * step))
+        size = positive_or_one(_dots(xp, step, model.scale * step))
         bend = 2 * (down - promised) / size
         least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
         damped = xp.maximum(model.growth * model.damping, least)
         if step.shape[1] == 1:
             # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a kink
-            back = _dots(new.grad, step)
+            back = _dots(xp, new.grad, step)
             alpha = xp.clip((brought + back) / positive_or_one(down + back), NEAR, 1 - NEAR)
             damped = xp.where(finite & (back > 0), down / (alpha * size) - bend, damped)
         refused = model._replace(
@@ -308,9 +308,9 @@ def _bfgs(backend: Backend, B: Array, s: Array, y: Array, root: Array) -> Array:
     """The BFGS update of `B`, as it is where the pair has no curvature; entries of s are measured by 1 / `root`."""
     xp = namespace_of(B)
     Bs = _times(B, s)
-    sy, sBs = _dots(s, y), _dots(s, Bs)
+    sy, sBs = _dots(xp, s, y), _dots(xp, s, Bs)
     steps, changes = s * root, y / root
-    size = xp.sqrt(_dots(steps, steps) * _dots(changes, changes))
+    size = xp.sqrt(_dots(xp, steps, steps) * _dots(xp, changes, changes))
     good = (sy > (100 * xp.finfo(B.dtype).eps) * size) & (sBs > 0)
     safe = [xp.where(good, x, 1) for x in (sy, sBs)]
     change = _outer(y) / safe[0][:, None, None] - _outer(Bs) / safe[1][:, None, None]
@@ -335,7 +335,7 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
     """
     xp = namespace_of(theta)
     d = -small.solve(B, grad)
-    newton = theta + d, -0.5 * _dots(grad, d)
+    newton = theta + d, -0.5 * _dots(xp, grad, d)
     if not regions.region.constrained:
         return newton
     met = xp.any(regions.nearest(newton[0], grad) != newton[0], axis=1)  # NaN counts as met
@@ -371,10 +371,10 @@ def _in_faces(
             # the slope across the face is not small at a minimum, and would multiply the rounding of a step within
             within = _times(P, d)
             out = d - within
-            rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * _dots(walk.x, D * walk.x)
-            d = select(backend, _dots(out, D * out) <= rounding, within, d)
+            rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * _dots(xp, walk.x, D * walk.x)
+            d = select(backend, _dots(xp, out, D * out) <= rounding, within, d)
         Bd = _times(B, d)
-        down, bend = -_dots(walk.slope, d), _dots(d, Bd)
+        down, bend = -_dots(xp, walk.slope, d), _dots(xp, d, Bd)
         t = xp.where(bend > 0, down / positive_or_one(bend), 1)
         t = xp.where(walk.going & (down > 0), xp.minimum(t, xp.ones_like(t)), 0)
         by = t[:, None]
@@ -397,7 +397,7 @@ def _in_faces(
         # bounds are let go at the minimum of a face alone: before that they would be met again
         target = select(backend, cut, walk.x, target)
         after, d, down, bend = onward(walk, target, P)
-        length = xp.where(bend > 0, _dots(d, D * d) / positive_or_one(bend), walk.length)
+        length = xp.where(bend > 0, _dots(xp, d, D * d) / positive_or_one(bend), walk.length)
         if across:  # parts of a set whose sizes are far apart have no gradient step in common
             before, (after, *_) = after.decrease, onward(after, regions.vertices(after.slope, after.x))
             down = xp.maximum(down, after.decrease - before)
@@ -418,9 +418,9 @@ def _times(B: Array, x: Array) -> Array:
     return (B @ x[:, :, None])[..., 0]
 
 
-def _dots(a: Array, b: Array) -> Array:
+def _dots(xp: Any, a: Array, b: Array) -> Array:
     """Inner products of the rows, (b,): `vecdot` costs PyTorch six operations."""
-    return namespace_of(a).sum(a * b, axis=1)
+    return xp.sum(a * b, axis=1)
 
 
 def _outer(a: Array) -> Array:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xvarpro.backends.interface import Backend
 from xvarpro.core.namespace import adopt, find_dtype
 from xvarpro.errors import BackendNotInstalledError, PluginError, UnsupportedError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "xvarpro.backends"
 REQUIRED = ("float32", "float64", "int32", "int64", "bool")

@@ -6,7 +6,6 @@ import copy
 import importlib
 import sys
 from functools import cache, lru_cache
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from threading import RLock
 from typing import Any, NamedTuple
@@ -44,6 +43,8 @@ _FAMILY = {root: name for name, built_in in _BUILT_IN.items() for root in built_
 
 @lru_cache(maxsize=1)
 def _plugins() -> dict[str, Any]:
+    from importlib.metadata import entry_points  # as long to import as NumPy's linear algebra
+
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
 
 
@@ -93,9 +94,9 @@ def get(name: str) -> Backend:
 
 @cache
 def _made(name: str) -> Backend:
-    if name not in known():
-        raise UnknownBackendError(f"unknown backend {name!r}: it must be one of {', '.join(known())}")
     if name not in _BUILT_IN:
+        if name not in _plugins():
+            raise UnknownBackendError(f"unknown backend {name!r}: it must be one of {', '.join(known())}")
         return plugin.load(_plugins()[name])
     built_in = _BUILT_IN[name]
     if not installed(name):

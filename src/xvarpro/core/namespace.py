@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, TypeGuard
 
 import array_api_compat
@@ -99,8 +100,8 @@ def adopt(kind: type, namespace: Any, place: Any) -> None:
     For a framework whose arrays have no ``__array_namespace__``, or return one that is not the standard in full; of one
     that is known it saves every question some microseconds.
     """
-    of = place if callable(place) else lambda x: getattr(x, "device", place)
-    _known[kind], _devices[kind], _arrays[kind] = namespace, of, True
+    own = attrgetter("device") if hasattr(kind, "device") else lambda x: getattr(x, "device", place)
+    _known[kind], _devices[kind], _arrays[kind] = namespace, place if callable(place) else own, True
 
 
 def is_complex(x: Any) -> bool:
@@ -121,12 +122,14 @@ def complexified(x: Any) -> Any:
 
 
 def in_double(x: Any) -> Any:
-    """An array in double precision, or as it is where its framework has none on its device."""
-    xp = namespace_of(x)
+    """An array in double precision, or as it is where its framework or its device has none."""
+    xp, name = namespace_of(x), "complex128" if is_complex(x) else "float64"
     inspect = getattr(xp, "__array_namespace_info__", None)
-    dtypes = {} if inspect is None else inspect().dtypes(device=device(x))
-    name = "complex128" if is_complex(x) else "float64"
-    return xp.astype(x, dtypes[name], copy=False) if name in dtypes else x
+    dtypes = {} if inspect is None else inspect().dtypes()
+    try:
+        return xp.astype(x, dtypes[name], copy=False) if name in dtypes else x
+    except TypeError:  # of a device, such as Apple's
+        return x
 
 
 def is_inexact(x: Any) -> bool:

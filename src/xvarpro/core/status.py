@@ -60,7 +60,7 @@ class Status(Enum):
         (
             "Start where columns differ: no two rates equal, and a rate times the range of its variable near 1, so in "
             "the units of the data. Or add a ridge (lam > 0) or a larger one; solver=xv.lower.SVD() gives the solution "
-            "of minimum norm, and Cholesky() has half of the digits of QR()."
+            "of minimum norm, and of rows in chunks Cholesky() has half of the digits of QR()."
         ),
     )
     STOPPED = 7, "The callback stopped the solve.", "xv.solve(problem, result) goes on."
@@ -124,4 +124,7 @@ class Status(Enum):
     @classmethod
     def of(cls, code: float) -> Status:
         """The status with that code."""
-        return next(s for s in cls if s.code == int(code))
+        return _BY_CODE[int(code)]
+
+
+_BY_CODE = {status.code: status for status in Status}

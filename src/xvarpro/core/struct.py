@@ -102,10 +102,10 @@ def _names(cls: Any) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(cls))
 
 
-def _flatten(obj: Any) -> tuple[tuple[Any, ...], None, tuple[str, ...]]:
+def _flatten(obj: Any) -> tuple[list[Any], None, tuple[str, ...]]:
     cls: Any = type(obj)
     names = _names(cls)
-    return tuple(getattr(obj, name) for name in names), None, names
+    return [getattr(obj, name) for name in names], None, names
 
 
 def _unflattener(cls: type) -> Callable[[None, tuple[Any, ...]], Any]:

@@ -21,12 +21,12 @@ from typing import Any
 
 from xvarpro.backends.calculus import hessian_product
 from xvarpro.core import trees
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import Adjoint
 from xvarpro.objective.in_memory import ModelOutputs
-from xvarpro.objective.least_squares import LowerSolution
+from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
 from xvarpro.objective.reduced import Reduced
 
 
@@ -39,6 +39,8 @@ class ReducedHessian:
         First derivatives of the reduced objective.
     kinks, truncated : array, 0-d
         Number of entries of w at a bound with multiplier 0; whether the factorisation dropped a direction.
+    rounding : array, 0-d
+        Relative error of products by rounding, for a wide design with a small ridge that is not in the dual form.
     pull_w : callable
         From c, as w, to the gradient of ``<c, w>`` with respect to theta and data.
     zeros : tuple of arrays
@@ -78,6 +80,9 @@ class ReducedHessian:
             return residual / low.lam**2 if coupled is None else -residual / low.lam
 
         *_, self.kinks, self.truncated = solver.diagnose(backend, system, factor, low.y)
+        W, n = f.problem.lower.W, w.shape[0]
+        wide = low.y.shape[0] < (n if W is None else W.dimension(n))
+        self.rounding = _rounding(low, w, r, wide and not self._dual)
 
         data, held = trees.partition(f.problem.data)
         rest, skeleton = trees.partition(trees.changed(f.problem, data=None))
@@ -172,3 +177,14 @@ class ReducedHessian:
         """The sum of the parts in x, by theta and by data."""
         total = tuple(trees.sum_(terms) for terms in zip(*(row[0] for row in rows), strict=True))
         return total[: self._p], total[self._p :]
+
+
+def _rounding(low: EvaluatedLevel, w: Array, r: Array, wide: bool) -> Array:
+    """``eps (|M|^2 / (lam |Omega|^2))^2``, norms along the fit: H_L^-1 is 1 / lam of what cancels."""
+    xp, fitted = namespace_of(w), r + low.y
+    size = trees.inner(fitted, fitted)
+    if not (wide and low.system.ridged):
+        return xp.zeros_like(size)
+    back = low.M.rmatvec(fitted)
+    ridge = low.lam * low.coupling(w, w) / positive_or_one(trees.inner(w, w))
+    return xp.finfo(w.dtype).eps * (trees.inner(back, back) / positive_or_one(size * ridge)) ** 2

@@ -27,7 +27,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.differentiation.conjugate_gradients import conjugate_gradients
+from xvarpro.differentiation.conjugate_gradients import CGResult, conjugate_gradients
 from xvarpro.differentiation.hessian import ReducedHessian
 from xvarpro.differentiation.projection import crossed, degenerate, jacobian, jacobian_error, range_projector
 from xvarpro.driver.prepare import Prepared, prepare
@@ -75,7 +75,7 @@ class Sensitivity(NamedTuple):
         The objective has no curvature in some direction of the face, or the design is rank deficient: the solution is
         not unique nearby, and this is the derivative of least norm.
     residual : float
-        Relative residual of the linear system.
+        Relative residual of the linear system, or the relative rounding of its products, where that is larger.
     steps : int
         Number of products with the Hessian.
     """
@@ -108,7 +108,10 @@ def reasons(degenerate: float, singular: float, residual: float) -> list[str]:
     if singular:
         said.append("the solution is not unique nearby, so the derivative of least norm was taken")
     if not residual <= UNSOLVED:
-        said.append(f"the linear system was solved to a relative residual of {residual:.1g} only: raise limit")
+        said.append(
+            f"the linear system was solved to a relative residual of {residual:.1g} only: raise limit; or lam is small "
+            "and M has more columns than rows: leave out Omega and W, as by M Omega^-1 in the place of M"
+        )
     return said
 
 
@@ -312,7 +315,7 @@ class _FixedPoint:
             direct + value_bar * slope - indirect
             for direct, slope, indirect in zip(by_data, hessian.data_gradient, solved.image, strict=True)
         )
-        return data, self.degenerate, solved.singular | hessian.truncated, solved.residual, solved.steps
+        return data, *self._flags(solved), solved.steps
 
     def push(self, along: Leaves) -> tuple[Any, ...]:
         """Derivatives of theta, w and the value along a change of the data, then the arguments of `warn`."""
@@ -320,7 +323,12 @@ class _FixedPoint:
         by_theta, _ = hessian.product(tuple(0 * x for x in hessian.gradient), along)
         solved = self._solve(trees.scaled(-self.s, by_theta), tol=max(TOL, 4 * self.noise))
         change = *solved.u, hessian.push_w(solved.u, along), trees.dot(hessian.data_gradient, along)
-        return change, self.degenerate, solved.singular | hessian.truncated, solved.residual
+        return change, *self._flags(solved)
+
+    def _flags(self, solved: CGResult) -> tuple[Any, Array, Array]:
+        """The arguments of `warn`."""
+        residual = namespace_of(solved.residual).maximum(solved.residual, self.hessian.rounding)
+        return self.degenerate, solved.singular | self.hessian.truncated, residual
 
     def crossed(self, other: _FixedPoint) -> Array:
         """Whether other constraints are active at a point nearby, 0-d bool."""

@@ -23,12 +23,10 @@ from xvarpro.driver.run import Run
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.row_chunks import Stream
-from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Recipe, hashes
 from xvarpro.results.result import Result
 
-FORMAT = 2
-_ALIGNED = 64  # bytes that the widest instructions read at once: some sums follow the address
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -41,9 +39,9 @@ class Checkpoint:
         What must not change, by name: arrays and numbers as hashes, the rest as text.
     leaves : list of arrays
         The algorithm's state, the best iterate and the size of the objective.
-    forms : list of [str, list of int]
-        What a file of NumPy does not keep of each: whether it was an array, NumPy's scalar or a Python number, and its
-        strides. The last bits of powers and products depend on them.
+    kinds : list of str
+        What a file of NumPy does not keep of each: whether it was an array, NumPy's scalar or a Python number, whose
+        powers are other code.
     table : array (n, 13)
         The trace: see `Record`.
     numbers : array
@@ -52,7 +50,7 @@ class Checkpoint:
 
     given: dict[str, str]
     leaves: list[np.ndarray]
-    forms: list[tuple[str, list[int]]]
+    kinds: list[str]
     table: np.ndarray
     numbers: np.ndarray
 
@@ -62,14 +60,15 @@ class Checkpoint:
         at, to_numpy = run.position, run.prepared.backend.to_numpy
         found = trees.leaves((at.state, run.operands[1]))
         host = [to_numpy(x) if trees.is_array(x) else np.asarray(x) for x in found]
-        forms = [(_kind(x), list(y.strides)) for x, y in zip(found, host, strict=True)]
         numbers = np.array([*at.work, at.restarts, at.restarted, at.unseen])
-        return cls(given, host, forms, run.record.table(at.record), numbers)
+        return cls(given, host, list(map(_kind, found)), run.record.table(at.record), numbers)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write it to a file, whole or not at all."""
+        from xvarpro.results.files import write_atomically
+
         arrays = {f"state_{i}": x for i, x in enumerate(self.leaves)} | {"table": self.table, "numbers": self.numbers}
-        meta = np.array(json.dumps({"format": FORMAT, "given": self.given, "forms": self.forms}))
+        meta = np.array(json.dumps({"format": FORMAT, "given": self.given, "kinds": self.kinds}))
         write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=meta, **arrays))
 
     @classmethod
@@ -81,6 +80,8 @@ class Checkpoint:
         ProblemError
             The file is none, is damaged or has another format.
         """
+        from xvarpro.results.files import reading
+
         with reading(path, "checkpoint=") as file:
             meta = json.loads(file.text("meta"))
             if "recipe" in meta:
@@ -91,10 +92,10 @@ class Checkpoint:
             if meta["format"] != FORMAT:
                 raise ProblemError(f"it has format {meta['format']}, and this version reads {FORMAT}")
             given = {str(name): str(x) for name, x in meta["given"].items()}
-            forms = [(str(kind), [int(n) for n in strides]) for kind, strides in meta["forms"]]
-            leaves = [file.array(f"state_{i}") for i in range(len(forms))]
+            kinds = [str(kind) for kind in meta["kinds"]]
+            leaves = [file.array(f"state_{i}") for i in range(len(kinds))]
             table = file.array("table", "f", (None, 2 + len(RECORD)))
-            return cls(given, leaves, forms, table, file.array("numbers", "f", (3 - WORK,)))
+            return cls(given, leaves, kinds, table, file.array("numbers", "f", (3 - WORK,)))
 
     def restore(self, run: Run, given: dict[str, str]) -> None:
         """Put a run that has started at its theta0 where this one was.
@@ -120,7 +121,7 @@ class Checkpoint:
         fresh, treedef = trees.flatten((run.state, run.operands[1]))
         if [_shape(x) for x in fresh] != [_shape(x) for x in self.leaves]:
             raise ProblemError("the state of the algorithm has other shapes or dtypes than in this solve: start anew")
-        made = [_array(x, kind, strides, run) for x, (kind, strides) in zip(self.leaves, self.forms, strict=True)]
+        made = [_leaf(x, kind, run) for x, kind in zip(self.leaves, self.kinds, strict=True)]
         state, floor = trees.unflatten(treedef, made)
         *work, restarts, restarted, unseen = self.numbers.tolist()
         run.resume(state, floor, self.table, work, int(restarts), restarted, bool(unseen))
@@ -215,21 +216,11 @@ def _shape(x: Any) -> tuple[Any, ...]:
     return (x.shape, dtype_name(x)) if trees.is_array(x) else ((), np.asarray(x).dtype.name)
 
 
-def _array(x: np.ndarray, kind: str, strides: list[int], run: Run) -> Any:
-    """A leaf as it was, with the layout that it had."""
-    if kind != "array" and (x.ndim or kind not in (x.dtype.name, "bool", "int", "float")):
+def _leaf(x: np.ndarray, kind: str, run: Run) -> Any:
+    """A leaf as it was; an array in memory of the framework's own, whose address some sums follow."""
+    if kind == "array":
+        backend = run.prepared.backend
+        return backend.xp.asarray(backend.asarray(x, device=run.prepared.device), copy=True)
+    if x.ndim or kind not in (x.dtype.name, "bool", "int", "float"):
         raise ProblemError(f"the state of a checkpoint holds a {kind} where its file has {described(x)}")
-    if kind != "array":
-        return x[()] if kind == x.dtype.name else x.item()
-    try:
-        span = [s * (n - 1) for s, n in zip(strides, x.shape, strict=True)] if x.size else []
-        low, high = sum(min(s, 0) for s in span), sum(max(s, 0) for s in span)
-        memory = np.empty(high - low + x.itemsize + _ALIGNED, np.uint8)
-        start = -memory.ctypes.data % _ALIGNED - low
-        out = np.ndarray(x.shape, x.dtype, memory, start, strides)
-    except (ValueError, OverflowError, MemoryError) as error:
-        raise ProblemError(f"{described(x)} in a checkpoint cannot have the strides {strides}: {error}") from error
-    out[...] = x
-    if not np.array_equal(out, x, equal_nan=True):  # entries share memory
-        raise ProblemError(f"{described(x)} in a checkpoint cannot have the strides {strides}")
-    return run.prepared.backend.asarray(out, device=run.prepared.device)
+    return x[()] if kind == x.dtype.name else x.item()

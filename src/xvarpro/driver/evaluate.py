@@ -16,7 +16,7 @@ from xvarpro.driver.weights import coefficients, w_to_caller
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
-from xvarpro.results.result import joined
+from xvarpro.results.outcome import joined
 from xvarpro.sets.region import resolve
 
 

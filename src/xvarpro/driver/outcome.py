@@ -20,10 +20,10 @@ from xvarpro.driver.weights import coefficients, w_to_caller
 from xvarpro.errors import warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks
+from xvarpro.results.outcome import Counts, Trace, Verified, joined
 from xvarpro.results.provenance import provenance
 from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Counts, Result, Verified, joined
-from xvarpro.results.trace import Trace
+from xvarpro.results.result import Result
 
 
 class DeadUnitsWarning(UserWarning):

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro import backends, operators
 from xvarpro.backends import Backend, exchange, modules, uncompiled
 from xvarpro.backends.group import Group
 from xvarpro.core import trees
@@ -29,7 +29,6 @@ from xvarpro.objective.inexact import Inexact
 from xvarpro.objective.interface import Objective
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
-from xvarpro.operators import dottest
 from xvarpro.problem.column_chunks import ColumnChunks, Passes, compress
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.recipe import Fingerprints
@@ -73,7 +72,7 @@ class Prepared:
             return partial(Columns, **shared, group=self.group)
         return partial(Reduced if self.structure.exact else Inexact, **shared)
 
-    @property
+    @cached_property
     def group(self) -> Group | None:
         """The processes that hold rows or columns of the targets."""
         return self.original.group
@@ -148,7 +147,7 @@ class Prepared:
         reduced = Reduced(problem, self.backend, self.layout.treedef)
         with self.backend.scope(self.dtype):
             for outputs in outputs_of(reduced.evaluate(self.theta, reduced.constants)):
-                dottest(outputs.M)
+                operators.dottest(outputs.M)
 
     def certify_gradient(self) -> None:
         """Compare the gradient near theta0 with differences of values, along one feasible direction.

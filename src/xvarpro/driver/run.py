@@ -539,8 +539,8 @@ class Run:
     def _totalled(self, row: list[float]) -> list[float]:
         """A row of `RECORD` with value and gaps in the caller's units, and all work that has been done."""
         unit = self.prepared.y_unit
-        counts = (n + before for n, before in zip(self._rows(row[WORK:]), self.work, strict=True))
-        return [*(x / unit / unit for x in row[:3]), *row[3:WORK], *counts]
+        counts = [n + before for n, before in zip(self._rows(row[WORK:]), self.work, strict=True)]
+        return [x / unit / unit for x in row[:3]] + row[3:WORK] + counts
 
     def _batch(self, elapsed: float, done: int, limit: float) -> int:
         """Steps for the next call of a compiled loop: a fifth of a second's worth, or what the time limit leaves."""

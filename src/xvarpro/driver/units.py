@@ -9,12 +9,12 @@ from typing import Any, final
 
 import numpy as np
 
+from xvarpro import sets
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.problem.problem import Level, Problem
-from xvarpro.sets import Box, Free, ShiftScale
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import Region
 
@@ -83,7 +83,7 @@ def theta_near_one(
     """
     units = [_unit(backend.to_numpy(x), dtype) for x in theta]
     for group, ball in region.free:
-        if ball != Free():
+        if ball != sets.Free():
             for i in group:
                 units[i] = 1.0
     if all(unit == 1.0 for unit in units):
@@ -100,9 +100,9 @@ def theta_near_one(
 
     lower, upper = map(scaled, (problem.lower, problem.upper))
     R = None if problem.R is None else _OfScaled(problem.R, factors)
-    sets = tuple((i, _scaled_set(C, units[i])) for i, C in region.constrained)
+    constrained = tuple((i, _scaled_set(C, units[i])) for i, C in region.constrained)
     problem = replace(problem, lower=lower, upper=upper, R=R)
-    return problem, replace(region, constrained=sets), multiplied(theta, units), tuple(units)
+    return problem, replace(region, constrained=constrained), multiplied(theta, units), tuple(units)
 
 
 def _unit(x: np.ndarray, dtype: str) -> float:
@@ -115,4 +115,4 @@ def _unit(x: np.ndarray, dtype: str) -> float:
 def _scaled_set(C: Set, unit: float) -> Set:
     if unit == 1.0:
         return C
-    return Box(unit * C.lower, unit * C.upper) if isinstance(C, Box) else ShiftScale(C, unit)
+    return sets.Box(unit * C.lower, unit * C.upper) if isinstance(C, sets.Box) else sets.ShiftScale(C, unit)

@@ -10,8 +10,8 @@ from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.column_chunks import ColumnChunks, Passes, columns
+from xvarpro.results.outcome import joined
 from xvarpro.results.recipe import changed
-from xvarpro.results.result import joined
 
 
 def weights(prepared: Prepared, theta: Leaves) -> Array:

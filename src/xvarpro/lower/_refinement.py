@@ -2,8 +2,7 @@
 
 Least squares (``f = y, g = 0``: ``b = w`` and ``a`` the residual) and the adjoint (``f = 0, g = c``: ``b = -v``,
 ``a = A v``) are both of this form (Bjorck 1967). A factorisation alone leaves an error of ``eps cond(A)``; one
-refinement multiplies it by about ``eps cond(A)`` again. With normal equations both have the square of the condition,
-and `converge` refines until that no longer shows.
+refinement multiplies it by about ``eps cond(A)`` again.
 
 The residuals take no wider number type. A matrix is split into a leading half of its digits, on one grid for all
 entries that a product sums over, and the rest. The product of two leading halves is then exact in working precision,
@@ -21,9 +20,9 @@ from typing import Any
 
 from xvarpro.backends import Backend
 from xvarpro.backends.powers import power_of_two
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import adjoint, is_complex, sum_
+from xvarpro.core.trees import adjoint, is_complex
 from xvarpro.lower.interface import Adjoint, LowerSolver, System
 from xvarpro.lower.stack import pivots
 
@@ -33,9 +32,6 @@ LARGEST = 2**16
 HARD = 300.0
 # the same in float32, which has no digits to lose
 HARD_SINGLE = 30.0
-# refinements of normal equations at most: twice what their slowest convergence needs
-MOST = 12
-
 
 # (f, g) and (a, b) of an augmented system; None is zero, `f` is zero below its own rows
 Targets = tuple[Array | None, Array | None]
@@ -95,50 +91,6 @@ def refine(backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], ta
         return found[1], found[2]
 
     return backend.when(steps > 0, improve, solution)
-
-
-def converge(
-    backend: Backend, A: Array, L: Array, f: Array | None, g: Array | None, b: Array | None = None, *, doubled: bool
-) -> tuple[Array, Array]:
-    """Solve the augmented system by normal equations, ``A^T A = L L^T``, from `b` on, as long as refining helps.
-
-    An error is multiplied by about ``eps cond(A)^2`` each time, of which the first correction shows the size. What is
-    left is of order ``eps cond(A)``, or eps where residuals are `doubled`. One of f and g may be None, which is zero.
-    """
-    xp = namespace_of(A)
-
-    def solve(x: Array) -> Array:
-        return backend.solve_triangular(L, backend.solve_triangular(L, x, lower=True), lower=True, transpose=True)
-
-    targets, slopes = [] if f is None else [f], [] if g is None else [g]
-    residual = _doubled if doubled else _rounded
-
-    def again(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        n, a, b, first, latest, _ = carry
-        ahead = residual([*targets, -a], A, b)
-        db = solve(adjoint(A) @ ahead - residual(slopes, adjoint(A), a))
-        step = _length(db) / _length(b)
-        return n + 1, a + (ahead - A @ db), b + db, xp.where(n == 0, step, first), step, latest
-
-    def going(carry: tuple[Array, ...]) -> Array:
-        n, _, _, first, latest, before = carry
-        # false for NaN
-        return (n == 0) | ((n < MOST) & (latest * first > xp.finfo(A.dtype).eps) & (latest < 0.5 * before))
-
-    if b is None:
-        b = solve(sum_([adjoint(A) @ x for x in targets] + [-x for x in slopes]))
-    one = xp.ones((), dtype=xp.abs(A[:1, :1]).dtype, device=device(A))
-    start = (xp.zeros((), dtype=xp.int32, device=device(A)), _rounded(targets, A, b), b, one, one, xp.inf * one)
-    return backend.while_loop(going, again, start)[1:3]
-
-
-def _rounded(terms: list[Array], A: Array, b: Array) -> Array:
-    """The sum of `terms` minus ``A b``."""
-    return sum_([*terms, -(A @ b)])
-
-
-def _length(x: Array) -> Array:
-    return namespace_of(x).sum(abs(x) ** 2) ** 0.5
 
 
 def affordable(R: Array, m: int, b: Array) -> bool:

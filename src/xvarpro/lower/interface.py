@@ -14,6 +14,11 @@ from xvarpro.core.trees import inner
 from xvarpro.operators.interface import Operator
 
 
+def is_ridge(lam: float | Array) -> bool:
+    """Whether there is a ridge: a number > 0, or an array, which is taken to be > 0."""
+    return not isinstance(lam, int | float) or lam > 0
+
+
 class System(NamedTuple):
     """The problem of a lower level, ``min 1/2 |M w - y|^2 + lam/2 |Omega w|^2``, but for y."""
 
@@ -24,7 +29,7 @@ class System(NamedTuple):
     @property
     def ridged(self) -> bool:
         """Whether there is a ridge, which does not depend on theta."""
-        return not isinstance(self.lam, int | float) or self.lam > 0
+        return is_ridge(self.lam)
 
     @property
     def root(self) -> float | Array | None:

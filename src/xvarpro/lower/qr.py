@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import MANY, adjoint, adjoint_product
 from xvarpro.lower._refinement import Improve, Refinable, affordable
-from xvarpro.lower.accumulation import Triangle
-from xvarpro.lower.interface import Adjoint, Diagnosis, System
+from xvarpro.lower.accumulation import Gram, Triangle
+from xvarpro.lower.interface import Accumulation, Adjoint, Diagnosis, System
 from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, stacked
 
 
-@final
 @dataclass(frozen=True)
 class QR(Refinable):
     """QR factorisation of ``[M; sqrt(lam) Omega]``.
@@ -29,7 +28,7 @@ class QR(Refinable):
     >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1e-3, solver=xv.lower.QR())
     """
 
-    accumulation = Triangle()
+    accumulation: ClassVar[Accumulation] = Triangle()
 
     def factor(self, backend: Backend, system: System) -> QRFactor:
         return factored(backend, system, _matrix(backend, system))
@@ -62,6 +61,23 @@ class QR(Refinable):
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         return factor.diagnosis(backend)
+
+
+@final
+@dataclass(frozen=True)
+class Cholesky(QR):
+    """Normal equations of rows in chunks: a product with each, where `QR` factors them. For arrays it is `QR`.
+
+    The condition is squared, and the value of an objective is right to ``eps |y|^2`` only.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> chunks = xv.RowChunks([(np.ones((4, 1)), np.ones(4))] * 3)
+    >>> problem = xv.separable(lambda theta, data: theta * data, chunks, solver=xv.lower.Cholesky())
+    """
+
+    accumulation = Gram()
 
 
 def _corrected(backend: Backend, system: System, R: Array, w: Array, r: Array) -> tuple[Array, Array]:

@@ -76,9 +76,8 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
     if isinstance(f, Streamed):
         return _of_rows(f, theta)
     outputs, push = f.tangents(theta)
-    point = f.point_of(theta, outputs)
-    low, upper = f.levels(outputs)
-    solver, system = f.solver(low), low.system
+    solved = low, upper, solver = f.solved(outputs)
+    point, system = f.point_of(theta, outputs, solved), low.system
     r = point.r if f.problem.is_separable else low.residual(point.w)
     w, r = solver.refine(f.backend, system, point.factor, low.y, point.w, r)
     turned = solver.tangent(f.backend, system, point.factor, low.y, w)
@@ -121,14 +120,14 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
             slope, tangent = along(xp.astype(here, flat.dtype))
             return j + 1, xp.where(here, slope, slopes), xp.where(here[:, None, None], tangent, J)
 
-        (m, k), ridged = upper.y.shape, upper.system.ridged
+        (m, k), ridged = upper.y.shape, upper.ridged
         rows = (m + ridged * w.shape[0]) * (1 + is_complex(upper.y))
         J = xp.zeros((p, rows, k), dtype=flat.dtype, device=device(flat))
         blank = 0 * places[0], xp.zeros_like(flat), J
         _, slopes, J = f.backend.while_loop(lambda state: state[0] < p, fill, blank)
     else:
         eye = xp.eye(p, dtype=flat.dtype, device=device(flat))
-        slopes, J = map(xp.stack, zip(*(along(eye[j, :]) for j in range(p)), strict=True))
+        slopes, J = map(xp.stack, zip(*[along(eye[j, :]) for j in range(p)], strict=True))
     if together:
         m, k = low.y.shape
         J = answered(xp.reshape(xp.permute_dims(J, (1, 0, 2)), (m, p * k)))
@@ -202,7 +201,7 @@ def residual_tangent(level: EvaluatedLevel, moved: LevelOutputs, w: Array) -> Ar
 
 def _row(backend: Backend, level: EvaluatedLevel, dr: Array, dw: Array) -> Array:
     """The tangent of a level's residual above that of the rows of its ridge, in real numbers."""
-    if level.system.ridged:
+    if level.ridged:
         dr = backend.placement.concat_rows(dr, level.system.root * level.times_omega(dw))
     xp = namespace_of(dr)
     return backend.placement.concat_rows(xp.real(dr), xp.imag(dr)) if is_complex(dr) else dr

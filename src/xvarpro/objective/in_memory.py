@@ -44,7 +44,7 @@ class ModelStructure(NamedTuple):
 
     def check(self, arrays: Leaves, skeleton: Skeleton) -> None:
         """Check that the outputs at another theta, taken apart by `partition`, have this structure."""
-        found = tuple((tuple(x.shape), x.dtype) for x in arrays)
+        found = tuple([(tuple(x.shape), x.dtype) for x in arrays])
         check_same("the model functions", (found, skeleton.treedef), (self.arrays, self.skeleton.treedef))
 
 
@@ -59,6 +59,7 @@ def check_same(what: str, now: tuple[Any, Any], was: tuple[Any, Any]) -> None:
 
 
 Pullback: TypeAlias = Callable[[ModelOutputs], Leaves]
+Solved: TypeAlias = tuple[EvaluatedLevel, EvaluatedLevel, LowerSolver]  # lower level, upper level, solver of the lower
 
 
 class InMemory(Objective):
@@ -161,6 +162,11 @@ class InMemory(Objective):
         if level.W is not None:
             return by_blocks(level.W.solver(level.solver), low.M, low.Omega)
         return level.solver or lower.choose(low.M, low.lam, low.Omega)
+
+    def solved(self, outputs: ModelOutputs) -> Solved:
+        """Both levels, and the solver of the lower one."""
+        low, upper = self.levels(outputs)
+        return low, upper, self.solver(low)
 
     def lower_level(self, theta: Leaves) -> tuple[ModelOutputs, LowerSolver, EvaluatedLevel]:
         """Outputs at theta, and the lower level there with its solver."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any, NamedTuple
 
+from xvarpro import lower
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import dot, inner, sub
 from xvarpro.lower.interface import Adjoint
-from xvarpro.lower.krylov import LSMR
 from xvarpro.objective.interface import LowerError
 from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
 from xvarpro.objective.mini_batch import LowerRows
@@ -48,9 +48,9 @@ class Inexact(Reduced):
     exact = False
     lower_tol: Array | float = 0.0
 
-    def solver(self, low: EvaluatedLevel) -> LSMR:
+    def solver(self, low: EvaluatedLevel) -> lower.LSMR:
         solver = super().solver(low)
-        assert isinstance(solver, LSMR)
+        assert isinstance(solver, lower.LSMR)
         return solver.with_tolerance(self.lower_tol, self.problem.is_separable)
 
     def with_lower_tolerance(self, tol: Array | float) -> Inexact:
@@ -97,7 +97,7 @@ class Inexact(Reduced):
 
 
 def _corrected(
-    backend: Backend, solver: LSMR, low: EvaluatedLevel, upper: EvaluatedLevel, factor: Any, first: LowerSolution
+    backend: Backend, solver: lower.LSMR, low: EvaluatedLevel, upper: EvaluatedLevel, factor: Any, first: LowerSolution
 ) -> tuple[LowerSolution, Remainder]:
     """A solution of the lower level, and its adjoint, with errors thirty times smaller.
 

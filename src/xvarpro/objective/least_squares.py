@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Tree
-from xvarpro.core.trees import complexified, inner, is_array, is_complex, map_arrays, partition, sum_
+from xvarpro.core.trees import complexified, inner, is_array, is_complex, leaves, map_arrays, partition, sum_
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
-from xvarpro.lower.interface import Adjoint, System
+from xvarpro.lower.interface import Adjoint, System, is_ridge
 from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted, as_operator
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level
@@ -43,6 +43,11 @@ class EvaluatedLevel(NamedTuple):
         mixed = is_complex(self.y) and isinstance(self.M, Dense | BlockDiagonal | Stacked | Weighted)
         return System(map_arrays(complexified, self.M) if mixed else self.M, self.lam, self.Omega)
 
+    @property
+    def ridged(self) -> bool:
+        """As of the `system`."""
+        return is_ridge(self.lam)
+
     def residual(self, w: Array) -> Array:
         """``r = M w - y``, (m, k)."""
         return self.M.residual(w, self.y)
@@ -50,7 +55,7 @@ class EvaluatedLevel(NamedTuple):
     def value(self, w: Array, r: Array) -> Array:
         """``f(w)``, 0-d."""
         value = 0.5 * inner(r, r)
-        value = value + self.lam * self.half_ridge(w) if self.system.ridged else value
+        value = value + self.lam * self.half_ridge(w) if self.ridged else value
         return value if self.W is None else value + self.W.penalty(w)
 
     def half_ridge(self, w: Array) -> Array:
@@ -60,7 +65,7 @@ class EvaluatedLevel(NamedTuple):
 
     def slope(self, w: Array, r: Array) -> Array:
         """``grad_w f = M^H r + lam Omega^H Omega w``, (n, k)."""
-        return self.M.rmatvec(r) + self.ridge(w) if self.system.ridged else self.M.rmatvec(r)
+        return self.M.rmatvec(r) + self.ridge(w) if self.ridged else self.M.rmatvec(r)
 
     def ridge(self, w: Array) -> Array:
         """``lam Omega^H Omega w``, (n, k)."""
@@ -69,7 +74,7 @@ class EvaluatedLevel(NamedTuple):
     def condition(self, w: Array, v: Array) -> Array:
         """``Re <grad_w f, v> = Re <M w - y, M v> + lam Re <Omega w, Omega v>``, 0-d."""
         value = inner(self.residual(w), self.M.matvec(v))
-        return value + self.lam * self.coupling(w, v) if self.system.ridged else value
+        return value + self.lam * self.coupling(w, v) if self.ridged else value
 
     def coupling(self, w: Array, v: Array) -> Array:
         """``Re <Omega w, Omega v>``, 0-d."""
@@ -156,7 +161,7 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
 
 def is_complex_design(M: Operator) -> bool:
     """Whether any array of a design is complex."""
-    return any(map(is_complex, partition(M)[0]))
+    return any(is_complex(x) for x in leaves(M) if is_array(x))
 
 
 def like_target(s: Array, y: Array | None) -> Array | None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import inner
-from xvarpro.objective.in_memory import InMemory, ModelOutputs, Pullback
+from xvarpro.objective.in_memory import InMemory, ModelOutputs, Pullback, Solved
 from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
 from xvarpro.problem.problem import Problem
 
@@ -113,10 +113,10 @@ class Reduced(InMemory):
         """The objective of another problem with the same structure and shapes; its arrays may be traced."""
         return type(self)(problem, self.backend, self.treedef, self.structure)
 
-    def point_of(self, theta: Leaves, outputs: ModelOutputs) -> Point:
-        """The point at theta from what the user's functions return there."""
-        low, upper = self.levels(outputs)
-        solver, system = self.solver(low), low.system
+    def point_of(self, theta: Leaves, outputs: ModelOutputs, solved: Solved | None = None) -> Point:
+        """The point at theta from what the user's functions return there; `solved` of that, where it is known."""
+        low, upper, solver = solved or self.solved(outputs)
+        system = low.system
         factor = solver.factor(self.backend, system)
         w = solver.argmin(self.backend, system, factor, low.y)
         r = upper.residual(w)
@@ -132,8 +132,8 @@ class Reduced(InMemory):
 
     def lower_solution(self, point: Point, outputs: ModelOutputs) -> LowerSolution:
         """Solution of the lower level to the accuracy of the gradient, with the adjoint, from the factor of a point."""
-        low, upper = self.levels(outputs)
-        solver, system, factor = self.solver(low), low.system, point.factor
+        low, upper, solver = self.solved(outputs)
+        system, factor = low.system, point.factor
         if outputs.upper is None:
             w, r = solver.refine(self.backend, system, factor, low.y, point.w, point.r)
             return LowerSolution(w, r, r, None)

@@ -13,7 +13,9 @@ from xvarpro.core.struct import Array
 
 def alike(A: Array, B: Array) -> tuple[Array, Array]:
     """Both complex where one of them is."""
-    return (A, B) if is_complex(A) == is_complex(B) else (complexified(A), complexified(B))
+    if A.dtype == B.dtype or is_complex(A) == is_complex(B):
+        return A, B
+    return complexified(A), complexified(B)
 
 
 def product(A: Array, B: Array) -> Array:

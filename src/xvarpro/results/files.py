@@ -160,29 +160,27 @@ class ArrayFile:
         ProblemError
             It is missing, or another one than is required.
         """
-        if f"{name}.npy" not in self._archive.NameToInfo:
+        info = self._archive.NameToInfo.get(f"{name}.npy")
+        if info is None:
             raise ProblemError(f"it has no array {name}")
-        info = self._archive.NameToInfo[f"{name}.npy"]
         if info.compress_type != zipfile.ZIP_STORED:
             raise ProblemError(f"{name} is compressed, which hides how large it is")
-        with self._archive.open(info) as stream:
-            if np.lib.format.read_magic(stream) != (1, 0):
-                raise ProblemError(f"{name} is of another version of NumPy's format")
-            found, _, dtype = np.lib.format.read_array_header_1_0(stream)
-            holds = info.file_size - stream.tell()
-        if dtype.kind not in kinds or dtype.hasobject:
-            raise ProblemError(f"{name} has dtype {dtype}")
-        fits = shape is None or (
-            len(found) == len(shape) and all(want in (None, n) for n, want in zip(found, shape, strict=True))
-        )
-        if not fits or min(found, default=0) < 0:
-            raise ProblemError(f"{name} has shape {found}" + ("" if shape is None else f", and {shape} is required"))
-        if math.prod(found) * dtype.itemsize != holds:
-            raise ProblemError(f"{name} has shape {found} of {dtype}, and the file holds {holds} bytes of it")
         self._left -= info.file_size
         if self._left < 0:
             raise ProblemError("its arrays claim more bytes than it has")
         with self._archive.open(info) as stream:
+            if np.lib.format.read_magic(stream) != (1, 0):
+                raise ProblemError(f"{name} is of another version of NumPy's format")
+            found, _, dtype = np.lib.format.read_array_header_1_0(stream)
+            if dtype.kind not in kinds:  # an array of objects, or of records of them, would be unpickled
+                raise ProblemError(f"{name} has dtype {dtype}")
+            want = found if shape is None else shape
+            if len(found) != len(want) or any(n < 0 or k not in (None, n) for n, k in zip(found, want, strict=True)):
+                raise ProblemError(f"{name} has shape {found}" + (f", and {shape} is required" if shape else ""))
+            holds = info.file_size - stream.tell()
+            if math.prod(found) * dtype.itemsize != holds:
+                raise ProblemError(f"{name} has shape {found} of {dtype}, and the file holds {holds} bytes of it")
+            stream.seek(0)
             x: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
         return x.astype(dtype.newbyteorder("="), copy=False)
 

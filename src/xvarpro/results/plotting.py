@@ -9,7 +9,7 @@ import numpy as np
 
 from xvarpro.core.checks import described
 from xvarpro.errors import ProblemError
-from xvarpro.results.trace import Trace
+from xvarpro.results.outcome import Trace
 
 try:
     from matplotlib.axes import Axes

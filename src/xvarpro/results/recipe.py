@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +20,10 @@ from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.loading import split_name
 from xvarpro.problem.problem import Problem
-from xvarpro.results.files import ArrayFile
 from xvarpro.results.serialization import Opaque, checked, decode, encode
+
+if TYPE_CHECKING:
+    from xvarpro.results.files import ArrayFile
 
 _TREES = ("theta0", "over", "algorithm")
 WRITTEN = "written to after the solve"  # and before its fingerprint was asked for

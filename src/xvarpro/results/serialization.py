@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Struct, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.results.files import ArrayFile
+
+if TYPE_CHECKING:
+    from xvarpro.results.files import ArrayFile
 
 _EXPORTS = {"sets": sets, "sets.norms": sets.norms, "steps": steps, "algorithms": algorithms}
 
@@ -139,7 +141,7 @@ def opaque(tree: Tree) -> Opaque | None:
 
 
 def _struct(name: str, fields: dict[str, Any]) -> Any:
-    cls, lost = _classes().get(name), opaque(list(fields.values()))
+    cls, lost = _class(name), opaque(list(fields.values()))
     if cls is None:
         return Opaque(f"{name}, a class that has not been imported")
     return Opaque(f"{cls.__name__} with {lost.what}") if lost else cls(**fields)
@@ -153,10 +155,15 @@ def _name(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def _classes() -> dict[str, type]:
-    found, left = {}, [Struct]
-    while left:
-        for cls in left.pop().__subclasses__():
-            found[_name(cls)] = cls
-            left.append(cls)
-    return found
+def _class(name: str) -> type[Struct] | None:
+    """The class that `_name` calls so: one that the package exports, or another that is imported."""
+    package, _, public = name.rpartition(".")
+    own = getattr(_EXPORTS.get(package), public, None)
+    if isinstance(own, type) and issubclass(own, Struct):
+        return own
+    left: list[type[Struct]] = [Struct]
+    for cls in left:
+        if _name(cls) == name:
+            return cls
+        left += cls.__subclasses__()
+    return None

@@ -125,7 +125,32 @@ def interval(
     amplitudes: Sequence[str] | None = None,
     absolute_sigma: bool = False,
 ) -> Intervals:
-    """Confidence intervals of theta's entries and w's; see `Result.interval`."""
+    """Confidence intervals of theta's entries, and of w's.
+
+    Parameters
+    ----------
+    fit : Result
+    level : float
+        In (0, 1).
+    by : IntervalMethod or str, optional
+        ``xv.statistics.Linear()``, the default, ``Profile()`` or ``Bootstrap(samples)``; or "linear", "profile" or
+        "bootstrap".
+    names, amplitudes : optional
+        As for `report`.
+    absolute_sigma : bool
+        Whether the problem's weights are 1 / sigma^2 of the data.
+
+    Returns
+    -------
+    Intervals
+
+    Raises
+    ------
+    ProblemError
+        As `linear_theory`; the method is not for this problem; w is complex.
+    ImportError
+        Quantiles need SciPy.
+    """
     confidence(level)
     found = instance(Linear() if by is None else by, IntervalMethod)
     if found is None:

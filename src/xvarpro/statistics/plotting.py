@@ -45,7 +45,56 @@ def plot_fit(
     points: int = 400,
     figure: FigureBase | None = None,
 ) -> Figure:
-    """What `Result.plot_fit` draws."""
+    """Data, the fit with its confidence band and its components, and the residuals below.
+
+    Curves are computed between the samples too where these are few, the problem's `data` hold abscissae as floats
+    in which `x` is linear, and each row of M depends on its own one alone, which is checked at the samples.
+    Elsewhere, as for convolutions, rows in chunks, whole numbers, which may be labels, and what the data do not
+    determine, curves join values at the samples.
+
+    Residuals are scaled by the roots of their weights, those of counts by the roots of what is expected. Data of
+    weight 0 are hollow; they do not set the limits and may lie beyond them. In a global fit each data set has axes
+    of its own, and only the components that are not zero throughout it; real and imaginary part have axes each.
+
+    Parameters
+    ----------
+    fit : Result
+    x : array, shape (m,), or list of arrays, optional
+        Abscissae, numbers or dates, a list for data sets whose rows follow one another; by default the only array
+        of that length in the problem's `data`, or the only list of arrays of that length together, else the index.
+    column : int
+        The right-hand side that is drawn.
+    xlabel, ylabel : str
+        With units in brackets, such as ``"signal (V)"``; residuals without weights have those of `ylabel`.
+    names : sequence of str, optional
+        Of the components, one per column of M; those of one name share a colour. None is drawn where there are more
+        than 6 names, or one component only.
+    level : float or None
+        Of the bands, in (0, 1), by linear theory; None for none. They are left out where there are no standard
+        errors.
+    prediction : bool
+        Draw the band of new observations too, with the noise of those at the samples.
+    absolute_sigma : bool
+        Whether the problem's weights are 1 / sigma^2 of the data, which are then drawn with bars of sigma.
+    points : int
+        How many a curve has at least where there are fewer samples; 0 joins values at the samples.
+    figure : matplotlib Figure or SubFigure, optional
+        Where to draw, such as ``plt.figure()`` or a part of another figure; by default a new one, unknown to
+        pyplot.
+
+    Returns
+    -------
+    matplotlib Figure
+        The given one or a new one, which ``figure.savefig("fit.pdf")`` saves.
+
+    Raises
+    ------
+    ProblemError
+        There is no such right-hand side, or `x` or `names` have another length; `x` holds neither numbers nor dates;
+        `level` is not in (0, 1); a band for observations is asked of a fit by another loss.
+    ModelError
+        M fails between the samples.
+    """
     if level is not None:
         confidence(level)
     if prediction and fit.least_squares is not fit.stated:
@@ -125,7 +174,27 @@ def plot_residuals(
     ylabel: str = "",
     figure: FigureBase | None = None,
 ) -> Figure:
-    """What `Result.plot_residuals` draws."""
+    """Residuals along x, their histogram, and their quantiles against those of a normal distribution.
+
+    Parameters
+    ----------
+    fit : Result
+    x, column, xlabel
+        As for `plot_fit`. Residuals are scaled as there; those without weight are left out.
+    ylabel : str
+        Of the residuals, with units; by default "residual", or "weighted residual" where weights scale them.
+    figure : matplotlib Figure or SubFigure, optional
+        As for `plot_fit`.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ProblemError
+        There is no such right-hand side, or `x` has another length or holds neither numbers nor dates.
+    """
     r = _column(fit.residuals, column)
     root = roots(fit.standardised, len(r), column)
     x_axis, used = abscissae(fit, x, len(r)), root > 0
@@ -163,7 +232,27 @@ def plot_correlation(
     absolute_sigma: bool = False,
     figure: FigureBase | None = None,
 ) -> Figure:
-    """What `Result.plot_correlation` draws."""
+    """Correlations of theta's entries and w's, from -1 in red to 1 in blue.
+
+    Parameters
+    ----------
+    fit : Result
+    names, amplitudes : optional
+        As for `report`. Beyond 30 entries only some names are written; of a complex w the real parts come first.
+    absolute_sigma : bool
+        As for `report`.
+    figure : matplotlib Figure or SubFigure, optional
+        As for `plot_fit`.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ProblemError
+        As `linear_theory`; there are more or fewer names than entries.
+    """
     C = fit.statistics(absolute_sigma=absolute_sigma).correlation
     of_theta, of_w = given_names(fit.theta, tuple(fit.w.shape), names, amplitudes)
     if np.iscomplexobj(backends.to_numpy(fit.w)):
@@ -196,7 +285,35 @@ def plot_profile(
     absolute_sigma: bool = False,
     figure: FigureBase | None = None,
 ) -> Figure:
-    """What `Result.plot_profile` draws."""
+    """The profile of an entry of theta: how the objective rises where it is held elsewhere, and linear theory.
+
+    The height is the profile t of Bates and Watts, the signed root of the rise of twice the objective over the
+    variance of the noise.
+
+    Parameters
+    ----------
+    fit : Result
+    entry : int or str
+        Of theta, in the order of its leaves, or its name in the report, such as ``"theta[0]"``.
+    level : float
+        Whose confidence interval is marked, in (0, 1).
+    points, width
+        As for `xvarpro.statistics.profile`.
+    xlabel : str
+    absolute_sigma : bool
+        As for `report`: whether the variance of the noise is 1 over the weights.
+    figure : matplotlib Figure or SubFigure, optional
+        As for `plot_fit`.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ProblemError
+        As `profile`; `level` is not in (0, 1).
+    """
     confidence(level)
     curve = profile(fit, entry, points=points, width=width, absolute_sigma=absolute_sigma)
     s = fit.statistics(absolute_sigma=absolute_sigma)

@@ -179,7 +179,7 @@ def report(
     fit : Result
     names : sequence or dict of str, or Parameters, optional
         For the entries of theta: a dict with its keys, or a list in the order of its leaves, with keys in alphabetical
-        order; by default keys and indices. `Parameters` add those that are fixed or tied.
+        order; by default keys and indices. `Parameters` add those that are fixed or tied, with their errors.
     amplitudes : sequence of str, optional
         For the rows of w, or for all its entries, row by row.
     absolute_sigma : bool
@@ -190,6 +190,8 @@ def report(
     Returns
     -------
     Report
+        Prints as a text, shows as tables in notebooks; ``to_html()`` is their HTML, ``to_frame()`` a data frame of
+        pandas. Where there are no standard errors it says why. Right-hand sides in chunks have no amplitudes in it.
 
     Raises
     ------

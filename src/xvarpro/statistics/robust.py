@@ -30,9 +30,9 @@ from xvarpro.driver.weights import w_to_caller
 from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem.problem import Problem, refuse_covariance
+from xvarpro.results.outcome import Counts, Trace
 from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Counts, Result
-from xvarpro.results.trace import Trace
+from xvarpro.results.result import Result
 from xvarpro.statistics.losses import Loss
 
 FIRST = 0.1  # tolerance of the first weighted fits; of the next, this times the root of the last relative decrease

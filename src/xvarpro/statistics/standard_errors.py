@@ -23,7 +23,7 @@ from xvarpro.errors import ModelError, ProblemError
 from xvarpro.objective.failures import model_failures
 from xvarpro.problem.column_chunks import columns
 from xvarpro.problem.problem import Problem
-from xvarpro.results.result import joined
+from xvarpro.results.outcome import joined
 from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.frames import aligned, on_host

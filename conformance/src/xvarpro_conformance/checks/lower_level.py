@@ -116,6 +116,7 @@ def _graded(cond: float = 30.0, eps: float = 1.0) -> np.ndarray:
 def solvers() -> dict[str, LowerSolver]:
     """Every solver for arrays, and LSMR with every preconditioner; a newcomer is found by its export."""
     found = {x.__name__: x() for x in exported(lower, LowerSolver) if _solves(x(), np.eye(2), RIDGE)}
+    del found["Cholesky"]  # for arrays it is QR
     preconditioners = [x for x in exported(lower, lower.Preconditioner) if x is not lower.Identity]
     found["Refined, dual"] = lower.Refined(lower.DualQR())
     return found | {f"LSMR, {x.__name__}": lower.LSMR(preconditioner=x()) for x in preconditioners}

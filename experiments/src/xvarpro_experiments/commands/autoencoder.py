@@ -12,7 +12,7 @@ from xvarpro_experiments import autoencoder, frame
 from xvarpro_experiments.checks import one_of
 
 # for `xvarpro run all`
-SMALL = {"images": "digits", "samples": 300, "iterations": 25, "time": 5.0}
+SMALL = {"images": "digits", "samples": 300, "iterations": 15, "time": 5.0}
 STUDIES = {"race": autoencoder.experiment, "collapse": autoencoder.collapse, "selection": autoencoder.selection}
 
 

@@ -12,7 +12,7 @@ import typer
 from xvarpro_experiments import datasets, dictionary, frame
 from xvarpro_experiments.checks import whole
 
-SMALL = {"pixels": 0, "samples": 500, "atoms": 32, "iterations": 60, "time": 5.0}  # for `xvarpro run all`
+SMALL = {"pixels": 0, "samples": 500, "atoms": 32, "iterations": 40, "time": 5.0}  # for `xvarpro run all`
 
 
 @frame.command(

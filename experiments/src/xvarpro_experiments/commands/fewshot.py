@@ -11,7 +11,7 @@ import typer
 from xvarpro_experiments import fewshot, frame
 
 # for `xvarpro run all`
-SMALL = {"validation": 1, "tests": 6, "iterations": 10, "time": 5.0}
+SMALL = {"validation": 1, "tests": 20, "repeat": 5, "iterations": 10, "time": 5.0}
 
 
 @frame.command(

@@ -1,21 +1,5 @@
 """Rules for the step size along a feasible direction."""
 
-from xvarpro.algorithms.steps.armijo import Armijo
-from xvarpro.algorithms.steps.backtracking import backtrack
-from xvarpro.algorithms.steps.exact import ExactStep
-from xvarpro.algorithms.steps.interface import Line, Search, StepRule
-from xvarpro.algorithms.steps.open_loop import Constant, LogAdaptive, OpenLoop
-from xvarpro.algorithms.steps.short_step import ShortStep
+from xvarpro.core.lazy import attach
 
-__all__ = [
-    "Armijo",
-    "Constant",
-    "ExactStep",
-    "Line",
-    "LogAdaptive",
-    "OpenLoop",
-    "Search",
-    "ShortStep",
-    "StepRule",
-    "backtrack",
-]
+__getattr__, __dir__, __all__ = attach(__name__)

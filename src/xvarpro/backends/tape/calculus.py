@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from xvarpro.backends.tape import namespace  # noqa: F401  (importing it gives the tape its functions)
@@ -10,6 +11,8 @@ from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.engine import Tape, base
 from xvarpro.backends.tape.rules.table import Namespace
 from xvarpro.core.struct import Array
+
+_level = attrgetter("level")
 
 
 def vjp(
@@ -40,7 +43,7 @@ def vjp(
     """
     arrays: tuple[Any, ...] = (*primals, *constants)
     traces = [x.tape for x in arrays if type(x) is TracedArray]
-    tape = Tape(max((base(xp, index_add), *traces), key=lambda below: below.level))
+    tape = Tape(max((base(xp, index_add), *traces), key=_level))
     leaves = [tape._input(x) for x in primals]
     held = [tape._lift(c) if hasattr(c, "dtype") else c for c in constants]
     returned = fun(*leaves, *held)
@@ -60,19 +63,25 @@ def _pullback(
     tape: Tape, outputs: list[TracedArray], primals: list[Array], single: bool
 ) -> Callable[[Any], tuple[Array, ...]]:
     # places and shapes only: holding the outputs would keep their arrays as long as the pull-back
-    places = [(y.index, tuple(y.shape), y.dtype) for y in outputs]
+    places, forms = [y.index for y in outputs], [(tuple(y.shape), y.dtype) for y in outputs]
 
     def pullback(cotangents: Any) -> tuple[Array, ...]:
         cotangents = (cotangents,) if single else tuple(cotangents)
-        _check(cotangents, [place[1:] for place in places])
+        _check(cotangents, forms)
         traces = [g.tape for g in cotangents if isinstance(g, TracedArray)]
-        xp = max((tape.below, *traces), key=lambda ns: ns.level)
-        seeds = [(i, g) for (i, _, _), g in zip(places, cotangents, strict=True) if i is not None]
+        xp = max((tape.below, *traces), key=_level)
+        seeds = [(i, g) for i, g in zip(places, cotangents, strict=True) if i is not None]
         gradients = tape._pull(seeds, xp)
         # the leaves are the first nodes
         return tuple(
-            xp.zeros_like(x) if g is None else g if type(g) is type(x) or isinstance(g, TracedArray) else xp.asarray(g)
-            for x, g in zip(primals, gradients, strict=False)
+            [
+                xp.zeros_like(x)
+                if g is None
+                else g
+                if type(g) is type(x) or isinstance(g, TracedArray)
+                else xp.asarray(g)
+                for x, g in zip(primals, gradients, strict=False)
+            ]
         )
 
     return pullback

@@ -226,5 +226,5 @@ def _add(gradients: list[Any], i: int, d: Array | TracedArray) -> None:
 def _lift_kept(xp: Tape, kept: Any) -> Any:
     """Make what a node holds constants of the tape that the backward pass is recorded on."""
     if isinstance(kept, tuple):
-        return tuple(_lift_kept(xp, v) for v in kept)
+        return tuple([_lift_kept(xp, v) for v in kept])
     return kept if kept is None or type(kept) is Like or type(kept) in _SCALARS else xp._lift(kept)

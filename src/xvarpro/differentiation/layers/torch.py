@@ -11,7 +11,7 @@ import torch
 from optree import PyTreeSpec
 
 from xvarpro import backends
-from xvarpro.algorithms import FEW
+from xvarpro.algorithms.choice import FEW
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import exchange, modules
 from xvarpro.batch.driver import solve_many

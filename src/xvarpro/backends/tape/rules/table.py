@@ -178,7 +178,7 @@ def axes_of(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
     """Return the axes meant by an `axis` argument, counted from the front."""
     if axis is None:
         return tuple(range(ndim))
-    return tuple(i % ndim for i in ((axis,) if isinstance(axis, int) else axis))
+    return (axis % ndim,) if isinstance(axis, int) else tuple([i % ndim for i in axis])
 
 
 def spread(xp: Namespace, v: Array, like: Array, axis: Any, keepdims: bool) -> Array:
@@ -186,7 +186,7 @@ def spread(xp: Namespace, v: Array, like: Array, axis: Any, keepdims: bool) -> A
     if keepdims:
         return v
     gone = axes_of(axis, len(like.shape))
-    return xp.reshape(v, tuple(1 if i in gone else n for i, n in enumerate(like.shape)))
+    return xp.reshape(v, tuple([1 if i in gone else n for i, n in enumerate(like.shape)]))
 
 
 def nonzero_or_one(xp: Namespace, x: Array) -> Array:

@@ -1,0 +1,83 @@
+from xvarpro import algorithms, backends, distributed, errors, lower, models, operators, sets, special, statistics
+from xvarpro import batch as many
+from xvarpro._version import __version__
+from xvarpro.algorithms import steps
+from xvarpro.batch import Each, ManyResult, Multistart, multistart, solve_many
+from xvarpro.core.status import Status
+from xvarpro.core.trees import array_namespace
+from xvarpro.differentiation import implicit, layers
+from xvarpro.differentiation.ridge import ridge
+from xvarpro.driver.evaluate import LowerFit, project, solve_lower, value_and_gradient
+from xvarpro.driver.outcome import DeadUnitsWarning
+from xvarpro.driver.prepare import SlicesWarning
+from xvarpro.driver.run import IterationInfo
+from xvarpro.driver.solve import solve
+from xvarpro.driver.transfer import PrecisionWarning
+from xvarpro.problem.column_chunks import ColumnChunks, compress
+from xvarpro.problem.parameters import Parameters
+from xvarpro.problem.problem import Level, Problem, bilevel, separable
+from xvarpro.problem.read_ahead import ReadAhead
+from xvarpro.problem.row_chunks import RowChunks
+from xvarpro.problem.samples import Samples
+from xvarpro.reproducibility.comparison import Comparison, compare
+from xvarpro.reproducibility.verification import Verification, verify
+from xvarpro.results.outcome import Trace
+from xvarpro.results.result import Result
+from xvarpro.statistics import losses
+from xvarpro.statistics.nonlinear import least_squares
+from xvarpro.statistics.robust import RobustResult, solve_robust
+
+__all__ = [
+    "ColumnChunks",
+    "Comparison",
+    "DeadUnitsWarning",
+    "Each",
+    "IterationInfo",
+    "Level",
+    "LowerFit",
+    "ManyResult",
+    "Multistart",
+    "Parameters",
+    "PrecisionWarning",
+    "Problem",
+    "ReadAhead",
+    "Result",
+    "RobustResult",
+    "RowChunks",
+    "Samples",
+    "SlicesWarning",
+    "Status",
+    "Trace",
+    "Verification",
+    "__version__",
+    "algorithms",
+    "array_namespace",
+    "backends",
+    "bilevel",
+    "compare",
+    "compress",
+    "distributed",
+    "errors",
+    "implicit",
+    "layers",
+    "least_squares",
+    "losses",
+    "lower",
+    "many",
+    "models",
+    "multistart",
+    "operators",
+    "project",
+    "ridge",
+    "separable",
+    "sets",
+    "solve",
+    "solve_lower",
+    "solve_many",
+    "solve_robust",
+    "special",
+    "statistics",
+    "steps",
+    "value_and_gradient",
+    "verify",
+]

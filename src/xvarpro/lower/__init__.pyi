@@ -1,0 +1,43 @@
+from xvarpro.lower.choice import choose
+from xvarpro.lower.dual import DualQR
+from xvarpro.lower.fourier import FourierDivision
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.krylov import LSMR
+from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner, circulant_preconditioner
+from xvarpro.lower.qr import QR, Cholesky
+from xvarpro.lower.refined import Refined
+from xvarpro.lower.svd import SVD
+from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
+from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative
+from xvarpro.lower.weight_sets.interface import WeightSet
+from xvarpro.lower.weight_sets.l1 import L1
+from xvarpro.lower.weight_sets.simplex import Simplex
+
+__all__ = [
+    "L1",
+    "LSMR",
+    "QR",
+    "SVD",
+    "Adjoint",
+    "Affine",
+    "Bounded",
+    "Cholesky",
+    "Diagnosis",
+    "DualQR",
+    "Equality",
+    "Fixed",
+    "FourierDivision",
+    "Given",
+    "Identity",
+    "Jacobi",
+    "LowerSolver",
+    "Nonnegative",
+    "Preconditioner",
+    "Refined",
+    "Shared",
+    "Simplex",
+    "System",
+    "WeightSet",
+    "choose",
+    "circulant_preconditioner",
+]

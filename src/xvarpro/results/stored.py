@@ -1,0 +1,182 @@
+"""Results as files: what is written of them, and how it is checked when it is read."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, fields, replace
+from os import PathLike
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.backends import exchange, modules, to_numpy
+from xvarpro.core import trees
+from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import dtype_name
+from xvarpro.core.status import Status
+from xvarpro.core.struct import Array, Tree
+from xvarpro.errors import ProblemError, warn_caller
+from xvarpro.problem.loading import relocated
+from xvarpro.results.files import NUMBERS, ArrayFile, reading, write_atomically
+from xvarpro.results.outcome import Counts, Outcome, Trace, Verified
+from xvarpro.results.provenance import check as check_provenance
+from xvarpro.results.recipe import Recipe, check_finite
+from xvarpro.results.serialization import checked, decode, encode, opaque
+
+FORMAT = 5
+Kind = TypeVar("Kind", bound=Outcome)
+
+_PLAIN = {
+    "value": float, "gap_A": float, "gap_B": float, "n_iter": int, "algorithm": str, "provenance": dict,
+    "seconds": float, "setup_seconds": float,
+}  # fmt: skip
+_TRACE = tuple(f.name for f in fields(Trace))
+
+
+def write(fit: Outcome, path: str | PathLike[str], problem: str | None) -> None:
+    """See `Result.save`."""
+    arrays = {f"trace_{name}": getattr(fit.trace, name) for name in _TRACE}
+    tree, recipe = encode(modules.by_name(fit.theta), "theta", arrays), fit.recipe
+    if lost := opaque(decode(tree, "theta", arrays)):
+        raise ProblemError(
+            "Result.save needs theta as arrays in dicts with string keys, lists and tuples; it holds "
+            f"{lost.what}: save its leaves yourself"
+        )
+    folder = os.path.dirname(os.fsdecode(path))
+    named, begins = (recipe.problem, recipe.folder) if problem is None else (problem, "")
+    if named is not None:
+        named = relocated(named, begins, folder)
+    arrays |= _numbers_held(fit)
+    meta = {
+        "format": FORMAT,
+        "theta": tree,
+        "recipe": replace(recipe, problem=named).write(arrays),
+        "status": fit.status.name,
+        "counts": asdict(fit.counts),
+        "verified": asdict(fit.verified),
+        **{k: getattr(fit, k) for k in _PLAIN},
+    }
+    arrays["w"] = to_numpy(fit.w)
+    text = np.array(json.dumps(meta))
+    write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=text, **arrays))
+
+
+def read(kind: type[Kind], path: str | PathLike[str]) -> Kind:
+    """See `Result.load`."""
+    name = os.fsdecode(path)
+    with reading(path, "Result.save") as file:
+        meta = json.loads(file.text("meta"), parse_int=_whole)
+        written = meta["format"]
+        found = kind(**_parsed(meta, file, os.path.dirname(name))) if written == FORMAT else None
+    if "kinds" in meta:
+        raise ProblemError(
+            f"Result.load reads files of Result.save; {name} is a checkpoint of a solve. Go on with it, with "
+            f"xv.solve(problem, theta0, ..., resume={name!r})"
+        )
+    if found is None:
+        raise ProblemError(
+            f"Result.load reads format {FORMAT}; {name} has format {str(written)[:80]}: use the version of xvarpro "
+            "that wrote it"
+        )
+    return found
+
+
+def converted(fit: Kind, like: Tree) -> Kind:
+    """See `Result.like`."""
+    like = modules.taken(like)
+    if _shapes(like) != _shapes(fit.theta):
+        raise ProblemError(f"like must hold arrays of the shapes {_shapes(fit.theta)}; got {_shapes(like)}")
+    leaves, treedef = trees.flatten(like)
+    own = _numbers_held(fit)
+    held = own if modules.architectures(like) else {}  # dicts and arrays have no place for them
+
+    def moved(x: Array, other: Array) -> Array:
+        return exchange.move(x, backends.owner(other), dtype=dtype_name(x), device=device_of(other))
+
+    def ordered(tree: Tree) -> list[Array]:
+        # by name: the order of leaves is that of keys in a dict, that of insertion in an OrderedDict
+        named = dict(zip(trees.paths(tree), trees.leaves(tree), strict=True))
+        return [named[name] for name in trees.paths(like)]
+
+    found = [moved(x, other) for x, other in zip(ordered(fit.theta), leaves, strict=True)]
+    theta = modules.own(modules.holding(trees.unflatten(treedef, found), held))
+    treedef = trees.flatten(theta)[1]
+    if lacking := modules.held(like).keys() - held.keys():
+        warn_caller(
+            f"of what the module holds besides its parameters, such as statistics of BatchNorm, {len(lacking)} of "
+            f"{len(modules.held(like))} arrays are not in the file: those of like are taken, which must be those "
+            "of the solve",
+            UserWarning,
+        )
+    return replace(
+        fit,
+        theta=theta,
+        _w=moved(fit.w, leaves[0]),
+        _held=own,
+        recipe=replace(fit.recipe, theta0=trees.unflatten(treedef, ordered(fit.recipe.theta0))),
+    )
+
+
+def _numbers_held(fit: Outcome) -> dict[str, np.ndarray]:
+    """Buffers and frozen parameters of theta's modules, but for what a file cannot store."""
+    found: dict[str, np.ndarray] = {}
+    for name, x in (modules.held(fit.theta) or fit._held or {}).items():
+        try:
+            host = to_numpy(x)
+        except TypeError:  # a sparse tensor, or a dtype that NumPy does not have
+            continue
+        if host.dtype.kind in NUMBERS:
+            found[name] = host
+    return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 19:
+        raise ProblemError(f"it holds {digits[:19]}..., a whole number of more than 64 bits")
+    return int(digits)
+
+
+def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
+    named = zip(trees.paths(tree), trees.leaves(tree), strict=True)
+    return {name: tuple(getattr(x, "shape", ())) for name, x in named}
+
+
+def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
+    """The fields of a result from a file, or a ProblemError that says what in the file is none of a result."""
+    parts = {"theta": object, "recipe": dict, "status": str, "counts": dict, "verified": dict}
+    meta = checked(meta, {"format": int, **parts, **_PLAIN}, "result")
+    check_provenance(meta["provenance"])
+    dtype = meta["provenance"]["dtype"]
+    recipe = Recipe.read(meta["recipe"], file, dtype, folder)
+    theta = decode(meta["theta"], "theta", file)
+    check_finite(theta, "theta", dtype)
+    if _shapes(theta) != _shapes(recipe.theta0):
+        raise ProblemError(f"theta has the shapes {_shapes(theta)}, and its start {_shapes(recipe.theta0)}")
+    if meta["status"] not in Status.__members__:
+        raise ProblemError(f"there is no status {meta['status'][:80]}")
+    status = Status[meta["status"]]
+    if status.success and not all(math.isfinite(meta[name]) for name in ("value", "gap_A", "gap_B")):
+        raise ProblemError(f"value and gap of a result that {status.name} must be finite")
+    first, *rest = _TRACE
+    trace = {first: file.array(f"trace_{first}", "fiu", (None,))}
+    length = len(trace[first])
+    if not 1 <= length <= meta["n_iter"] + 1:
+        raise ProblemError(f"its trace has {length} entries after {meta['n_iter']} iterations")
+    trace |= {name: file.array(f"trace_{name}", "fiu", (length,)) for name in rest}
+    w = file.array("w", "fc")
+    if w.ndim not in (1, 2) or w.real.dtype != dtype:
+        raise ProblemError(f"w has shape {w.shape} and dtype {w.dtype} after a solve in {dtype}")
+    return {
+        **{name: meta[name] for name in _PLAIN},
+        "theta": theta,
+        "status": status,
+        "counts": Counts(**checked(meta["counts"], get_type_hints(Counts), "counts")),
+        "verified": Verified(**checked(meta["verified"], get_type_hints(Verified), "verified")),
+        "trace": Trace(**trace),
+        "_w": w,
+        "_held": file.named("held_"),
+        "recipe": recipe,
+    }
