@@ -857,6 +857,13 @@ def test_a_solve_that_did_not_end_at_a_minimum_is_said():
     assert said in str(fit)
 
 
+@pytest.mark.parametrize(("lam", "said"), [(1e-3, False), (1e12, True)])
+def test_a_ridge_that_outweighs_the_residual_leaves_theta_off_and_that_is_said(lam, said):
+    problem = xv.separable(decays, Y, data={"t": T}, lam=lam, W=xv.lower.Bounded(1.0, 3.0))
+    fit = xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.1, 20.0))
+    assert any("tol is relative to the objective" in reason for reason in fit.statistics().reasons) == said
+
+
 def test_the_covariance_of_too_many_entries_is_refused():
     y = rng(1).normal(size=(T.size, 2600))
     found = xv.statistics.linear_theory(xv.separable(decays, y, data={"t": T}), RATES)

@@ -115,6 +115,14 @@ class Result(Outcome):
             found.remarks.append(
                 f"the solve ended with {self.status.name}: errors are those of this point, which need not be a minimum"
             )
+        # k standard errors raise the objective by k^2 / 2 variances, and tol^2 of it may be left
+        value = max(self.value, 0.0)
+        left = self.recipe.tol * math.sqrt(2 * value / found.variance) if found.variance > 0 else 0.0
+        if left > 1:
+            found.remarks.append(
+                f"tol is relative to the objective, {self.value:.1e}, and leaves theta up to {left:.1g} standard errors "
+                "off: solve with a smaller one, or without the ridge or the penalty that outweighs the residual"
+            )
         return found
 
     def attach(self, problem: Problem) -> Result:
