@@ -120,7 +120,7 @@ class Result(Outcome):
         left = self.recipe.tol * math.sqrt(2 * value / found.variance) if found.variance > 0 else 0.0
         if left > 1:
             found.remarks.append(
-                f"tol is relative to the objective, {self.value:.1e}, and leaves theta up to {left:.1g} standard errors "
+                f"tol is relative to the objective, {value:.1e}, and leaves theta up to {left:.1g} standard errors "
                 "off: solve with a smaller one, or without the ridge or the penalty that outweighs the residual"
             )
         return found
