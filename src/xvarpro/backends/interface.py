@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from xvarpro.backends.placement import Placement
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ModelError, ProblemError
-
-if TYPE_CHECKING:
-    from xvarpro.backends.modules import Architecture
 
 Function: TypeAlias = Callable[..., Leaves]  # arrays -> tuple of arrays
 Linear: TypeAlias = Callable[[Leaves], Leaves]  # a pull-back, or the map of tangents
@@ -82,8 +79,8 @@ class Backend(ABC):
     def devices(self) -> dict[str, Device]:
         """Devices that can be used now: names such as ``"cpu"`` or ``"cuda:0"``, and the framework's own objects."""
 
-    def architecture(self, x: object) -> Architecture | None:
-        """How a module of this framework's is taken apart and put together; None where `x` is none."""
+    def architecture(self, x: object) -> Any:
+        """How a module of this framework's is taken apart: an `Architecture` of `backends.modules`; else None."""
         return None
 
     # -- derivatives -------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def refine(backend: Backend, factor: QRFactor, matrix: Callable[[], Array], targ
     """
     (Q, R), (top, b) = factor, solution
     m, xp = top.shape[0], namespace_of(R)
-    if R.ndim > 2 or xp.finfo(R.dtype).eps > 1e-12 or (m + b.shape[0]) * b.shape[1] > LARGEST:
+    if xp.finfo(R.dtype).eps > 1e-12 or not affordable(R, m, b):
         return solution
     steps = _steps(R)
 
@@ -59,6 +59,11 @@ def refine(backend: Backend, factor: QRFactor, matrix: Callable[[], Array], targ
         return found[1], found[2]
 
     return backend.when(steps > 0, improve, solution)
+
+
+def affordable(R: Array, m: int, b: Array) -> bool:
+    """Whether a target with `m` rows is small enough to be refined; a stack of matrices is not."""
+    return R.ndim == 2 and (m + b.shape[0]) * b.shape[1] <= LARGEST
 
 
 def _steps(R: Array) -> Array:

@@ -9,7 +9,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import MANY, adjoint, adjoint_product
-from xvarpro.lower._refinement import refine
+from xvarpro.lower._refinement import affordable, refine
 from xvarpro.lower.accumulation import Gram, Triangle
 from xvarpro.lower.interface import Accumulation, Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, stacked
@@ -41,9 +41,10 @@ class QR(LowerSolver):
     def refine(
         self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        # a Q of very many rows has few digits in single precision; of fewer it has those that the gradient needs
-        if factor.R.ndim == 2 and y.shape[0] > MANY and namespace_of(w).finfo(w.dtype).eps > 1e-10:
-            return _corrected(backend, system, factor.R, w, r)
+        # of a large target, where a Q of very many rows has few digits in single precision
+        few = factor.R.ndim == 2 and y.shape[0] > MANY and namespace_of(w).finfo(w.dtype).eps > 1e-10
+        if few or affordable(factor.R, y.shape[0], w):
+            w, r = _corrected(backend, system, factor.R, w, r)
         top, w = refine(backend, factor, lambda: _matrix(backend, system), (y, None), (-r, w))
         return w, -top
 
