@@ -47,7 +47,7 @@ LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
     ("checksums", "placement"),
     ("interface", "group", "tape"),
-    ("plugin", "columns", "factorisations", "forks", "selection"),
+    ("plugin", "columns", "factorisations", "forks"),
     ("registry",),
     ("modules", "powers"),
     ("",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from xvarpro.backends import checksums
 from xvarpro.backends.placement import Placement
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import map_leaves
 from xvarpro.errors import ModelError, ProblemError
 
 Function: TypeAlias = Callable[..., Leaves]  # arrays -> tuple of arrays
@@ -156,6 +158,21 @@ class Backend(ABC):
     @abstractmethod
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
         """``fun(state) if condition else state``, for a 0-d condition."""
+
+    def select(self, condition: Array, a: Any, b: Any) -> Any:
+        """``a`` where `condition` holds, else ``b``, in every array of two nested tuples of one structure.
+
+        `condition` is 0-d, or has the leading axes of the arrays: one entry per problem of a batch.
+        """
+        xp = self.xp
+        if not self.compiled and math.prod(condition.shape) == 1:
+            return a if bool(xp.all(condition)) else b
+
+        def where(x: Array, y: Array) -> Array:
+            ones = (1,) * (x.ndim - condition.ndim) if condition.ndim else ()
+            return xp.where(xp.reshape(condition, (*condition.shape, *ones)) if ones else condition, x, y)
+
+        return map_leaves(where, a, b)
 
     @abstractmethod
     def call(self, make: Callable[[Leaves], Callable[..., Any]], key: Any, once: bool = False) -> Callable[..., Any]:

@@ -23,7 +23,6 @@ from xvarpro.driver.model_check import check_feasible, check_model, first_rows, 
 from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, targets_near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError, warn_caller
-from xvarpro.objective.columns import Columns
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
 from xvarpro.objective.interface import Objective
@@ -68,9 +67,8 @@ class Prepared:
         shared = {"backend": self.backend, "treedef": self.layout.treedef, "structure": self.structure}
         if self.problem.in_rows:
             return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
-        if self.group is not None and self.in_columns:
-            return partial(Columns, **shared, group=self.group)
-        return partial(Reduced if self.structure.exact else Inexact, **shared)
+        group = self.group if self.in_columns else None
+        return partial(Reduced if self.structure.exact else Inexact, **shared, group=group)
 
     @cached_property
     def group(self) -> Group | None:
