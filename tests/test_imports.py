@@ -53,7 +53,7 @@ BACKEND_LAYERS = [
     ("",),
     ("exchange", "eager", "special"),
     ("taped",),
-    ("torch_modules", "jax_modules", "jax_sharding"),
+    ("torch_checks", "torch_modules", "torch_settings", "jax_modules", "jax_sharding"),
     ("hosted", "calculus"),
     ("transformations",),
     ("numpy", "cupy", "strict", "torch", "jax", "torch_group"),
@@ -278,7 +278,9 @@ MADE_FOR_ONE = (
     "differentiation.layers.torch",  # a layer is a function of its framework
     "differentiation.layers.jax",
     "backends.torch_group",
+    "backends.torch_checks",
     "backends.torch_modules",
+    "backends.torch_settings",
     "backends.jax_modules",
     "backends.jax_sharding",
 )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import xvarpro as xv
 from xvarpro.backends.numpy import NumPyBackend
-from xvarpro.backends.torch import Switch
+from xvarpro.backends.torch_settings import Switch
 from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.core.namespace import device
