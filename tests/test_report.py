@@ -12,7 +12,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.statistics import plotting
+from xvarpro.fit import plotting
 from xvarpro.statistics.names import given_names
 
 from .support import RATES, T, decay_problem, decays, rng

@@ -23,8 +23,8 @@ from xvarpro.driver.run import Run
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.row_chunks import Stream
+from xvarpro.results.outcome import Outcome
 from xvarpro.results.recipe import Recipe, hashes
-from xvarpro.results.result import Result
 
 FORMAT = 3
 
@@ -187,7 +187,7 @@ def continuation(run: Run, over: Tree, given: dict[str, str]) -> tuple[Tree, Che
     return prepared.to_caller(prepared.theta), Checkpoint.of(run, given), had
 
 
-def going_on(fit: Result) -> tuple[Tree, Checkpoint, dict[str, Any]]:
+def going_on(fit: Outcome) -> tuple[Tree, Checkpoint, dict[str, Any]]:
     """The `continuation` of a result.
 
     Raises

@@ -20,10 +20,9 @@ from xvarpro.driver.weights import coefficients, w_to_caller
 from xvarpro.errors import warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks
-from xvarpro.results.outcome import Counts, Trace, Verified, joined
+from xvarpro.results.outcome import Counts, Outcome, Trace, Verified, joined
 from xvarpro.results.provenance import provenance
 from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Result
 
 
 class DeadUnitsWarning(UserWarning):
@@ -33,7 +32,7 @@ class DeadUnitsWarning(UserWarning):
 ORDINARY = 2**20  # entries of w up to which it is solved for at once where the target was compressed
 
 
-def result(run: Run, status: Status, setup: float, recipe: Recipe, continuation: Callable[[], Any]) -> Result:
+def outcome(run: Run, status: Status, setup: float, recipe: Recipe, continuation: Callable[[], Any]) -> Outcome:
     """Verify the best iterate and return it to the caller."""
     prepared, found = run.prepared, run.best()[0]
     theta = found.theta
@@ -43,7 +42,7 @@ def result(run: Run, status: Status, setup: float, recipe: Recipe, continuation:
     table = {name: np.array(x) for name, x in zip(columns, run.record.table().T, strict=True) if name != "status"}
     table["iteration"] = table["iteration"].astype(np.int64)
     work = {name: int(table[name][-1]) for name in RECORD[WORK:]}
-    return Result(
+    return Outcome(
         theta=prepared.to_caller(theta),
         value=value,
         gap_A=gap_A,

@@ -23,7 +23,7 @@ from xvarpro.errors import ModelError, ProblemError
 from xvarpro.objective.failures import model_failures
 from xvarpro.problem.column_chunks import columns
 from xvarpro.problem.problem import Problem
-from xvarpro.results.outcome import joined
+from xvarpro.results.outcome import Outcome, joined
 from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.frames import aligned, on_host
@@ -402,6 +402,52 @@ def linear_theory(
     """
     place = {"backend": backend, "device": device, "dtype": dtype}
     return theory(problem, theta, over, None, absolute_sigma, sandwich, **place)
+
+
+def statistics(
+    fit: Outcome, *, absolute_sigma: bool = False, sandwich: bool | None = None, backend: str | Backend | None = None
+) -> Statistics:
+    """Standard errors, covariance and goodness of a fit: `linear_theory` at its solution, which has the errors raised.
+
+    Parameters
+    ----------
+    fit : Result
+    absolute_sigma, sandwich, backend
+        As for `linear_theory`; by default `sandwich` is True for a result of `solve_robust` whose sigma is not known.
+
+    Returns
+    -------
+    Statistics
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, t):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+    >>> t = np.linspace(0.0, 1.0, 50)
+    >>> fit = xv.solve(xv.separable(M, np.exp(-3.0 * t) + 0.01 * np.sin(40 * t), data=t), np.array([2.0]))
+    >>> fit.statistics().theta_stderr.round(3), fit.statistics().dof
+    (array([0.015]), 48.0)
+    """
+    problem = fit.least_squares
+    if sandwich is None:
+        sandwich = problem is not fit._problem and not absolute_sigma
+    given = (fit.theta, fit.recipe.over, fit._prepared, absolute_sigma, sandwich, fit.deviance)
+    found = theory(problem, *given, backend=backend)
+    if not fit.success:
+        found.remarks.append(
+            f"the solve ended with {fit.status.name}: errors are those of this point, which need not be a minimum"
+        )
+    # k standard errors raise the objective by k^2 / 2 variances, and tol^2 of it may be left
+    value = max(fit.value, 0.0)
+    left = fit.recipe.tol * math.sqrt(2 * value / found.variance) if found.variance > 0 else 0.0
+    if left > 1:
+        found.remarks.append(
+            f"tol is relative to the objective, {value:.1e}, and leaves theta up to {left:.1g} standard errors "
+            "off: solve with a smaller one, or without the ridge or the penalty that outweighs the residual"
+        )
+    return found
 
 
 def theory(

@@ -17,11 +17,11 @@ from xvarpro.core.struct import Leaves, Tree
 from xvarpro.driver.destination import destination
 from xvarpro.driver.prepare import prepare
 from xvarpro.driver.run import IterationInfo
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
+from xvarpro.fit.result import Result
+from xvarpro.fit.solve import solve
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
-from xvarpro.results.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
@@ -224,7 +224,7 @@ class Comparison(Runs):
 
         On a log scale, in a new matplotlib Figure or the caller's.
         """
-        from xvarpro.results.plotting import COLOURS, blank, positive, tidy  # matplotlib is optional
+        from xvarpro.fit.figures import COLOURS, blank, positive, tidy  # matplotlib is optional
 
         fig = blank(figure, 6.4, 4.2)
         ax = fig.subplots()

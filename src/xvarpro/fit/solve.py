@@ -22,15 +22,15 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on, warn_of_order
 from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run, check_own_sets, check_unchanged
-from xvarpro.driver.outcome import DeadUnitsWarning, result
+from xvarpro.driver.outcome import DeadUnitsWarning, outcome
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.record import Schedule
 from xvarpro.driver.run import IterationInfo, Run
 from xvarpro.errors import ProblemError
+from xvarpro.fit.result import Result
 from xvarpro.objective.gauss_newton import RIGHT_HAND_SIDES, has_jacobian
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Result
 
 __all__ = ["DeadUnitsWarning", "IterationInfo", "solve"]
 
@@ -193,7 +193,7 @@ def solve(
             run.recheck()
 
         def found(status: Status) -> Result:
-            return result(run, status, setup, recipe, lambda: continuation(run, over, given()))
+            return Result(**vars(outcome(run, status, setup, recipe, lambda: continuation(run, over, given()))))
 
         def write() -> None:
             parts = given()  # of every process

@@ -12,11 +12,11 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
+from xvarpro.fit.result import Result
+from xvarpro.fit.solve import solve
 from xvarpro.operators import as_operator
 from xvarpro.problem.problem import Problem
-from xvarpro.results.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
@@ -69,7 +69,7 @@ class RidgePath:
 
     def plot(self, *, figure: FigureBase | None = None) -> Figure:
         """The L-curve, and generalised cross-validation against the ridge, in a new figure or the caller's."""
-        from xvarpro.results.plotting import COLOURS, blank, legend_above, tidy
+        from xvarpro.fit.figures import COLOURS, blank, legend_above, tidy
 
         fig = blank(figure, 7.2, 3.0)
         curve, score = fig.subplots(1, 2)

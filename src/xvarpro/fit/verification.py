@@ -21,16 +21,16 @@ from xvarpro.driver.evaluate import project
 from xvarpro.driver.iteration import ROUNDING
 from xvarpro.driver.model_check import FEASIBLE
 from xvarpro.driver.outcome import DeadUnitsWarning
-from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.errors import ProblemError
+from xvarpro.fit.comparison import GRADIENT, Runs, distance
+from xvarpro.fit.result import Result
+from xvarpro.fit.serialization import opaque
+from xvarpro.fit.solve import solve
 from xvarpro.problem.loading import load
 from xvarpro.problem.problem import Problem
-from xvarpro.reproducibility.comparison import GRADIENT, Runs, distance
 from xvarpro.results.provenance import alike
-from xvarpro.results.recipe import WRITTEN, Fingerprints, Recipe
-from xvarpro.results.result import Result
-from xvarpro.results.serialization import Opaque, opaque
+from xvarpro.results.recipe import WRITTEN, Fingerprints, Opaque, Recipe
 from xvarpro.sets.region import resolve
 
 # of two objectives, relative: in float64 what rounding leaves after hundreds of iterations of a method that does not

@@ -13,7 +13,7 @@ from xvarpro.batch.result import ManyResult
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
-from xvarpro.results.result import Result
+from xvarpro.fit.result import Result
 
 if TYPE_CHECKING:
     from pandas import DataFrame

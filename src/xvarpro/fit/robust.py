@@ -21,18 +21,18 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import negligible_decrease, noise
 from xvarpro.driver.model_check import check_limits, check_unchanged
-from xvarpro.driver.outcome import result
+from xvarpro.driver.outcome import outcome
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.record import RECORD, WORK, Schedule
 from xvarpro.driver.run import Run
-from xvarpro.driver.solve import chosen
 from xvarpro.driver.weights import w_to_caller
 from xvarpro.errors import ProblemError
+from xvarpro.fit.result import Result
+from xvarpro.fit.solve import chosen
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem.problem import Problem, refuse_covariance
 from xvarpro.results.outcome import Counts, Trace
 from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Result
 from xvarpro.statistics.losses import Loss
 
 FIRST = 0.1  # tolerance of the first weighted fits; of the next, this times the root of the last relative decrease
@@ -102,6 +102,10 @@ class RobustResult(Result):
         mu, y = backends.to_numpy(self.fitted), backends.to_numpy(level.y)
         weights = backends.to_numpy(level.weights).reshape(mu.shape)
         return mu, np.where(weights > 0, y, mu), weights
+
+    def again(self, theta0: Tree, over: Tree, tol: float) -> RobustResult:
+        """A fit by the same loss, with the scale that was used, from another start in other sets."""
+        return solve_robust(self.stated, theta0, over, loss=cast(Loss, self.loss), tol=tol)
 
     def attach(self, problem: Problem) -> Result:
         return super().attach(_by_entry(problem))
@@ -333,7 +337,7 @@ class _Descent:
         run.certify()
         over, method = trees.map_arrays(lambda x: np.array(backends.to_numpy(x)), (over, self.method))
         recipe = Recipe(prepared.theta0, over, method, self.tol, max_iter, run.scale, prepared.fingerprints)
-        weighted = result(run, status, setup, recipe, lambda: None)
+        weighted = outcome(run, status, setup, recipe, lambda: None)
         trace = dict(zip(_TRACE, np.array(self.rows).T, strict=True))
         whole = {name: trace[name].astype(np.int64) for name in ("iteration", *RECORD[WORK:])}
         values, gradients, lmos, projections, rows = map(int, self.done)

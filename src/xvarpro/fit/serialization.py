@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,24 +16,10 @@ from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Struct, Tree
 from xvarpro.errors import ProblemError
-
-if TYPE_CHECKING:
-    from xvarpro.results.files import ArrayFile
+from xvarpro.results.files import ArrayFile
+from xvarpro.results.recipe import Opaque
 
 _EXPORTS = {"sets": sets, "sets.norms": sets.norms, "steps": steps, "algorithms": algorithms}
-
-
-@dataclass(frozen=True)
-class Opaque:
-    """Placeholder for something that a file cannot store, such as a function.
-
-    Attributes
-    ----------
-    what : str
-        Its representation.
-    """
-
-    what: str
 
 
 def encode(obj: object, name: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -52,7 +37,7 @@ def encode(obj: object, name: str, arrays: dict[str, np.ndarray]) -> Any:
     Examples
     --------
     >>> import xvarpro as xv
-    >>> from xvarpro.results.serialization import decode, encode
+    >>> from xvarpro.fit.serialization import decode, encode
     >>> arrays = {}
     >>> stored = encode({"s": xv.sets.CappedSimplex(2.0)}, "over", arrays)
     >>> stored["dict"]["s"]["struct"]
@@ -122,7 +107,7 @@ def checked(stored: Any, types: Mapping[str, Any], name: str) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from xvarpro.results.serialization import checked
+    >>> from xvarpro.fit.serialization import checked
     >>> checked({"value": 3}, {"value": float}, "result")
     {'value': 3.0}
     """

@@ -13,15 +13,15 @@ from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
 from xvarpro.backends import Backend
 from xvarpro.batch.driver import solve_many
 from xvarpro.batch.lift import lifted
-from xvarpro.batch.minima import Minimum, Multistart, counted, labelled
 from xvarpro.batch.result import ManyResult
-from xvarpro.batch.starts import draw, per_leaf
 from xvarpro.core import trees
 from xvarpro.core.checks import number
 from xvarpro.core.struct import Tree
 from xvarpro.driver.destination import destination
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
+from xvarpro.fit.minima import Minimum, Multistart, counted, labelled
+from xvarpro.fit.solve import solve
+from xvarpro.fit.starts import draw, per_leaf
 from xvarpro.problem import each
 from xvarpro.problem.problem import Problem
 

@@ -13,16 +13,16 @@ from xvarpro import backends
 from xvarpro.core.checks import confidence
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
+from xvarpro.fit.curves import Curve, abscissae, finer
+from xvarpro.fit.figures import COLOURS, Figure, FigureBase, MaxNLocator, blank, dated, legend_above, positive, tidy
+from xvarpro.fit.profiles import profile
 from xvarpro.problem.parameters import Parameters
-from xvarpro.results.plotting import COLOURS, Figure, FigureBase, blank, dated, legend_above, tidy
-from xvarpro.results.result import Result
+from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.bands import joined, parts_of
-from xvarpro.statistics.curves import Curve, abscissae, finer
 from xvarpro.statistics.intervals import quantile, student
 from xvarpro.statistics.names import given_names
-from xvarpro.statistics.prediction import components, roots
-from xvarpro.statistics.profiles import profile
-from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.prediction import components, fitted, residuals, roots
+from xvarpro.statistics.standard_errors import Statistics, statistics
 
 GREY = "0.45"
 SHOWN = len(COLOURS) - 1  # components that have a colour each
@@ -32,7 +32,7 @@ ACROSS = 3  # data sets next to one another
 
 
 def plot_fit(
-    fit: Result,
+    fit: Outcome,
     x: Array | Sequence[Any] | None = None,
     *,
     column: int = 0,
@@ -99,15 +99,16 @@ def plot_fit(
         confidence(level)
     if prediction and fit.least_squares is not fit.stated:
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
-    fitted, residual = _column(fit.fitted, column), _column(fit.residuals, column)
-    root = roots(fit.standardised, len(fitted), column)
-    along = abscissae(fit, x, len(fitted))
+    at_solution = fit.stated, fit.theta, fit.w
+    values, residual = (_column(of(*at_solution), column) for of in (fitted, residuals))
+    root = roots(fit.standardised, len(values), column)
+    along = abscissae(fit, x, len(values))
     at, sets = along.at, along.sets
-    s, stderr = (None, np.full(len(at), np.nan)) if level is None else _errors(fit, column, absolute_sigma)
-    parts = backends.to_numpy(components(fit.stated, fit.theta, fit.w, column)).T
+    s, stderr = (None, np.full(len(at), np.nan)) if level is None else _errors(fit, column, absolute_sigma, len(at))
+    parts = backends.to_numpy(components(*at_solution, column)).T
     orders = [rows[np.argsort(at[rows], kind="stable")] for rows in sets]
     curves = finer(fit, column, along, parts, s, points) or [
-        Curve(at[order], fitted[order], parts[:, order], stderr[order]) for order in orders
+        Curve(at[order], values[order], parts[:, order], stderr[order]) for order in orders
     ]
     named = _names(names, [f"component {j}" for j in range(len(parts))], "one per column of M")
     colours = dict(zip(dict.fromkeys(named), COLOURS[1:], strict=False))
@@ -121,7 +122,7 @@ def plot_fit(
     handles: dict[str, Any] = {}
     for j, ((i, view), (top, below)) in enumerate(zip(panels, pairs, strict=True)):
         rows, order, curve = sets[i], orders[i], Curve(curves[i].at, *map(views[view], curves[i][1:]))
-        data, left = views[view](fitted + residual), views[view](residual)
+        data, left = views[view](values + residual), views[view](residual)
         used = rows[root[rows] > 0]
         top.plot(at[used], data[used], ".", color=GREY, markersize=5, label="data")
         if absolute_sigma and weighted:
@@ -166,7 +167,7 @@ def plot_fit(
 
 
 def plot_residuals(
-    fit: Result,
+    fit: Outcome,
     x: Array | Sequence[Any] | None = None,
     *,
     column: int = 0,
@@ -195,7 +196,7 @@ def plot_residuals(
     ProblemError
         There is no such right-hand side, or `x` has another length or holds neither numbers nor dates.
     """
-    r = _column(fit.residuals, column)
+    r = _column(residuals(fit.stated, fit.theta, fit.w), column)
     root = roots(fit.standardised, len(r), column)
     x_axis, used = abscissae(fit, x, len(r)), root > 0
     both = parts_of(r[used] * root[used])
@@ -225,7 +226,7 @@ def plot_residuals(
 
 
 def plot_correlation(
-    fit: Result,
+    fit: Outcome,
     names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     *,
@@ -253,7 +254,7 @@ def plot_correlation(
     ProblemError
         As `linear_theory`; there are more or fewer names than entries.
     """
-    C = fit.statistics(absolute_sigma=absolute_sigma).correlation
+    C = statistics(fit, absolute_sigma=absolute_sigma).correlation
     of_theta, of_w = given_names(fit.theta, tuple(fit.w.shape), names, amplitudes)
     if np.iscomplexobj(backends.to_numpy(fit.w)):
         of_w = [f"{part} {name}" for part in ("Re", "Im") for name in of_w]
@@ -275,7 +276,7 @@ def plot_correlation(
 
 
 def plot_profile(
-    fit: Result,
+    fit: Outcome,
     entry: int | str = 0,
     *,
     level: float = 0.95,
@@ -316,7 +317,7 @@ def plot_profile(
     """
     confidence(level)
     curve = profile(fit, entry, points=points, width=width, absolute_sigma=absolute_sigma)
-    s = fit.statistics(absolute_sigma=absolute_sigma)
+    s = statistics(fit, absolute_sigma=absolute_sigma)
     t, best = student(s, level), curve.best
     fig = blank(figure, 5.2, 3.4)
     ax = fig.subplots()
@@ -332,14 +333,53 @@ def plot_profile(
     return fig
 
 
-def _errors(fit: Result, column: int, absolute_sigma: bool) -> tuple[Statistics | None, np.ndarray]:
+def plot_trace(fit: Outcome, *, figure: FigureBase | None = None) -> Figure:
+    """Draw objective and gap of a run against its iterations.
+
+    Parameters
+    ----------
+    fit : Result
+    figure : matplotlib Figure or SubFigure, optional
+        As for `plot_fit`.
+
+    Returns
+    -------
+    matplotlib Figure
+        Log scale, unless the objective takes negative values. A part of the gap that is 0 throughout is left out.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1.0)
+    >>> fit = xv.solve(problem, np.array([[1.0], [0.0], [0.0]]), over=xv.sets.L2Ball(1.0))
+    >>> fit.plot().axes[0].get_xlabel()
+    'iteration'
+    """
+    trace, fig = fit.trace, blank(figure, 5.2, 3.4)
+    ax = fig.subplots()
+    ax.plot(trace.iteration, trace.value, color=COLOURS[0], label="objective")
+    parts = (("gap, constrained block", trace.gap_A, COLOURS[1]), ("gap, free block", trace.gap_B, COLOURS[2]))
+    for label, gap, colour in parts:
+        if np.any(gap > 0):
+            ax.plot(trace.iteration, positive(gap), color=colour, linewidth=1.0, label=label)
+    if not np.any(trace.value < 0):
+        ax.set_yscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("objective and gap")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    tidy(ax)
+    legend_above(ax)
+    return fig
+
+
+def _errors(fit: Outcome, column: int, absolute_sigma: bool, m: int) -> tuple[Statistics | None, np.ndarray]:
     """The statistics of a fit and the standard errors of its values at the samples; None and NaN without them."""
     try:
-        s = fit.statistics(absolute_sigma=absolute_sigma)
+        s = statistics(fit, absolute_sigma=absolute_sigma)
         error = s.fitted_stderr(column)
-        return s, joined(np.split(error, error.size // fit.fitted.shape[0]))  # of each part
+        return s, joined(np.split(error, error.size // m))  # of each part
     except ProblemError:  # a figure is drawn without bands where there are none
-        return None, np.full(fit.fitted.shape[0], np.nan)
+        return None, np.full(m, np.nan)
 
 
 def _column(x: Array, column: int) -> np.ndarray:

@@ -12,10 +12,11 @@ from xvarpro.batch.driver import solve_many
 from xvarpro.batch.lift import lifted
 from xvarpro.core import checks, trees
 from xvarpro.errors import ProblemError
+from xvarpro.fit.resampling import in_real_numbers, repeated, to_solve_again
 from xvarpro.problem.each import Each
-from xvarpro.results.result import Result
+from xvarpro.results.outcome import Outcome
+from xvarpro.statistics import prediction
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, estimates, standard_errors, warnings
-from xvarpro.statistics.resampling import in_real_numbers, repeated, to_solve_again
 from xvarpro.statistics.standard_errors import Statistics
 
 
@@ -53,7 +54,7 @@ class Bootstrap(IntervalMethod):
         checks.whole(self, "seed", 0)
         checks.switch("parametric", self.parametric)
 
-    def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
+    def intervals(self, fit: Outcome, s: Statistics, level: float) -> Intervals:
         problem = to_solve_again(fit)
         y: Any = problem.lower.y
         if callable(y):
@@ -75,10 +76,11 @@ class Bootstrap(IntervalMethod):
         kind = "parametric bootstrap" if self.parametric else "bootstrap of residuals"
         return Intervals([*s.names, *s.w_names], estimates(fit), lower, upper, level, kind, notes, samples)
 
-    def _drawn(self, fit: Result, s: Statistics, y: np.ndarray) -> np.ndarray:
+    def _drawn(self, fit: Outcome, s: Statistics, y: np.ndarray) -> np.ndarray:
         """Targets, (samples, m) or (samples, m, k); 0 where they have no weight."""
         rng = np.random.default_rng(self.seed)
-        fitted, root = backends.to_numpy(fit.fitted), s.at.row_by_row("bootstrap intervals")
+        fitted: Any = backends.to_numpy(prediction.fitted(fit.stated, fit.theta, fit.w))
+        root = s.at.row_by_row("bootstrap intervals")
         if np.iscomplexobj(fitted):
             fitted, root = in_real_numbers(fitted), np.concatenate([root, root])
         root = root.reshape(y.shape)

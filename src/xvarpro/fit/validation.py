@@ -15,12 +15,12 @@ from xvarpro.core.checks import described
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.driver.evaluate import solve_lower
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
+from xvarpro.fit.resampling import sent
+from xvarpro.fit.result import Result
+from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Level, Problem, bilevel, refuse_covariance
-from xvarpro.results.result import Result
 from xvarpro.sets import Box
-from xvarpro.statistics.resampling import sent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
@@ -63,7 +63,7 @@ class CrossValidation:
 
     def plot(self, *, figure: FigureBase | None = None) -> Figure:
         """The error of predictions against the ridge, with the least one, in a new figure or the caller's."""
-        from xvarpro.results.plotting import COLOURS, blank, legend_above, tidy
+        from xvarpro.fit.figures import COLOURS, blank, legend_above, tidy
 
         fig = blank(figure, 3.8, 3.0)
         axes = fig.subplots()
