@@ -14,7 +14,7 @@ from xvarpro.problem.parameters import Parameters
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, Linear, complex_w
 from xvarpro.statistics.names import given_names
-from xvarpro.statistics.standard_errors import statistics
+from xvarpro.statistics.theory import statistics
 
 METHODS = (Linear, Profile, Bootstrap)  # with those of users, whose names are taken as well
 

@@ -22,7 +22,8 @@ from xvarpro.statistics.bands import joined, parts_of
 from xvarpro.statistics.intervals import quantile, student
 from xvarpro.statistics.names import given_names
 from xvarpro.statistics.prediction import components, fitted, residuals, roots
-from xvarpro.statistics.standard_errors import Statistics, statistics
+from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.theory import statistics
 
 GREY = "0.45"
 SHOWN = len(COLOURS) - 1  # components that have a colour each

@@ -30,7 +30,8 @@ from xvarpro.results.outcome import Outcome
 from xvarpro.sets import Box
 from xvarpro.statistics import constraints
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, standard_errors, student, warnings
-from xvarpro.statistics.standard_errors import Statistics, statistics
+from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.theory import statistics
 
 STIFF = 10.0  # its square is the curvature of the row that holds an entry over that of the objective
 CLOSE = 1e-4  # relative error of a height at the end of an interval

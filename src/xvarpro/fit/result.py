@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from xvarpro.fit import intervals, plotting, stored
     from xvarpro.problem.parameters import Parameters
-    from xvarpro.statistics import bands, reports, standard_errors
+    from xvarpro.statistics import bands, reports, theory
 
 
 # entries of theta, and theirs times those of w, up to which a result prints as its report: within seconds
@@ -56,7 +56,7 @@ class Result(Outcome):
     """
 
     if TYPE_CHECKING:
-        statistics = standard_errors.statistics
+        statistics = theory.statistics
         report = reports.report
         interval = intervals.interval
         band = bands.band
@@ -68,7 +68,7 @@ class Result(Outcome):
         save = stored.save
         like = stored.like
     else:
-        statistics = Method("xvarpro.statistics.standard_errors.statistics")
+        statistics = Method("xvarpro.statistics.theory.statistics")
         report = Method("xvarpro.statistics.reports.report")
         interval = Method("xvarpro.fit.intervals.interval")
         band = Method("xvarpro.statistics.bands.band")

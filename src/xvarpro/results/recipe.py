@@ -23,13 +23,7 @@ WRITTEN = "written to after the solve"  # and before its fingerprint was asked f
 
 @dataclass(frozen=True)
 class Opaque:
-    """Placeholder for something that a file cannot store, such as a function.
-
-    Attributes
-    ----------
-    what : str
-        Its representation.
-    """
+    """Placeholder for something that a file cannot store, such as a function, with its representation."""
 
     what: str
 
@@ -78,24 +72,6 @@ class Fingerprints(Mapping[str, str]):
 
     A solve does not wait for them: they are made when they are first asked for, from the arrays themselves. What has
     been written to by then, as its `Backend.checksum` tells, has `WRITTEN` for a fingerprint, which no array has.
-
-    Parameters
-    ----------
-    problem : Problem
-    theta0 : pytree of NumPy arrays that nothing writes to, optional
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> from xvarpro.results.recipe import Fingerprints
-    >>> t = np.ones((3, 1))
-    >>> problem = xv.separable(lambda theta, data: data["t"] * theta, np.ones(3), data={"t": t}, lam=0.5)
-    >>> found = Fingerprints(problem, np.ones(1))
-    >>> t[0] = 2.0
-    >>> found.hold(problem)
-    False
-    >>> sorted(found)[:4]
-    ['compress', "data['t']", 'lower.lam', 'lower.y']
     """
 
     def __init__(self, problem: Problem, theta0: Tree = None) -> None:

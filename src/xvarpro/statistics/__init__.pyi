@@ -8,7 +8,8 @@ from xvarpro.statistics.bands import Band, band
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, Linear
 from xvarpro.statistics.prediction import fitted, predict, residuals
 from xvarpro.statistics.reports import Report, report
-from xvarpro.statistics.standard_errors import Propagated, Statistics, linear_theory
+from xvarpro.statistics.standard_errors import Propagated, Statistics
+from xvarpro.statistics.theory import linear_theory
 
 __all__ = [
     "Band",

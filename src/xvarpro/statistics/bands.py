@@ -16,7 +16,8 @@ from xvarpro.problem.problem import Problem
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.intervals import complex_w, student
 from xvarpro.statistics.prediction import roots, sensitivities
-from xvarpro.statistics.standard_errors import Statistics, statistics
+from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.theory import statistics
 
 
 class Band(NamedTuple):

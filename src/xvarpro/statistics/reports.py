@@ -23,7 +23,8 @@ from xvarpro.statistics.constraints import Limit
 from xvarpro.statistics.frames import aligned, data_frame, on_host
 from xvarpro.statistics.frames import html_table as _table
 from xvarpro.statistics.names import each_name, each_of, given_names
-from xvarpro.statistics.standard_errors import IN_CHUNKS, NO_LIKELIHOOD, SHOWN, Statistics, correlated, statistics
+from xvarpro.statistics.standard_errors import IN_CHUNKS, NO_LIKELIHOOD, SHOWN, Statistics, correlated
+from xvarpro.statistics.theory import statistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
