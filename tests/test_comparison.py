@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.fit.comparison import Runs, _Pair, _Path, _Recorder, apart
+from xvarpro.fit.comparison import _Pair, _Path, _Recorder, apart
+from xvarpro.fit.runs import Runs
 
 
 def decays(theta, t):

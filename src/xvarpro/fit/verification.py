@@ -23,8 +23,9 @@ from xvarpro.driver.model_check import FEASIBLE
 from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.errors import ProblemError
-from xvarpro.fit.comparison import GRADIENT, Runs, distance
+from xvarpro.fit.comparison import GRADIENT
 from xvarpro.fit.result import Result
+from xvarpro.fit.runs import Runs, distance
 from xvarpro.fit.serialization import opaque
 from xvarpro.fit.solve import solve
 from xvarpro.problem.loading import load
