@@ -9,7 +9,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.core import trees
-from xvarpro.fit.minima import labelled
+from xvarpro.fit.multistart import labelled
 
 from .conftest import float64
 from .support import host, host_tree, rng, send_tree

@@ -18,10 +18,11 @@ from xvarpro.driver.prepare import prepare
 from xvarpro.driver.run import IterationInfo
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
-from xvarpro.fit.runs import Runs, distance, flat, norm
+from xvarpro.fit.runs import Runs, distance, norm
 from xvarpro.fit.solve import solve
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
+from xvarpro.statistics.frames import vector
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
@@ -241,7 +242,7 @@ class _Recorder:
 
     def __init__(self, start: Tree) -> None:
         self.thetas: dict[int, Tree] = {0: start}
-        self._every, self._most = 1, max(64, MEMORY // max(1, flat(start).nbytes))
+        self._every, self._most = 1, max(64, MEMORY // max(1, vector(start).nbytes))
 
     def __call__(self, info: IterationInfo) -> None:
         if info.iteration % self._every == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from numbers import Integral
@@ -102,7 +103,7 @@ def plot_fit(
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
     at_solution = fit.stated, fit.theta, fit.w
     values, residual = (_column(of(*at_solution), column) for of in (fitted, residuals))
-    root = roots(fit.standardised, len(values), column)
+    root = _roots(fit, len(values), column)
     along = abscissae(fit, x, len(values))
     at, sets = along.at, along.sets
     s, stderr = (None, np.full(len(at), np.nan)) if level is None else _errors(fit, column, absolute_sigma, len(at))
@@ -198,7 +199,7 @@ def plot_residuals(
         There is no such right-hand side, or `x` has another length or holds neither numbers nor dates.
     """
     r = _column(residuals(fit.stated, fit.theta, fit.w), column)
-    root = roots(fit.standardised, len(r), column)
+    root = _roots(fit, len(r), column)
     x_axis, used = abscissae(fit, x, len(r)), root > 0
     both = parts_of(r[used] * root[used])
     at, r = np.tile(x_axis.at[used], len(both)), np.concatenate(both)
@@ -381,6 +382,12 @@ def _errors(fit: Outcome, column: int, absolute_sigma: bool, m: int) -> tuple[St
         return s, joined(np.split(error, error.size // m))  # of each part
     except ProblemError:  # a figure is drawn without bands where there are none
         return None, np.full(m, np.nan)
+
+
+def _roots(fit: Outcome, rows: int, column: int) -> np.ndarray:
+    """Of the weights of residuals; of counts ``1 / mu``, Pearson's. Of other losses no more is known of the noise."""
+    counts = fit.deviance is not None and not math.isnan(fit.deviance)
+    return roots(fit.least_squares if counts else fit.stated, rows, column)
 
 
 def _column(x: Array, column: int) -> np.ndarray:

@@ -22,13 +22,14 @@ from xvarpro.batch.lift import lifted
 from xvarpro.core import trees
 from xvarpro.core.struct import REQUIRED, Struct, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.fit.resampling import like_theta, sent, to_solve_again, vector
+from xvarpro.fit.resampling import like_theta, sent, to_solve_again
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
 from xvarpro.results.outcome import Outcome
 from xvarpro.sets import Box
 from xvarpro.statistics import constraints
+from xvarpro.statistics.frames import vector
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, standard_errors, student, warnings
 from xvarpro.statistics.standard_errors import Statistics
 from xvarpro.statistics.theory import statistics

@@ -16,7 +16,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.outcome import Outcome
-from xvarpro.statistics.frames import on_host
+from xvarpro.statistics.frames import on_host, vector
 from xvarpro.statistics.intervals import complex_w
 from xvarpro.statistics.prediction import fitted
 
@@ -80,11 +80,6 @@ class InRealNumbers(Struct):
 def repeated(theta: Tree, b: int) -> Tree:
     """A theta for each of b problems, in its own framework."""
     return like_theta(theta, np.broadcast_to(vector(theta), (b, vector(theta).size)))
-
-
-def vector(theta: Tree) -> np.ndarray:
-    """All entries of theta, (p,)."""
-    return np.concatenate([np.ravel(on_host(x)) for x in trees.leaves(theta)])
 
 
 def like_theta(theta: Tree, rows: np.ndarray) -> Tree:

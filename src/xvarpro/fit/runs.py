@@ -13,6 +13,7 @@ from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
 from xvarpro.fit.result import Result
+from xvarpro.statistics.frames import vector
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,12 @@ class Runs:
 
 def distance(a: Tree, b: Tree, size: float = 0.0) -> float:
     """Euclidean distance of a and b, relative to the larger of ``|b|`` and `size`."""
-    x, y = flat(a), flat(b)
+    x, y = vector(a), vector(b)
     size = max(size, float(np.linalg.norm(y)))
     gap = float(np.linalg.norm(x - y))
     return gap / size if size else gap
 
 
-def flat(tree: Tree) -> np.ndarray:
-    """All leaves as one vector."""
-    return np.concatenate([np.ravel(to_numpy(leaf)) for leaf in trees.leaves(tree)])
-
-
 def norm(tree: Tree) -> float:
-    """Length of that vector."""
-    return float(np.linalg.norm(flat(tree)))
+    """Length of all leaves as one vector."""
+    return float(np.linalg.norm(vector(tree)))

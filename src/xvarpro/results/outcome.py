@@ -191,11 +191,6 @@ class Outcome:
         return self.stated
 
     @property
-    def standardised(self) -> Problem:
-        """The problem whose weights are the inverse variances of its data, as far as they are known: `stated` here."""
-        return self.stated
-
-    @property
     def deviance(self) -> float | None:
         """That of a fit by another loss, see `RobustResult`; None for least squares."""
         return None

@@ -41,6 +41,11 @@ def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -
     return f"<table><caption>{title}</caption>{line(head, 'th') if head else ''}{body}</table>"
 
 
+def vector(tree: Any) -> np.ndarray:
+    """All entries of a tree of arrays and numbers, leaf by leaf."""
+    return np.concatenate([np.ravel(on_host(x)) for x in trees.leaves(tree)])
+
+
 def on_host(x: Any) -> np.ndarray:
     """An array of any framework, or a number, as NumPy's."""
     return backends.to_numpy(x) if trees.is_array(x) else np.asarray(x)

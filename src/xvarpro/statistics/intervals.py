@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core import trees
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics import constraints
-from xvarpro.statistics.frames import data_frame, html_table
+from xvarpro.statistics.frames import data_frame, html_table, vector
 from xvarpro.statistics.standard_errors import IN_CHUNKS, Statistics
 
 if TYPE_CHECKING:
@@ -136,19 +135,14 @@ def complex_w(fit: Outcome) -> bool:
 
 def estimates(fit: Outcome) -> np.ndarray:
     """Values of theta's entries and, unless right-hand sides come in chunks, of w's."""
-    return _vector([*trees.leaves(fit.theta), *([] if fit.in_columns else [fit.w])])
+    return vector([fit.theta, *([] if fit.in_columns else [fit.w])]).real.astype(float)
 
 
 def standard_errors(s: Statistics) -> np.ndarray:
     """Their standard errors."""
-    return _vector(s.errors)
+    return vector(s.errors).real.astype(float)
 
 
 def warnings(s: Statistics) -> list[str]:
     """What limits the meaning of intervals: what the statistics say, and constraints that are active."""
     return [*s.reasons, *constraints.uncalibrated(s.entries, s.limits)]
-
-
-def _vector(arrays: list[Any]) -> np.ndarray:
-    parts = [np.ravel(backends.to_numpy(x) if trees.is_array(x) else x).real for x in arrays]
-    return np.concatenate(parts).astype(float)

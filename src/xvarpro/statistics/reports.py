@@ -20,7 +20,7 @@ from xvarpro.problem.parameters import Parameters
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics import constraints
 from xvarpro.statistics.constraints import Limit
-from xvarpro.statistics.frames import aligned, data_frame, on_host
+from xvarpro.statistics.frames import aligned, data_frame, on_host, vector
 from xvarpro.statistics.frames import html_table as _table
 from xvarpro.statistics.names import each_name, each_of, given_names
 from xvarpro.statistics.standard_errors import IN_CHUNKS, NO_LIKELIHOOD, SHOWN, Statistics, correlated
@@ -220,12 +220,12 @@ def report(
         notes = found.reasons
     except (ProblemError, ModelError) as error:
         notes = [f"no standard errors: {error}"]
-    values = [float(x) for leaf in trees.leaves(fit.theta) for x in np.ravel(on_host(leaf))]
+    values = vector(fit.theta).tolist()
     every = [*theta_names, *([] if chunked else w_names)]
     if found is None:
         errors, limits = [None] * len(every), [Limit()] * len(every)
     else:
-        errors = [x.item() for leaf in found.errors for x in np.ravel(on_host(leaf))]
+        errors = [x for leaf in found.errors for x in vector(leaf).tolist()]
         limits = found.limits
     table = [Row(*row) for row in zip(every, [*values, *w.ravel().tolist()], errors, limits, strict=True)]
     notes = [*notes, *constraints.uncalibrated([row.name for row in table], limits)]

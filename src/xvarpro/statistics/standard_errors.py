@@ -22,7 +22,7 @@ from xvarpro.problem.column_chunks import columns
 from xvarpro.results.outcome import joined
 from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
-from xvarpro.statistics.frames import aligned, on_host
+from xvarpro.statistics.frames import aligned, on_host, vector
 from xvarpro.statistics.linearised import Linearised
 
 SHOWN = 30  # entries in a text
@@ -190,7 +190,7 @@ class Statistics:
         return "from each residual (sandwich)" if self.sandwich else f"scaled by reduced chi2 ({given} relative)"
 
     def __repr__(self) -> str:
-        errors = np.concatenate([np.ravel(on_host(x)) for x in self.errors])
+        errors = vector(self.errors)
         rows = list(zip(self.entries[:SHOWN], (f"{x:.6g}" for x in errors), strict=False))
         more = [f"  and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
         more += ["  and those of w, in chunks: w_stderr_chunks()"] if self.at.in_columns else []
