@@ -182,12 +182,10 @@ def plot_residuals(
     Parameters
     ----------
     fit : Result
-    x, column, xlabel
+    x, column, xlabel, figure
         As for `plot_fit`. Residuals are scaled as there; those without weight are left out.
     ylabel : str
         Of the residuals, with units; by default "residual", or "weighted residual" where weights scale them.
-    figure : matplotlib Figure or SubFigure, optional
-        As for `plot_fit`.
 
     Returns
     -------
@@ -240,11 +238,9 @@ def plot_correlation(
     Parameters
     ----------
     fit : Result
-    names, amplitudes : optional
+    names, amplitudes, absolute_sigma
         As for `report`. Beyond 30 entries only some names are written; of a complex w the real parts come first.
-    absolute_sigma : bool
-        As for `report`.
-    figure : matplotlib Figure or SubFigure, optional
+    figure
         As for `plot_fit`.
 
     Returns
@@ -302,11 +298,10 @@ def plot_profile(
         Whose confidence interval is marked, in (0, 1).
     points, width
         As for `xvarpro.statistics.profile`.
-    xlabel : str
+    xlabel, figure
+        As for `plot_fit`.
     absolute_sigma : bool
         As for `report`: whether the variance of the noise is 1 over the weights.
-    figure : matplotlib Figure or SubFigure, optional
-        As for `plot_fit`.
 
     Returns
     -------
@@ -341,7 +336,7 @@ def plot_trace(fit: Outcome, *, figure: FigureBase | None = None) -> Figure:
     Parameters
     ----------
     fit : Result
-    figure : matplotlib Figure or SubFigure, optional
+    figure
         As for `plot_fit`.
 
     Returns

@@ -24,11 +24,12 @@ def data_frame(columns: Mapping[str, Any], names: Sequence[Any]) -> DataFrame:
     return DataFrame(columns, index=names)
 
 
-def aligned(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Rows of a text as lines, in columns."""
-    rows = list(rows)
+def aligned(rows: Iterable[tuple[str, ...]], left: int = 0) -> list[str]:
+    """Rows of a text as lines, in columns, and how many are `left` out."""
+    rows, more = list(rows), [f"  and {left} more"] if left > 0 else []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "   ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ["  " + "   ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [*lines, *more]
 
 
 def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -175,13 +175,10 @@ class _Model:
     def moved(self, data: Tree) -> Tree:
         """Data as arrays of theta's framework."""
         with self.scope:
-            return self._moved(data)
-
-    def _moved(self, data: Tree) -> Tree:
-        leaves, names, treedef = trees.named(exchange.arrays(data, "data"), "data")
-        pairs = zip(leaves, names, strict=True)
-        cast = [self.transfer.cast(x, n) if trees.is_array(x) else x for x, n in pairs]
-        return plain(trees.unflatten(treedef, cast))
+            leaves, names, treedef = trees.named(exchange.arrays(data, "data"), "data")
+            pairs = zip(leaves, names, strict=True)
+            cast = [self.transfer.cast(x, n) if trees.is_array(x) else x for x, n in pairs]
+            return plain(trees.unflatten(treedef, cast))
 
 
 def _joined(parts: Iterator[Array], axis: int = 0) -> Array:

@@ -106,8 +106,7 @@ class Report:
     def __str__(self) -> str:
         lines = [self.fit.headline]
         for title, rows in self._tables:
-            lines += ["", *aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])])]
-            lines += [f"  and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
+            lines += ["", *aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])], len(rows) - SHOWN)]
         lines += ["", "fit", *aligned(self.goodness)]
         if self.correlations:
             pairs = [(f"{a}, {b}", f"{c:+.3f}") for a, b, c in self.correlations[:PAIRS]]
@@ -251,7 +250,7 @@ def outline(fit: Outcome, w: Array | None) -> str:
 def _values(title: str, names: Iterable[str], arrays: list[np.ndarray]) -> list[str]:
     size, entries = sum(x.size for x in arrays), itertools.chain.from_iterable(np.ravel(x)[:SHOWN] for x in arrays)
     rows = ((name, _number(x)) for x, name in itertools.islice(zip(entries, names, strict=False), SHOWN))
-    return ["", *aligned([(title, "value"), *rows]), *([f"  and {size - SHOWN} more"] if size > SHOWN else [])]
+    return ["", *aligned([(title, "value"), *rows], size - SHOWN)]
 
 
 def _number(x: complex | float) -> str:

@@ -191,11 +191,12 @@ class Statistics:
 
     def __repr__(self) -> str:
         errors = vector(self.errors)
-        rows = list(zip(self.entries[:SHOWN], (f"{x:.6g}" for x in errors), strict=False))
-        more = [f"  and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
-        more += ["  and those of w, in chunks: w_stderr_chunks()"] if self.at.in_columns else []
+        rows = zip(self.entries[:SHOWN], (f"{x:.6g}" for x in errors), strict=False)
+        more = ["  and those of w, in chunks: w_stderr_chunks()"] if self.at.in_columns else []
         notes = ["", "notes", *(f"  {reason}" for reason in self.reasons)] if self.reasons else []
-        return "\n".join(["standard errors", *aligned(rows), *more, "", "fit", *aligned(self.goodness), *notes])
+        return "\n".join(
+            ["standard errors", *aligned(rows, len(errors) - SHOWN), *more, "", "fit", *aligned(self.goodness), *notes]
+        )
 
     @property
     def entries(self) -> list[str]:
