@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import linalg_errors, to_numpy
 from xvarpro.core import trees
+from xvarpro.core.lazy import Method
 from xvarpro.core.struct import Leaves, Tree
 from xvarpro.driver.destination import destination
 from xvarpro.driver.prepare import prepare
@@ -23,9 +24,6 @@ from xvarpro.fit.solve import solve
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
 from xvarpro.statistics.frames import vector
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure, FigureBase
 
 GRADIENT = 30.0  # machine epsilons times the condition number: error of a gradient, relative
 MEMORY = 2**28  # bytes of iterates that are kept of one solve
@@ -40,39 +38,23 @@ ENDS = {
 
 @dataclass(frozen=True)
 class Relation:
-    """How the solve of one backend is related to the reference's.
+    """How the solve of one backend is related to the reference's."""
 
-    Attributes
-    ----------
-    end : str
-        ``"same"``: theta and w are equal to half of the digits. ``"indistinguishable"``: theta is not, but residuals
-        are, and objectives to rounding and `tol`. ``"other w"``: theta is, w is not. ``"different"``: none of these.
-    theta, w : float
-        Distances of both theta, in the leaf where it is largest, and of both w, relative.
-    excess : float
-        The largest difference of objectives, gradients or gaps at one iterate of the reference, in machine epsilons
-        times the condition of the lower level. More than 30 is an error.
-    first_difference : int or None
-        The first recorded iterate at which theta differs by more than rounding explains, or that only one of both has.
-    cause : str
-        Why: ``"rounding"``, ``"tie"`` of vertices, or ``"branch"`` of the method; ``"error"`` of a backend, also where
-        theta does not differ; else empty.
-    reason : str
-        The same in words, with the figures.
-    iterations, differences, rounding : arrays
-        The recorded iterates, how far theta is apart there, and how far rounding explains.
-    """
-
+    # "same": theta and w are equal to half of the digits; "indistinguishable": theta is not, but residuals are, and
+    # objectives to rounding and `tol`; "other w": theta is, w is not; "different": none of these
     end: str
-    theta: float
+    theta: float  # distance, relative, in the leaf where it is largest
     w: float
+    # the largest difference of objectives, gradients or gaps at one iterate of the reference, in machine epsilons times
+    # the condition of the lower level; more than 30 is an error
     excess: float
-    first_difference: int | None
+    first_difference: int | None  # iterate at which theta differs by more than rounding explains, or that one has not
+    # "rounding", "tie" of vertices, "branch" of the method; "error" of a backend, also where theta is equal; else empty
     cause: str
-    reason: str
-    iterations: np.ndarray
-    differences: np.ndarray
-    rounding: np.ndarray
+    reason: str  # the same in words, with the figures
+    iterations: np.ndarray  # the recorded iterates
+    differences: np.ndarray  # how far theta is apart there
+    rounding: np.ndarray  # how far rounding explains
 
     @property
     def agrees(self) -> bool:
@@ -96,6 +78,8 @@ class Comparison(Runs):
     """
 
     relations: Mapping[str, Relation] = field(default_factory=dict)
+
+    plot = Method("xvarpro.fit.plotting.plot_comparison")
 
     @property
     def agree(self) -> bool:
@@ -136,28 +120,6 @@ class Comparison(Runs):
 
     def __str__(self) -> str:
         return "\n".join([self.verdict, *(f"{name}: {relation}" for name, relation in self.relations.items())])
-
-    def plot(self, *, figure: FigureBase | None = None) -> Figure:
-        """Draw the differences of objectives and of theta, and what rounding explains of the latter.
-
-        On a log scale, in a new matplotlib Figure or the caller's.
-        """
-        from xvarpro.fit.figures import COLOURS, blank, positive, tidy  # matplotlib is optional
-
-        fig = blank(figure, 6.4, 4.2)
-        ax = fig.subplots()
-        ax.plot(positive(self.value_difference), color=COLOURS[-1], linewidth=1.0, label="objective, all backends")
-        for i, (name, r) in enumerate(self.relations.items()):
-            equal = "" if np.any(r.differences > 0) else ": equal"  # a log scale has no place for zero
-            ax.plot(r.iterations, positive(r.differences), color=COLOURS[i % 6], label=f"theta, {name}{equal}")
-        ax.plot(r.iterations, r.rounding, color="0.5", linestyle="-.", label="theta, by rounding")
-        ax.set_xscale("symlog", linthresh=1)
-        ax.set_yscale("log")
-        ax.set_xlabel("iteration")
-        ax.set_ylabel(f"relative difference from {next(iter(self.fits))}")
-        tidy(ax)
-        fig.legend(loc="outside upper center", ncols=2, frameon=False)
-        return fig
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""Figures of fits: data with fit and components, residuals, correlations, profiles."""
+"""Figures of fits: data with fit and components, residuals, correlations, profiles, and of what compares fits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,11 @@ from xvarpro.statistics.names import given_names
 from xvarpro.statistics.prediction import components, fitted, residuals, roots
 from xvarpro.statistics.standard_errors import Statistics
 from xvarpro.statistics.theory import statistics
+
+if TYPE_CHECKING:
+    from xvarpro.fit.comparison import Comparison
+    from xvarpro.fit.ridges import RidgePath
+    from xvarpro.fit.validation import CrossValidation
 
 GREY = "0.45"
 SHOWN = len(COLOURS) - 1  # components that have a colour each
@@ -366,6 +371,61 @@ def plot_trace(fit: Outcome, *, figure: FigureBase | None = None) -> Figure:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     tidy(ax)
     legend_above(ax)
+    return fig
+
+
+def plot_comparison(found: Comparison, *, figure: FigureBase | None = None) -> Figure:
+    """Draw the differences of objectives and of theta, and what rounding explains of the latter.
+
+    On a log scale, in a new matplotlib Figure or the caller's.
+    """
+    fig = blank(figure, 6.4, 4.2)
+    ax = fig.subplots()
+    ax.plot(positive(found.value_difference), color=COLOURS[-1], linewidth=1.0, label="objective, all backends")
+    for i, (name, r) in enumerate(found.relations.items()):
+        equal = "" if np.any(r.differences > 0) else ": equal"  # a log scale has no place for zero
+        ax.plot(r.iterations, positive(r.differences), color=COLOURS[i % 6], label=f"theta, {name}{equal}")
+    ax.plot(r.iterations, r.rounding, color="0.5", linestyle="-.", label="theta, by rounding")
+    ax.set_xscale("symlog", linthresh=1)
+    ax.set_yscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel(f"relative difference from {next(iter(found.fits))}")
+    tidy(ax)
+    fig.legend(loc="outside upper center", ncols=2, frameon=False)
+    return fig
+
+
+def plot_ridge_path(found: RidgePath, *, figure: FigureBase | None = None) -> Figure:
+    """The L-curve, and generalised cross-validation against the ridge, in a new figure or the caller's."""
+    fig = blank(figure, 7.2, 3.0)
+    curve, score = fig.subplots(1, 2)
+    curve.loglog(found.residual_norm, found.weight_norm, color=COLOURS[0], marker=".")
+    curve.set(xlabel="|M w − y|", ylabel="|Ω w|")
+    score.loglog(found.lam, found.gcv, color=COLOURS[0], marker=".")
+    score.set(xlabel="ridge λ", ylabel="GCV")
+    ring = {"markersize": 10.0, "fillstyle": "none", "markeredgewidth": 1.6}  # which both may share
+    for i, style, label in (
+        (found.best, {"color": COLOURS[1]}, "least GCV"),
+        (found.corner, {"color": COLOURS[2], **ring}, "corner"),
+    ):
+        name = f"{label}, λ = {found.lam[i]:.2g}"
+        curve.plot(found.residual_norm[i], found.weight_norm[i], "o", label=name, **style)
+        score.plot(found.lam[i], found.gcv[i], "o", **style)
+    legend_above(curve, ncols=1)
+    tidy(curve)
+    tidy(score)
+    return fig
+
+
+def plot_cross_validation(found: CrossValidation, *, figure: FigureBase | None = None) -> Figure:
+    """The error of predictions against the ridge, with the least one, in a new figure or the caller's."""
+    fig = blank(figure, 3.8, 3.0)
+    axes = fig.subplots()
+    axes.loglog(found.looked, found.errors, color=COLOURS[0], marker=".", label="at the theta of a plain fit")
+    axes.plot(found.lam, found.error, "o", color=COLOURS[1], label=f"least, λ = {found.lam:.2g}")
+    axes.set(xlabel="ridge λ", ylabel="error of predictions")
+    legend_above(axes, ncols=1)
+    tidy(axes)
     return fig
 
 

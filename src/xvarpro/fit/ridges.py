@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
+from xvarpro.core.lazy import Method
 from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.operators import as_operator
 from xvarpro.problem.problem import Problem
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure, FigureBase
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,6 +43,8 @@ class RidgePath:
     gcv: np.ndarray
     fits: list[Result]
 
+    plot = Method("xvarpro.fit.plotting.plot_ridge_path")
+
     @property
     def best(self) -> int:
         """Where generalised cross-validation is least."""
@@ -66,29 +66,6 @@ class RidgePath:
         lines[1 + self.best] += "  least GCV"
         lines[1 + self.corner] += "  corner"
         return "\n".join(lines)
-
-    def plot(self, *, figure: FigureBase | None = None) -> Figure:
-        """The L-curve, and generalised cross-validation against the ridge, in a new figure or the caller's."""
-        from xvarpro.fit.figures import COLOURS, blank, legend_above, tidy
-
-        fig = blank(figure, 7.2, 3.0)
-        curve, score = fig.subplots(1, 2)
-        curve.loglog(self.residual_norm, self.weight_norm, color=COLOURS[0], marker=".")
-        curve.set(xlabel="|M w − y|", ylabel="|Ω w|")
-        score.loglog(self.lam, self.gcv, color=COLOURS[0], marker=".")
-        score.set(xlabel="ridge λ", ylabel="GCV")
-        ring = {"markersize": 10.0, "fillstyle": "none", "markeredgewidth": 1.6}  # which both may share
-        for i, style, label in (
-            (self.best, {"color": COLOURS[1]}, "least GCV"),
-            (self.corner, {"color": COLOURS[2], **ring}, "corner"),
-        ):
-            name = f"{label}, λ = {self.lam[i]:.2g}"
-            curve.plot(self.residual_norm[i], self.weight_norm[i], "o", label=name, **style)
-            score.plot(self.lam[i], self.gcv[i], "o", **style)
-        legend_above(curve, ncols=1)
-        tidy(curve)
-        tidy(score)
-        return fig
 
 
 def ridge_path(

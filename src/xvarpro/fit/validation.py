@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.checks import described
+from xvarpro.core.lazy import Method
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.driver.evaluate import solve_lower
@@ -21,9 +22,6 @@ from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Level, Problem, bilevel, refuse_covariance
 from xvarpro.sets import Box
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure, FigureBase
 
 LOOKED = 13  # ridges that are looked at before the solve
 
@@ -53,6 +51,8 @@ class CrossValidation:
     looked: np.ndarray
     errors: np.ndarray
 
+    plot = Method("xvarpro.fit.plotting.plot_cross_validation")
+
     def __repr__(self) -> str:
         at_end = self.lam <= self.looked[0] * (1 + 1e-6) or self.lam >= self.looked[-1] * (1 - 1e-6)
         return (
@@ -60,19 +60,6 @@ class CrossValidation:
             f"{', at an end of the range: widen it' if at_end else ''} ({self.search.status.name}, "
             f"{self.search.n_iter} iterations)"
         )
-
-    def plot(self, *, figure: FigureBase | None = None) -> Figure:
-        """The error of predictions against the ridge, with the least one, in a new figure or the caller's."""
-        from xvarpro.fit.figures import COLOURS, blank, legend_above, tidy
-
-        fig = blank(figure, 3.8, 3.0)
-        axes = fig.subplots()
-        axes.loglog(self.looked, self.errors, color=COLOURS[0], marker=".", label="at the theta of a plain fit")
-        axes.plot(self.lam, self.error, "o", color=COLOURS[1], label=f"least, λ = {self.lam:.2g}")
-        axes.set(xlabel="ridge λ", ylabel="error of predictions")
-        legend_above(axes, ncols=1)
-        tidy(axes)
-        return fig
 
 
 def cross_validate(
