@@ -295,8 +295,7 @@ def _vectors(tree: Tree, canonical: Callable[[Tree], Tree] | None) -> np.ndarray
         return plain
     rows = []
     for i, before in enumerate(plain):
-        found = [np.ravel(x) for x in trees.leaves(canonical(_entry(host, i)))]
-        row = np.concatenate(found or [np.zeros(0)])
+        row = vector(canonical(_entry(host, i)))
         if row.shape != before.shape:
             raise ProblemError(
                 f"canonical must return theta with as many entries as it is given, {before.size}; got {row.size}"

@@ -1,6 +1,5 @@
 from xvarpro.fit import plotting as plotting
-from xvarpro.fit.bootstrap import Bootstrap
-from xvarpro.fit.intervals import interval
+from xvarpro.fit.intervals import Bootstrap, interval
 from xvarpro.fit.profiles import Curve, Profile, profile
 from xvarpro.fit.ridges import RidgePath, ridge_path
 from xvarpro.fit.validation import CrossValidation, cross_validate

@@ -44,7 +44,7 @@ def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -
 
 def vector(tree: Any) -> np.ndarray:
     """All entries of a tree of arrays and numbers, leaf by leaf."""
-    return np.concatenate([np.ravel(on_host(x)) for x in trees.leaves(tree)])
+    return np.concatenate([np.ravel(on_host(x)) for x in trees.leaves(tree)] or [np.zeros(0)])
 
 
 def on_host(x: Any) -> np.ndarray:
