@@ -28,8 +28,7 @@ from xvarpro.statistics.theory import statistics
 
 if TYPE_CHECKING:
     from xvarpro.fit.comparison import Comparison
-    from xvarpro.fit.ridges import RidgePath
-    from xvarpro.fit.validation import CrossValidation
+    from xvarpro.fit.ridges import CrossValidation, RidgePath
 
 GREY = "0.45"
 SHOWN = len(COLOURS) - 1  # components that have a colour each

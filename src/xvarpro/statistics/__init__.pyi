@@ -1,8 +1,7 @@
 from xvarpro.fit import plotting as plotting
 from xvarpro.fit.intervals import Bootstrap, interval
 from xvarpro.fit.profiles import Curve, Profile, profile
-from xvarpro.fit.ridges import RidgePath, ridge_path
-from xvarpro.fit.validation import CrossValidation, cross_validate
+from xvarpro.fit.ridges import CrossValidation, RidgePath, cross_validate, ridge_path
 from xvarpro.statistics.bands import Band, band
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, Linear
 from xvarpro.statistics.prediction import fitted, predict, residuals
