@@ -20,7 +20,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Struct
 from xvarpro.errors import ProblemError
-from xvarpro.results import serialization as stored
+from xvarpro.fit import serialization as stored
 from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import Box, CappedSimplex, L1Ball, L2Ball
 
