@@ -10,11 +10,13 @@ would. Runs alternate; the ratio of medians is printed.
 from __future__ import annotations
 
 import argparse
+import importlib
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,38 +74,46 @@ def dictionary(dtype: str, compress: bool, columns: int = 3000) -> Case:
 # -- the hand-written loops ------------------------------------------------------------------------------------------
 
 
-def hand_numpy(case: Case) -> Callable[[], float]:
-    y = case.y.reshape(len(case.y), -1)
-    t = np.asarray(case.problem.data)[:, None] if case.kind == "decays" else None
-    eye = case.lam**0.5 * np.eye(3 if t is not None else case.start.shape[1], dtype=y.dtype)
+def hand_eager(case: Case, framework: str) -> Callable[[], float]:
+    """In NumPy or PyTorch: one text, since they name the same functions alike."""
+    xp = importlib.import_module(framework)
+    y, start = xp.asarray(case.y.reshape(len(case.y), -1)), xp.asarray(case.start)
+    t = xp.asarray(case.problem.data)[:, None] if case.kind == "decays" else None
+    eye = case.lam**0.5 * xp.eye(3 if t is not None else start.shape[1], dtype=y.dtype)
 
-    def value(theta: np.ndarray) -> tuple:
-        M = theta if t is None else np.exp(-t * theta)
-        Q, R = np.linalg.qr(np.concatenate([M, eye]))
-        w = np.linalg.solve(R, Q[: len(M)].T @ y)
+    def solve(R: Any, c: Any) -> Any:  # NumPy has none for a triangle
+        return xp.linalg.solve(R, c) if framework == "numpy" else xp.linalg.solve_triangular(R, c, upper=True)
+
+    def dot(a: Any, b: Any) -> Any:
+        return xp.dot(a.reshape(-1), b.reshape(-1))
+
+    def value(theta: Any) -> tuple:
+        M = theta if t is None else xp.exp(-t * theta)
+        Q, R = xp.linalg.qr(xp.concatenate([M, eye]))
+        w = solve(R, Q[: len(M)].T @ y)
         r = M @ w
         r -= y
-        return 0.5 * np.vdot(r, r) + 0.5 * case.lam * np.vdot(w, w), M, w, r
+        return 0.5 * dot(r, r) + 0.5 * case.lam * dot(w, w), M, w, r
 
-    def gradient(M: np.ndarray, w: np.ndarray, r: np.ndarray) -> np.ndarray:
+    def gradient(M: Any, w: Any, r: Any) -> Any:
         G = r @ w.T
-        return G if t is None else -np.sum(G * t * M, axis=0)
+        return G if t is None else -(G * t * M).sum(0)
 
-    def lmo(g: np.ndarray) -> np.ndarray:
+    def lmo(g: Any) -> Any:
         if t is not None:
-            return np.where(g < 0, 10.0, 0.0).astype(g.dtype)
-        v = np.zeros(g.size, g.dtype)
-        i = np.abs(g).argmax()
-        v[i] = 1.0 if g.flat[i] < 0 else -1.0
-        return v.reshape(g.shape)
+            return xp.asarray(xp.where(g < 0, 10.0, 0.0), dtype=g.dtype)
+        v, flat = xp.zeros_like(g), g.reshape(-1)
+        i = xp.abs(flat).argmax()
+        v.reshape(-1)[i] = 1.0 if flat[i] < 0 else -1.0
+        return v
 
     def run() -> float:
-        theta = case.start
+        theta = start
         f, M, w, r = value(theta)
         g = gradient(M, w, r)
         for _ in range(case.iterations):
             d = lmo(g) - theta
-            gap = -np.vdot(g, d)
+            gap = -dot(g, d)
             alpha = 1.0
             f_new, M, w, r = value(theta + alpha * d)
             while not f - f_new >= GAMMA * alpha * gap:
@@ -112,55 +122,6 @@ def hand_numpy(case: Case) -> Callable[[], float]:
             theta, f = theta + alpha * d, f_new
             g = gradient(M, w, r)
         return float(f)
-
-    return run
-
-
-def hand_torch(case: Case) -> Callable[[], float]:
-    import torch
-
-    y = torch.from_numpy(case.y.reshape(len(case.y), -1))
-    t = torch.from_numpy(np.asarray(case.problem.data))[:, None] if case.kind == "decays" else None
-    start = torch.from_numpy(case.start)
-    eye = case.lam**0.5 * torch.eye(3 if t is not None else start.shape[1], dtype=y.dtype)
-
-    def value(theta: Any) -> tuple:
-        M = theta if t is None else torch.exp(-t * theta)
-        Q, R = torch.linalg.qr(torch.cat([M, eye]))
-        w = torch.linalg.solve_triangular(R, Q[: len(M)].T @ y, upper=True)
-        r = M @ w
-        r -= y
-        rf, wf = r.reshape(-1), w.reshape(-1)
-        return 0.5 * torch.dot(rf, rf) + 0.5 * case.lam * torch.dot(wf, wf), M, w, r
-
-    def gradient(M: Any, w: Any, r: Any) -> Any:
-        G = r @ w.T
-        return G if t is None else -torch.sum(G * t * M, dim=0)
-
-    def lmo(g: Any) -> Any:
-        if t is not None:
-            return torch.where(g < 0, 10.0, 0.0).to(g.dtype)
-        v = torch.zeros(g.numel(), dtype=g.dtype)
-        i = g.abs().argmax()
-        v[i] = 1.0 if g.reshape(-1)[i] < 0 else -1.0
-        return v.reshape(g.shape)
-
-    def run() -> float:
-        with torch.no_grad():
-            theta = start
-            f, M, w, r = value(theta)
-            g = gradient(M, w, r)
-            for _ in range(case.iterations):
-                d = lmo(g) - theta
-                gap = -torch.dot(g.reshape(-1), d.reshape(-1))
-                alpha = 1.0
-                f_new, M, w, r = value(theta + alpha * d)
-                while not f - f_new >= GAMMA * alpha * gap:
-                    alpha *= DELTA
-                    f_new, M, w, r = value(theta + alpha * d)
-                theta, f = theta + alpha * d, f_new
-                g = gradient(M, w, r)
-            return float(f)
 
     return run
 
@@ -217,7 +178,11 @@ def hand_jax(case: Case) -> Callable[[], float]:
     return run
 
 
-HAND = {"numpy": hand_numpy, "torch": hand_torch, "jax": hand_jax}
+HAND = {
+    "numpy": partial(hand_eager, framework="numpy"),
+    "torch": partial(hand_eager, framework="torch"),
+    "jax": hand_jax,
+}
 
 
 # -- the comparison --------------------------------------------------------------------------------------------------
