@@ -181,29 +181,15 @@ class Descent(NamedTuple):
     setup_seconds: float
 
 
-class Means(NamedTuple):
-    """Adam's running means of the gradient and of its square."""
-
-    first: Tree
-    second: Tree
-
-    @classmethod
-    def of(cls, x: Tree) -> Means:
-        """Means that are 0."""
-        zero = mapped(lambda x: xv.array_namespace(x).zeros_like(x), x)
-        return cls(zero, zero)
-
-
 def adam(
-    x: Tree, grad: Tree, means: Means, k: Array, rate: Array | float, epsilon: float = 1e-8
-) -> tuple[Tree, Means]:  # fmt: skip
+    x: Tree, grad: Tree, memory: Tree, k: Array, rate: Array | float, epsilon: float = 1e-8
+) -> tuple[Tree, Tree]:  # fmt: skip
     """Iteration k of Adam (Kingma, Ba 2015) from x: where it leads, and the running means."""
-    beta1, beta2 = 0.9, 0.999
-    first = mapped(lambda m, g: beta1 * m + (1 - beta1) * g, means.first, grad)
-    second = mapped(lambda v, g: beta2 * v + (1 - beta2) * (g * g), means.second, grad)
-    one, two = 1 - beta1**k, 1 - beta2**k
+    rule, (own, rest) = xv.algorithms.Adam(rate=lambda _: rate, eps=epsilon), partition(x)
+    steps, memory = rule.step(arrays(grad), memory, own, k - 1)
+    return rest.fill(a + d for a, d in zip(own, steps, strict=True)), memory
 
-    def moved(x: Array, m: Array, v: Array) -> Array:
-        return x - rate * (m / one) / (xv.array_namespace(v).sqrt(v / two) + epsilon)
 
-    return mapped(moved, x, first, second), Means(first, second)
+def means(x: Tree) -> Tree:
+    """Adam's running means at the start."""
+    return xv.algorithms.Adam().init(arrays(x))

@@ -18,13 +18,13 @@ from array_api_compat import device
 
 import xvarpro as xv
 from xvarpro import Problem
-from xvarpro.algorithms import AcceleratedProjectedGradient, Algorithm, SpectralProjectedGradient
+from xvarpro.algorithms import AcceleratedProjectedGradient, Algorithm
 from xvarpro.errors import ProblemError
 from xvarpro.lower import System
 from xvarpro.operators import Dense, Operator
 from xvarpro_experiments import descent
 from xvarpro_experiments.checks import positive, whole
-from xvarpro_experiments.descent import Budget, Descent, Machine, Means
+from xvarpro_experiments.descent import Budget, Descent, Machine
 from xvarpro_experiments.methods import Kept, Method, Outcome, Repeated, Task, Tuned
 from xvarpro_experiments.trees import Array, Rest, Tree, arrays, axpy, dot, mapped, partition, sub
 
@@ -299,7 +299,7 @@ class JointAdam(JointMethod):
         positive(rate=self.rate)
 
     def memory(self, J: Joint, at: State, form: str) -> Tree:
-        return Means.of((at.theta, at.w))
+        return descent.means((at.theta, at.w))
 
     def step(self, J: Joint, at: State, k: Array, form: str) -> State:
         z = (at.theta, at.w)
@@ -532,19 +532,6 @@ class Jointly(Method):
 
 
 # -- by name -----------------------------------------------------------------------------------------------------------
-
-# as their papers state them
-BASELINES: dict[str, Method] = {
-    method.name: method
-    for method in (
-        JointProjectedGradient("joint PG, 1/L"),
-        Jointly("joint accelerated PG"),
-        Jointly("joint spectral PG", inner=SpectralProjectedGradient()),
-        IPALM("PALM", inertia=0.0),
-        IPALM("iPALM"),
-        AlternatingLeastSquares("alternating least squares"),
-    )
-}
 
 # with parameters that have to be tried
 GRIDS: dict[str, tuple[Method, ...]] = {

@@ -223,7 +223,7 @@ def collapse(data: Data | str = "mnist", **options: Any) -> Experiment:
         Solver("quasi-Newton", algorithm=quasi_newton()),
     )
     title = "latents under shared and separate steps (Example 1)"
-    return _raced(of, "autoencoder-collapse", title, methods, figures=lambda race: {"collapse": figures.collapse(race)})
+    return _raced(of, "autoencoder-collapse", title, methods)
 
 
 def selection(
@@ -261,14 +261,11 @@ def selection(
         return replace(of, ridge=ridge).problem(of.splits)
 
     methods = tuple(Solver(f"ridge {x:g}", algorithm=quasi_newton(), problem=partial(stated, x)) for x in ridges)
-    title = "latents that a ridge keeps (Example 1)"
-    names = (LATENTS, LOSS, REFITTED, AXES)
-    made = _raced(
-        of, "autoencoder-selection", title, methods, figures=lambda race: {"selection": figures.selection(race, *names)}
-    )
-    config = {**made.config, "ridges": list(ridges)}
+    made = _raced(of, "autoencoder-selection", "latents that a ridge keeps (Example 1)", methods)
     return replace(
-        made, config=config, task=lambda seed: replace(task := of.task(seed), measures={**task.measures, **kept})
+        made,
+        config={**made.config, "ridges": list(ridges)},
+        task=lambda seed: replace(of.task(seed), measures={**of.measures, **kept}),
     )
 
 

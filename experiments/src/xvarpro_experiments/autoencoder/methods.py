@@ -14,7 +14,7 @@ from xvarpro import Problem, Status
 from xvarpro_experiments.autoencoder import model
 from xvarpro_experiments.autoencoder.data import Data
 from xvarpro_experiments.checks import positive, whole
-from xvarpro_experiments.descent import Budget, Descent, Means, Point, adam
+from xvarpro_experiments.descent import Budget, Descent, Point, adam, means
 from xvarpro_experiments.methods import Curve, Method, Outcome, Repeated, Task
 from xvarpro_experiments.rivals import Joint, State
 from xvarpro_experiments.trees import Array, Tree
@@ -107,7 +107,7 @@ class Adam(Repeated):
         with machine.scope():
             theta = machine.to_backend(task.theta0)
             w = Joint(given[0], backend).best_w(theta) if self.joint else ()
-            state = State(theta, w, Means.of((theta, w)))
+            state = State(theta, w, means((theta, w)))
             step = _Step(self, backend, 1e-8 * batches[-1] / sizes[-1])
             return machine.iterate(step, state, given, budget, State.read, feed, compiled=self.joint)
 
@@ -124,8 +124,8 @@ class _Step:
             grad = Joint(part, self.backend).gradient(at.theta, at.w)
         else:
             grad = (xv.value_and_gradient(part, at.theta)[1], ())
-        (theta, w), means = adam((at.theta, at.w), grad, at.memory, k, fed["rate"], epsilon=self.epsilon)
-        return State(xv.project(theta, given[1]), w, means)
+        (theta, w), memory = adam((at.theta, at.w), grad, at.memory, k, fed["rate"], epsilon=self.epsilon)
+        return State(xv.project(theta, given[1]), w, memory)
 
 
 def batch(problem: Problem, at: list[Array]) -> Problem:

@@ -177,29 +177,31 @@ def reconstruct(theta: Tree, w: Array, X: Array, scale: float = 1.0) -> Array:
     return design(theta, {"X": X, "scale": scale}) @ w
 
 
+def kept(theta: Tree) -> np.ndarray:
+    """Which latents are active: ``s_i > ACTIVE max s``."""
+    return np.asarray(theta["s"] > ACTIVE * np.max(theta["s"]))
+
+
 def active(theta: Tree) -> int:
     """Number of latents with ``s_i > ACTIVE max s``."""
-    return int(np.count_nonzero(_active(theta)))
-
-
-def _active(theta: Tree) -> np.ndarray:
-    return np.asarray(theta["s"] > ACTIVE * np.max(theta["s"]))
+    return int(np.count_nonzero(kept(theta)))
 
 
 def reconstruction_loss(theta: Tree, w: np.ndarray, data: Data, units: float = 1.0) -> float:
     """Mean of ``1/2 |x - xhat|^2`` over the test images, in intensities squared."""
-    total = 0.0
-    for a in range(0, len(data.test), 5000):
-        X = data.test[a : a + 5000].astype(theta["s"].dtype)
-        R = reconstruct(theta, w, X, 1 / data.rms) / units - X
-        total += float(np.sum(R * R))
-    return 0.5 * total / len(data.test)
+    X = data.test.astype(theta["s"].dtype)
+    R = reconstruct(theta, w, X, 1 / data.rms) / units - X
+    return 0.5 * float(np.sum(R * R)) / len(X)
 
 
 def decoder(theta: Tree, data: Data, ridge: float) -> np.ndarray:
     """The W that is optimal for all training images."""
     M = design(theta, {"X": data.train, "scale": 1 / data.rms})
-    return np.linalg.solve(M.T @ M + ridge * len(M) * np.eye(M.shape[1]), M.T @ data.train)
+    return _fitted(M, data.train, ridge * len(M))
+
+
+def _fitted(M: np.ndarray, X: np.ndarray, lam: float) -> np.ndarray:
+    return np.linalg.solve(M.T @ M + lam * np.eye(M.shape[1]), M.T @ X)
 
 
 def refitted_loss(theta: Tree, data: Data) -> float:
@@ -208,21 +210,12 @@ def refitted_loss(theta: Tree, data: Data) -> float:
     Its ridge is 1e-10 of the mean square of the latents: what an encoder has kept, without the shrinkage of the ridge
     that it was trained with.
     """
-    kept = _active(theta)
-    n = int(np.count_nonzero(kept))
-    gram, cross = np.zeros((n, n)), np.zeros((n, data.train.shape[1]))
-
-    def latents(X: np.ndarray) -> np.ndarray:
-        hidden = encode(theta["phi"], X.astype(theta["s"].dtype), 1 / data.rms)
-        return np.asarray(hidden[:, kept], dtype=np.float64)
-
-    for a in range(0, len(data.train), 5000):
-        X = data.train[a : a + 5000]
-        M = latents(X)
-        gram, cross = gram + M.T @ M, cross + M.T @ X
-    W = np.linalg.solve(gram + 1e-10 * np.trace(gram) / n * np.eye(n), cross)
-    parts = (data.test[a : a + 5000] for a in range(0, len(data.test), 5000))
-    return 0.5 * sum(float(np.sum((latents(X) @ W - X) ** 2)) for X in parts) / len(data.test)
+    M, T = (
+        np.asarray(encode(theta["phi"], X.astype(theta["s"].dtype), 1 / data.rms)[:, kept(theta)], np.float64)
+        for X in (data.train, data.test)
+    )
+    R = T @ _fitted(M, data.train, 1e-10 * float(np.sum(M * M)) / M.shape[1]) - data.test
+    return 0.5 * float(np.sum(R * R)) / len(R)
 
 
 def principal_axes(X: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro import Problem, Status
-from xvarpro_experiments.descent import Budget, Descent, Machine, Means, Point, adam
+from xvarpro_experiments.descent import Budget, Descent, Machine, Point, adam, means
 from xvarpro_experiments.fewshot.problem import Features, Split, head
 from xvarpro_experiments.methods import Certificate, Method, Outcome, Repeated, Task
 from xvarpro_experiments.trees import Array, Tree, arrays, is_finite, partition, size
@@ -106,7 +106,7 @@ class Learner(Repeated):
         machine = task.machine
         with machine.scope():
             stage = self.stage(task, machine, budget)
-            state = (stage.unknowns, Means.of(stage.unknowns))
+            state = (stage.unknowns, means(stage.unknowns))
         step, read = _Step(stage.loss, self.rate, machine), self.read(machine, task)
         return machine.iterate(step, state, stage.data, budget, read, seconds=stage.seconds)
 
@@ -117,8 +117,8 @@ class _Step:
     rate: float
     machine: Machine
 
-    def __call__(self, given: Tree, k: Array, state: tuple[Tree, Means], fed: Tree) -> tuple[Tree, Means]:
-        unknowns, means = state
+    def __call__(self, given: Tree, k: Array, state: tuple[Tree, Tree], fed: Tree) -> tuple[Tree, Tree]:
+        unknowns, memory = state
         (x, rest), (data, whole) = partition(unknowns), partition(given)
 
         def value(*leaves: Array) -> tuple[Array]:
@@ -126,7 +126,7 @@ class _Step:
 
         (out,), pull = self.machine.backend.vjp(value, x, data)
         grad = rest.fill(pull((xv.array_namespace(out).ones_like(out),)))
-        return adam(unknowns, grad, means, k, self.rate)
+        return adam(unknowns, grad, memory, k, self.rate)
 
 
 def cross_entropy(M: Array, w: Array, Y: Array, decay: float) -> Array:
