@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -94,30 +95,30 @@ def load(
     """
     one_of("data", name, _NAMES)
     whole(samples=1 if samples is None else samples, test_samples=1 if test_samples is None else test_samples)
+    counts, missing = (samples, test_samples), ""
     if name == "mnist":
-        train, test = datasets.find_mnist(folder), datasets.find_mnist(folder, train=False)
-        if train is not None and test is not None:
-            learnt, held = datasets.mnist(train, samples), datasets.mnist(test, test_samples)
-            shape = (learnt.side, learnt.side)
-            return centred(learnt.X.T, held.X.T, shape, name, f"{learnt.source}, {held.X.shape[1]} test images")
+        paths = [datasets.find_mnist(folder, train) for train in (True, False)]
+        if None not in paths:
+            grey = [datasets.mnist(path, n) for path, n in zip(paths, counts, strict=True) if path is not None]
+            return _centred([x.X.T for x in grey], (grey[0].side, grey[0].side), name, grey[0].source)
         missing = "MNIST's training and test images"
     elif name == "cifar10":
         if datasets.find_cifar10(folder) is not None:
-            parts = [datasets.cifar10(folder, part, n) for part, n in ((True, samples), (False, test_samples))]
-            train_rows, test_rows = (x.images.reshape(len(x.images), -1) / 255.0 for x in parts)
-            shape, source = parts[0].images.shape[1:], f"{parts[0].source}, {len(test_rows)} test images"
-            return centred(train_rows, test_rows, shape, name, source)
+            parts = [datasets.cifar10(folder, train, n) for train, n in zip((True, False), counts, strict=True)]
+            rows = [x.images.reshape(len(x.images), -1) / 255.0 for x in parts]
+            return _centred(rows, parts[0].images.shape[1:], name, parts[0].source)
         missing = "CIFAR-10's binary files"
-    else:
-        return _digits(samples, test_samples, "")
-    if folder is not None:
+    if missing and folder is not None:
         raise ProblemError(f"{folder} and its subfolders lack {missing}")
-    where = f"${datasets.VARIABLE}" if os.environ.get(datasets.VARIABLE) else f"${datasets.VARIABLE}, which is not set,"
-    return _digits(samples, test_samples, f"{where} holds no {missing}: this runs on scikit-learn's 8 x 8 digits")
-
-
-def _digits(samples: int | None, test_samples: int | None, fallback: str) -> Data:
     X = datasets.digits().X.T
-    train, test = X[:-_HELD_OUT][:samples], X[-_HELD_OUT:][:test_samples]
-    source = f"scikit-learn digits, {len(train)} training images, {len(test)} test images"
-    return centred(train, test, (8, 8), "digits", source, fallback)
+    rows = [X[:-_HELD_OUT][:samples], X[-_HELD_OUT:][:test_samples]]
+    source = f"scikit-learn digits, {len(rows[0])} training images"
+    why = missing and f"${datasets.VARIABLE} holds no {missing}: this runs on scikit-learn's 8 x 8 digits"
+    return _centred(rows, (8, 8), "digits", source, why)
+
+
+def _centred(
+    rows: Sequence[np.ndarray], shape: tuple[int, ...], name: str, source: str, fallback: str = ""
+) -> Data:  # fmt: skip
+    train, test = rows
+    return centred(train, test, shape, name, f"{source}, {len(test)} test images", fallback)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,10 @@ import typer
 from xvarpro_experiments import datasets, dictionary, frame
 from xvarpro_experiments.checks import whole
 
+FALLBACK = (
+    f"No MNIST files were found, so this runs on scikit-learn's 8 x 8 digits; for the paper's data, point --data or "
+    f"{datasets.VARIABLE} to a folder with train-images-idx3-ubyte.gz."
+)
 SMALL = {"pixels": 0, "samples": 500, "atoms": 32, "iterations": 40, "time": 5.0}  # for `xvarpro run all`
 
 
@@ -42,8 +45,11 @@ def command(
     samples: Annotated[int | None, typer.Option(help="Images. Default: 3000 of MNIST, all of the digits.")] = None,
 ) -> dict[str, Any]:
     """Learn a sparse dictionary of images with the paper's method and its rivals (Example 2: --pixels 0)."""
-    images, notice = _load(samples, given.data)
-    side, large = images.side, images.side == 28
+    if samples is not None:
+        whole(samples=samples)
+    images = datasets.images(3000 if samples is None else samples, given.data)
+    side, large = images.side, images.side > 8
+    notice = None if large else FALLBACK
     atoms = (128 if large else 32) if atoms is None else atoms
     pixels = (0 if large else 10) if pixels is None else pixels
     ridge = (10.0 if pixels else 1e-5) if ridge is None else ridge
@@ -56,15 +62,3 @@ def command(
         "pixels": pixels,
     }
     return given.run(partial(dictionary.experiment, images.X, **numbers), notice, 20.0 if large else 1.0)
-
-
-def _load(samples: int | None, data: Path | None) -> tuple[datasets.Images, str | None]:
-    """The images, and a notice where they are the fallback."""
-    if samples is not None:
-        whole(samples=samples)
-    if datasets.find_mnist(data) is not None or data is not None:
-        return datasets.images(3000 if samples is None else samples, data), None
-    named = os.environ.get(datasets.VARIABLE)
-    why = f"{datasets.VARIABLE}={named} holds no MNIST files" if named else "No MNIST files were named"
-    remedy = f"for the paper's data, point --data or {datasets.VARIABLE} to a folder with train-images-idx3-ubyte.gz"
-    return datasets.digits(samples), f"{why}, so this runs on scikit-learn's 8 x 8 digits; {remedy}."
