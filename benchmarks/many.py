@@ -1,11 +1,9 @@
 """Thousands of bi-exponential decays: problems per second of a batch, of a loop of solves, of scipy's curve_fit.
 
-python benchmarks/many.py [--problems 10000] [--points 64] [--sample 100] [--lifted] [--errors] [--write]
+python benchmarks/many.py [--problems 10000] [--points 64] [--sample 100] [--write]
                           [--backends numpy torch jax]
 
-`--lifted` adds the batch of a model that is written for one problem. Loops are timed on a sample, whose rate is the
-rate of the whole. `--errors` times standard errors of the sample, one by one on NumPy, and nothing else. `--write` puts
-the table into docs/many.md.
+Loops are timed on a sample, whose rate is the rate of the whole. `--write` puts the table into docs/many.md.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import argparse
 import os
 import time
 import warnings
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +44,9 @@ def signals(b: int, t: np.ndarray) -> np.ndarray:
     return clean + 1e-2 * rng.normal(size=clean.shape)
 
 
-def batched(y: np.ndarray, t: np.ndarray, backend: str, lifted: bool = False) -> tuple[float, float, xv.ManyResult]:
+def batched(y: np.ndarray, t: np.ndarray, backend: str) -> tuple[float, float, xv.ManyResult]:
     """Seconds of a second solve, of the first, and the result."""
     problem, theta0 = xv.separable(decays, y, data={"t": t}), np.tile(START, (len(y), 1))
-    if lifted:
-        problem = xv.many.lifted(xv.separable(decay, xv.Each(y), data={"t": t}))
     seconds = []
     for _ in range(4):
         began = time.perf_counter()
@@ -85,21 +80,10 @@ def scipy(y: np.ndarray, t: np.ndarray) -> tuple[float, np.ndarray]:
     return time.perf_counter() - began, np.asarray(values)
 
 
-def errors(y: np.ndarray, t: np.ndarray) -> float:
-    """Seconds of the standard errors of every problem at the batch's theta, by `linear_theory` in a loop."""
-    fit = xv.solve_many(xv.separable(decays, y, data={"t": t}), np.tile(START, (len(y), 1)), over=BOX, progress=False)
-    began = time.perf_counter()
-    for i in np.flatnonzero(fit.success):
-        xv.statistics.linear_theory(xv.separable(decay, y[i], data={"t": t}), fit.theta[i], BOX)
-    return time.perf_counter() - began
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=int, default=10_000)
     parser.add_argument("--points", type=int, default=64)
-    parser.add_argument("--lifted", action="store_true")
-    parser.add_argument("--errors", action="store_true")
     parser.add_argument("--sample", type=int, default=100)
     parser.add_argument("--backends", nargs="+", default=["numpy", "torch", "jax"])
     parser.add_argument("--write", action="store_true")
@@ -107,9 +91,6 @@ def main() -> None:
     t = np.linspace(0.0, 2.0, args.points)
     y = signals(args.problems, t)
     sample = y[: args.sample]
-    if args.errors:
-        print(f"standard errors: {1e3 * errors(sample, t) / len(sample):.1f} ms per problem, {len(sample)} timed")
-        return
     lines = [
         f"{args.problems} problems of {args.points} points, load {os.getloadavg()[0]:.2f}, "
         f"{os.environ.get('OMP_NUM_THREADS', 'all')} threads",
@@ -118,11 +99,10 @@ def main() -> None:
         "|---|---|---|---|---|",
     ]
     rows: list[tuple[str, float, str, str, np.ndarray]] = []
-    for lifted, backend in product((False, True) if args.lifted else (False,), args.backends):
-        seconds, first, fit = batched(y, t, backend, lifted)
+    for backend in args.backends:
+        seconds, first, fit = batched(y, t, backend)
         values = np.asarray(fit.value)[: args.sample]
-        name = f"`solve_many`, {'lifted, ' if lifted else ''}{backend}"
-        rows.append((name, len(y) / seconds, f"{first:.1f}", f"{fit.success.mean():.2%}", values))
+        rows.append((f"`solve_many`, {backend}", len(y) / seconds, f"{first:.1f}", f"{fit.success.mean():.2%}", values))
     for backend in args.backends:
         seconds, values = looped(sample, t, backend)
         rows.append((f"loop of `solve`, {backend} ({len(sample)} timed)", len(sample) / seconds, "", "", values))

@@ -85,7 +85,7 @@ def test_measured_signals_are_the_true_ones_blurred():
     np.testing.assert_array_equal(made.Y, deconvolution.signals(3, 16, seed=5, noise=0.0).Y)
 
 
-def test_every_method_descends_towards_the_optimum_and_the_figures_are_drawn(tmp_path):
+def test_every_method_descends_towards_the_optimum():
     methods = tuple(m.candidates[3] if isinstance(m, Tuned) else m for m in deconvolution.METHODS)
     stated = replace(deconvolution.experiment(n=3, length=16), methods=methods)
     found = race.run(stated, Budget(8, 20.0), seeds=(0,))
@@ -97,9 +97,6 @@ def test_every_method_descends_towards_the_optimum_and_the_figures_are_drawn(tmp
             assert outcome.violation <= 1e-12
     assert found.optima[0] <= found.best(0).objective < 0.1 * found.best(0).curve.value[0]
     assert any("does not identify" in sentence for sentence in stated.notes(found))
-    for name, figure in stated.figures(found).items():
-        figure.savefig(tmp_path / name)
-        assert all(ax.get_xlabel() for ax in figure.axes)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ writes signals as columns. Its minimum has a closed form, `optimum`, which shows
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import Problem
 from xvarpro.errors import ProblemError
-from xvarpro_experiments import figures_deconvolution, race
+from xvarpro_experiments import race
 from xvarpro_experiments.checks import generator, one_of, positive, whole
 from xvarpro_experiments.methods import OURS, Measure, Method, Solver, Task
 from xvarpro_experiments.rivals import IPALM, RIVALS
@@ -146,12 +145,8 @@ def optimum(Y: np.ndarray, rho: float = RHO, lam: float = RIDGE) -> Optimum:
 def match(found: np.ndarray, true: np.ndarray) -> float:
     """Cosine of two kernels at the best shift and sign, in [0, 1]; 1 where they are the same up to those and scale."""
     size = float(np.linalg.norm(found) * np.linalg.norm(true))
-    return float(np.max(np.abs(_correlation(found, true)))) / size if size else 0.0
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Inner products of a with b, at every periodic shift of b."""
-    return np.fft.ifftn(np.fft.fftn(a) * np.conj(np.fft.fftn(b))).real
+    products = np.fft.ifftn(np.fft.fftn(found) * np.conj(np.fft.fftn(true))).real  # at every periodic shift
+    return float(np.max(np.abs(products))) / size if size else 0.0
 
 
 METHODS: tuple[Method, ...] = (
@@ -226,7 +221,7 @@ def experiment(
     }
     return race.Experiment(
         "deconvolution", "blind deconvolution (Example 3)", task, METHODS, config, facts,
-        "reduced objective", _figures, notes=notes,
+        notes=notes,
     )  # fmt: skip
 
 
@@ -243,24 +238,3 @@ def notes(found: race.Race) -> list[str]:
         "phases of the kernel are free.",
         f"Cosine of the recovered and the true kernel at the best shift: {np.median(matches):.2f}; 1 is the same.",
     ]
-
-
-def _figures(found: race.Race) -> Mapping[str, Any]:
-    seed, config = next(iter(found.outcomes)), found.experiment.config
-    best = found.best(seed)
-    if best.fit is None:
-        return {}
-    made = signals(config["n"], config["length"], seed)
-    exact = optimum(config["units"] * made.Y)
-    i = int(np.argmax(np.sum(made.X**2, axis=1)))  # the signal with the largest energy shows the most
-    kernels = {"true": made.w, best.method: aligned(np.asarray(best.fit.w), made.w), "closed form, phases 0": exact.w}
-    before = {"true signal": made.X[i], "measured, y": made.Y[i]}
-    after = {f"x, {best.method}": np.asarray(best.fit.theta)[i], "x, closed form: y, filtered": exact.X[i]}
-    return {"kernel": figures_deconvolution.kernel(kernels, before, after)}
-
-
-def aligned(found: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """A kernel at the shift and sign at which it is nearest to another."""
-    products = _correlation(found, true)
-    best = int(np.argmax(np.abs(products)))
-    return np.sign(products[best]) * np.roll(found, -best)

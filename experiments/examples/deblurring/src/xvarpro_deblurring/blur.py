@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 from array_api_compat import device
+from scipy.fft import next_fast_len
 from xvarpro_experiments.checks import positive
 from xvarpro_experiments.trees import Array, Tree
 
@@ -77,7 +78,7 @@ class StackedConvolution(Operator):
     def layout(self) -> Layout:
         """Shapes, which do not depend on the images' values."""
         rows = tuple(n + k - 1 for n, k in zip(self.images.shape[1:], self.kernel, strict=True))
-        return Layout(tuple(self.kernel), rows, tuple(map(_fast, rows)))
+        return Layout(tuple(self.kernel), rows, tuple(next_fast_len(n, real=True) for n in rows))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -128,18 +129,6 @@ class StackedConvolution(Operator):
 
 def _last(n: int) -> tuple[int, ...]:
     return tuple(range(-n, 0))
-
-
-def _fast(length: int) -> int:
-    """The least number from `length` on that has no prime factor above 5: what transforms are quick for."""
-
-    def rest(n: int) -> int:
-        for prime in (2, 3, 5):
-            while n % prime == 0:
-                n //= prime
-        return n
-
-    return next(n for n in range(length, 2 * length + 1) if rest(n) == 1)
 
 
 def gram(M: StackedConvolution) -> Array:

@@ -55,7 +55,6 @@ def _write(summary: dict[str, Any], rows: Sequence[Deblurred], out: Path) -> dic
     gains = [r.deblurred - r.blurred for r in rows]
     screen.print(f"gain from {np.min(gains):.1f} to {np.max(gains):.1f} dB, {np.mean(gains):.1f} dB on average")
     figures.before_and_after(rows).savefig(out / "photographs.png", dpi=200)
-    figures.gains(rows).savefig(out / "gains.png", dpi=200)
     tables.write_summary(out / "summary.json", summary)
-    screen.print(f"wrote photographs.png and gains.png to {out}")
+    screen.print(f"wrote photographs.png to {out}")
     return summary

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from xvarpro_experiments.figures import COLOURS, tidy
 
 from xvarpro_deblurring.restore import Deblurred
 
@@ -35,26 +34,6 @@ def before_and_after(rows: Sequence[Deblurred]) -> Figure:
              f"kernel found{match}", "true kernel")
         )  # fmt: skip
     return images(shown, lambda i, j: titles[i][j], 1.9)
-
-
-def gains(rows: Sequence[Deblurred]) -> Figure:
-    """PSNR of every photograph, blurred, deblurred blindly, and with the true kernel."""
-    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
-    ax = figure.subplots()
-    x = np.arange(len(rows))
-    marks = (
-        ("blurred", [r.blurred for r in rows], "0.55", "s"),
-        ("blind", [r.deblurred for r in rows], COLOURS[0], "o"),
-        ("with the true kernel", [r.known for r in rows], COLOURS[1], "^"),
-    )
-    ax.vlines(x, marks[0][1], marks[1][1], color=COLOURS[0], alpha=0.35, linewidth=2)
-    for name, values, colour, marker in marks:
-        ax.plot(x, values, linestyle="none", marker=marker, color=colour, markersize=5, label=name)
-    ax.set_xticks(x, [r.name for r in rows], rotation=60, ha="right", fontsize=7)
-    ax.set_ylabel("PSNR [dB]")
-    tidy(ax)
-    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
-    return figure
 
 
 def images(rows: Sequence[Sequence[np.ndarray | None]], title: Callable[[int, int], str], size: float) -> Figure:

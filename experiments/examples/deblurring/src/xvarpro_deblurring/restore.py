@@ -82,17 +82,17 @@ def parts(image: np.ndarray, size: int) -> list[np.ndarray]:
 def aligned(image: np.ndarray, like: np.ndarray, reach: int) -> np.ndarray:
     """`image` moved by whole pixels, at most `reach` along each axis, to where it is nearest to `like`.
 
-    A kernel and an image are known up to a shift together. What comes in at a border is the border.
+    A kernel and an image are known up to a shift together.
     """
+    inside = (slice(reach, -reach or None),) * 2
+    return min(shifted(image, reach), key=lambda x: float(np.sum((x - like)[inside] ** 2)))
+
+
+def shifted(image: np.ndarray, reach: int) -> list[np.ndarray]:
+    """An image moved by whole pixels, at most `reach` along each axis; what comes in at a border is the border."""
     height, width = image.shape
-    padded = np.pad(image, reach, mode="edge")
-    shifts = [
-        padded[down : down + height, right : right + width]
-        for down in range(2 * reach + 1)
-        for right in range(2 * reach + 1)
-    ]
-    inside = (slice(reach, -reach), slice(reach, -reach))
-    return min(shifts, key=lambda x: float(np.sum((x - like)[inside] ** 2)))
+    padded, n = np.pad(image, reach, mode="edge"), range(2 * reach + 1)
+    return [padded[down : down + height, right : right + width] for down in n for right in n]
 
 
 def sharpen(image: np.ndarray, kernel: np.ndarray, weight: float = 5e-4) -> np.ndarray:
@@ -137,13 +137,8 @@ def psnr(image: np.ndarray, sharp: np.ndarray, shift: int = 8, border: int = 30)
             f"psnr needs two images of one shape and 0 <= shift <= border < half of it, got shapes {image.shape} and "
             f"{sharp.shape}, shift {shift}, border {border}"
         )
-    height, width = sharp.shape
-    middle = sharp[border : height - border, border : width - border]
-    best = min(
-        float(np.mean((image[border + i : height - border + i, border + j : width - border + j] - middle) ** 2))
-        for i in range(-shift, shift + 1)
-        for j in range(-shift, shift + 1)
-    )
+    inside = (slice(border, -border or None),) * 2
+    best = min(float(np.mean((x - sharp)[inside] ** 2)) for x in shifted(image, shift))
     return -10 * math.log10(best) if best else math.inf
 
 
