@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,23 +188,15 @@ def gradient(case: Case, data: Draw, solver: LowerSolver, backend: str) -> np.nd
 
 
 def torch_gradient(how: str, case: Case, data: Draw) -> np.ndarray:
-    """Autodiff in Torch; no route truncates small singular values, which would only cost it digits."""
     import torch
 
     tensors = [None if x is None else torch.from_numpy(x) for x in data]
     theta = torch.zeros(PARAMETERS, dtype=tensors[0].dtype, requires_grad=True)
 
-    def solve(M: Any, y: Any) -> Any:
-        if how == "pinv":
-            return torch.linalg.pinv(M, rtol=0.0) @ y
-        if how == "lstsq":
-            return torch.linalg.lstsq(M, y[:, None], driver="gels").solution[:, 0]
-        return torch.linalg.solve(M.T @ M, M.T @ y)
+    def lstsq(M: Any, y: Any) -> Any:
+        return torch.linalg.lstsq(M, y[:, None], driver="gels").solution[:, 0]
 
-    def along(steps: Any) -> Any:
-        return torch.tensordot(theta, steps, dims=1)
-
-    _objective(torch, solve, along, case, tensors).backward()
+    _objective(torch, lstsq, how, case, theta, tensors).backward()
     return theta.grad.numpy()
 
 
@@ -220,32 +212,29 @@ def _jax_gradient(how: str, case: Case) -> Callable[..., Any]:
     import jax
     import jax.numpy as jnp
 
-    def solve(M: Any, y: Any) -> Any:
-        if how == "pinv":
-            return jnp.linalg.pinv(M, rtol=0.0) @ y
-        if how == "lstsq":
-            return jnp.linalg.lstsq(M, y, rcond=0.0)[0]
-        return jnp.linalg.solve(M.T @ M, M.T @ y)
+    def lstsq(M: Any, y: Any) -> Any:
+        return jnp.linalg.lstsq(M, y, rcond=0.0)[0]
 
-    def value(theta: Any, data: Any) -> Any:
-        return _objective(jnp, solve, lambda steps: jnp.tensordot(theta, steps, axes=1), case, data)
-
-    return jax.jit(jax.grad(value))
+    return jax.jit(jax.grad(partial(_objective, jnp, lstsq, how, case)))
 
 
-def _objective(xp: Any, solve: Any, along: Any, case: Case, data: Any) -> Any:
+def _objective(xp: Any, lstsq: Any, how: str, case: Case, theta: Any, data: Any) -> Any:
+    """No route truncates small singular values, which would only cost it digits."""
+
+    def moved(at: Any, steps: Any) -> Any:
+        return at + (theta @ steps.reshape(PARAMETERS, -1)).reshape(at.shape)
+
     A, B, y, C, AU, BU, yU, CU = data
-    M, y = A + along(B), y + along(C)
-    S, f = M, y
+    S, f = moved(A, B), moved(y, C)
     if case.lam:
-        n = M.shape[1]
-        S = xp.concatenate([M, case.lam**0.5 * xp.eye(n, dtype=M.dtype)])
-        f = xp.concatenate([y, xp.zeros(n, dtype=M.dtype)])
-    w = solve(S, f)
-    if case.bilevel:
-        r = (AU + along(BU)) @ w - (yU + along(CU))
-        return 0.5 * (r * r).sum()
-    r = S @ w - f
+        n = S.shape[1]
+        S = xp.concatenate([S, case.lam**0.5 * xp.eye(n, dtype=S.dtype)])
+        f = xp.concatenate([f, xp.zeros(n, dtype=S.dtype)])
+    if how == "lstsq":
+        w = lstsq(S, f)
+    else:
+        w = xp.linalg.pinv(S, rtol=0.0) @ f if how == "pinv" else xp.linalg.solve(S.T @ S, S.T @ f)
+    r = moved(AU, BU) @ w - moved(yU, CU) if case.bilevel else S @ w - f
     return 0.5 * (r * r).sum()
 
 

@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -87,11 +87,7 @@ class Part:
             settings |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()}
             settings |= {"JAX_COMPILATION_CACHE_DIR": str(Path(tempfile.gettempdir()) / "programs")}
             settings |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        return {
-            **os.environ,
-            **settings,
-            "PYTHONPATH": os.pathsep.join([*map(str, paths), *known]),
-        }
+        return {**os.environ, **settings, "PYTHONPATH": os.pathsep.join([*map(str, paths), *known])}
 
 
 def plan(dry: bool, only: Sequence[str] = ()) -> tuple[list[Part], list[Part]]:
@@ -122,13 +118,8 @@ def run(
     log = file.with_suffix(".log")
     with log.open("w") as output:
         # a session of its own, so that what it started ends with it
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=part.environment(paths, flags),
-            start_new_session=True,
-        )
+        given: Any = {"stdout": output, "stderr": subprocess.STDOUT, "start_new_session": True}
+        process = subprocess.Popen(command, env=part.environment(paths, flags), **given)
         try:
             status = process.wait(timeout=max(limit, 0.1))
             state = "done" if status == 0 else f"ended with status {status}"
@@ -136,17 +127,8 @@ def run(
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             state = f"stopped after {limit:.0f} s"
-    return {
-        "kind": part.kind,
-        "backend": part.backend,
-        "device": part.device,
-        "dtypes": list(part.dtypes),
-        "areas": list(part.areas),
-        "state": state,
-        "seconds": time.perf_counter() - began,
-        "said": "" if state == "done" else log.read_text(errors="replace").strip()[-1500:],
-        "rows": _rows(file),
-    }
+    said = "" if state == "done" else log.read_text(errors="replace").strip()[-1500:]
+    return asdict(part) | {"state": state, "seconds": time.perf_counter() - began, "said": said, "rows": _rows(file)}
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
@@ -168,7 +150,7 @@ def everything(
         limit = min(until - time.perf_counter(), most)
         if limit < (LEAST if part.kind == "timings" else 0):
             print(f"{part.name}: no time left", flush=True)
-            return _not_started(part)
+            return asdict(part) | {"state": "no time left", "seconds": 0.0, "said": "", "rows": []}
         file = folder / f"{part.name.replace(' ', '-').replace(':', '')}.jsonl"
         found = run(part, part.command(file, dry), file, limit, paths, flags)
         print(f"{part.name}: {found['state']}, {found['seconds']:.0f} s, {len(found['rows'])} findings", flush=True)
@@ -180,11 +162,6 @@ def everything(
     for i, part in enumerate(timed):
         left = ends - time.perf_counter()
         yield started(part, ends, most=max(LEAST, 1.5 * left / (len(timed) - i)))
-
-
-def _not_started(part: Part) -> dict[str, Any]:
-    place = {"kind": part.kind, "backend": part.backend, "device": part.device, "dtypes": list(part.dtypes)}
-    return {**place, "areas": list(part.areas), "state": "no time left", "seconds": 0.0, "said": "", "rows": []}
 
 
 def machine() -> dict[str, Any]:
@@ -251,13 +228,8 @@ def main() -> int:
 
 def _place(part: dict[str, Any]) -> tuple[Any, ...]:
     """The order of parts in a report: the device first, then as they were planned."""
-    places = [name for name, _ in (*CUDA, *HOST)]
-    return (
-        part["kind"],
-        part["device"] == "cpu",
-        places.index(part["backend"]),
-        [DTYPES.index(d) for d in part["dtypes"]],
-    )
+    places, dtypes = [name for name, _ in (*CUDA, *HOST)], [DTYPES.index(d) for d in part["dtypes"]]
+    return part["kind"], part["device"] == "cpu", places.index(part["backend"]), dtypes
 
 
 def passed(record: dict[str, Any]) -> bool:

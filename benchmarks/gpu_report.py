@@ -17,11 +17,7 @@ def render(record: dict[str, Any]) -> str:
     if record["dry_run"]:
         blocks.append("**On a processor, with a few checks at tiny sizes: nothing here was measured on a GPU.**")
     blocks += [_machine(record), "## Conformance", _matrix(targets), *(_failures(part) for part in targets)]
-    blocks += [
-        _ended([*suite, *timed]),
-        "## Timings",
-        "Milliseconds: of three solves the fastest.",
-    ]
+    blocks += [_ended([*suite, *timed]), "## Timings", "Milliseconds: of three solves the fastest."]
     blocks += [_timings(timed, dtype) for dtype in ("float64", "float32")]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
