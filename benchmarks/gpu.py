@@ -1,16 +1,15 @@
-"""The conformance suite and a few timings on a CUDA device, in minutes, with a dated report as JSON and Markdown.
+"""The conformance suite on a CUDA device, in minutes, with a dated report as JSON and Markdown.
 
-CuPy, PyTorch and JAX run the whole suite in both precisions, side by side, some areas a process; what time is left goes
-to timings, one after another, on the device and on the processor. Every part has a time limit, writes what it finds as
-it finds it, and the report is written anew after each: a hang or a crash loses itself alone. This file needs nothing
-but Python.
+CuPy, PyTorch and JAX run the whole suite in both precisions, side by side, some areas a process. Every part writes what
+it finds as it finds it, and the report is written anew after each: a hang or a crash loses itself alone. This file
+needs nothing but Python.
 
     python benchmarks/gpu.py [--out FOLDER] [--minutes 7.5] [--only WORDS ..] [--wheels FOLDER] [--dry-run]
 
-`--only "suite jax solves" "timings torch"` runs the parts whose names have all words of one of these: what failed, or
-what an earlier run did not reach. On a machine without internet, packages that it lacks travel as wheels: `pip download
+`--only "jax solves" "torch float32"` runs the parts whose names have all words of one of these: what failed, or what an
+earlier run did not reach. On a machine without internet, packages that it lacks travel as wheels: `pip download
 --no-deps -d FOLDER array-api-compat optree tqdm typing-extensions` where there is internet, for the other machine's
-Python. The exit status is 0 if all of the suite ran and passed and no timing crashed, 1 if not, 2 if nothing could run.
+Python. The exit status is 0 if all of the suite ran and passed, 1 if not, 2 if nothing could run.
 """
 
 from __future__ import annotations
@@ -40,9 +39,7 @@ else:
 HERE = Path(__file__).resolve().parent
 DTYPES = ("float64", "float32")
 CUDA = (("jax", "cuda:0"), ("torch", "cuda:0"), ("cupy", "cuda:0"))
-HOST = (("numpy", "cpu"), ("torch", "cpu"), ("jax", "cpu"))
-SUITE_SHARE = 0.7  # of the time: what it leaves goes to timings
-LEAST = 15.0  # seconds that a part of timings is started for
+HOST = (("numpy", "cpu"), ("torch", "cpu"), ("jax", "cpu"))  # of a dry run
 DRY_ONLY = ("sets/*/Box 0", "sets/*/L1Ball 0")
 # areas of the suite that are a process each; what takes JAX longest is started first
 GROUPS = (
@@ -62,45 +59,38 @@ QUICKLY = "--xla_gpu_autotune_level=0 --xla_gpu_disable_gpuasm_optimizations=tru
 class Part:
     """What one process does."""
 
-    kind: str
     backend: str
     device: str
-    dtypes: tuple[str, ...]
+    dtype: str
     areas: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return " ".join((self.kind, self.backend, self.device, *self.dtypes, *self.areas))
+        return " ".join((self.backend, self.device, self.dtype, *self.areas))
 
     def command(self, file: Path, dry: bool) -> list[str]:
-        script = [sys.executable, str(HERE / "gpu_part.py")]
-        only = ["--only", *(DRY_ONLY if dry else self.areas)] if self.kind == "suite" else []
-        tiny = ["--tiny"] if dry else []
-        return [*script, self.kind, self.backend, self.device, ",".join(self.dtypes), str(file), *tiny, *only]
+        script = [sys.executable, str(HERE / "gpu_part.py"), self.backend, self.device, self.dtype, str(file)]
+        return [*script, *(DRY_ONLY if dry else self.areas)]
 
     def environment(self, paths: Sequence[Path], flags: str = "") -> dict[str, str]:
         known = [p for p in (os.environ.get("PYTHONPATH"),) if p]
-        settings = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # several processes share the device
-        if self.device == "cpu":
-            settings["JAX_PLATFORMS"] = "cpu"
-        if self.kind == "suite":
-            settings |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()}
-            settings |= {"JAX_COMPILATION_CACHE_DIR": str(Path(tempfile.gettempdir()) / "programs")}
-            settings |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        return {**os.environ, **settings, "PYTHONPATH": os.pathsep.join([*map(str, paths), *known])}
+        settings = {
+            "PYTHONPATH": os.pathsep.join([*map(str, paths), *known]),
+            "OMP_NUM_THREADS": "1",
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # several processes share the device
+            "JAX_COMPILATION_CACHE_DIR": str(Path(tempfile.gettempdir()) / "programs"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        return {**os.environ, **settings, **({"JAX_PLATFORMS": "cpu"} if self.device == "cpu" else {})}
 
 
-def plan(dry: bool, only: Sequence[str] = ()) -> tuple[list[Part], list[Part]]:
-    """Parts of the suite, and of the timings, those on the device first."""
-    measured, compared = (HOST, ()) if dry else (CUDA, HOST)
+def plan(dry: bool, only: Sequence[str] = ()) -> list[Part]:
+    """The parts, or those of them whose names have all words of one of `only`."""
     groups: Sequence[tuple[str, ...]] = [("sets",)] if dry else GROUPS
-    suite = [Part("suite", *place, (dtype,), group) for group in groups for place in measured for dtype in DTYPES]
-    timed = [Part("timings", *place, DTYPES) for place in (*measured, *compared)]
-
-    def wanted(part: Part) -> bool:
-        return not only or any(all(word in part.name.split() for word in words.split()) for words in only)
-
-    return list(filter(wanted, suite)), list(filter(wanted, timed))
+    places = HOST if dry else CUDA
+    parts = [Part(*place, dtype, group) for group in groups for place in places for dtype in DTYPES]
+    return [p for p in parts if not only or any(set(words.split()) <= set(p.name.split()) for words in only)]
 
 
 def quickly() -> str:
@@ -138,17 +128,15 @@ def _rows(file: Path) -> list[dict[str, Any]]:
 
 
 def everything(
-    suite: Sequence[Part], timed: Sequence[Part], dry: bool, seconds: float, together: int, folder: Path,
-    paths: Sequence[Path],
-) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Every part as it ends: those of the suite side by side, then the timings while there is time."""
+    parts: Sequence[Part], dry: bool, seconds: float, together: int, folder: Path, paths: Sequence[Path]
+) -> Iterator[dict[str, Any]]:
+    """Every part as it ends, side by side, while there is time."""
     ends = time.perf_counter() + seconds
-    suite_ends = ends - (1 - SUITE_SHARE) * seconds if timed else ends
-    flags = quickly() if any(part.backend == "jax" for part in suite) else ""
+    flags = quickly() if any(part.backend == "jax" for part in parts) else ""
 
-    def started(part: Part, until: float, most: float = float("inf")) -> dict[str, Any]:
-        limit = min(until - time.perf_counter(), most)
-        if limit < (LEAST if part.kind == "timings" else 0):
+    def started(part: Part) -> dict[str, Any]:
+        limit = ends - time.perf_counter()
+        if limit < 0:
             print(f"{part.name}: no time left", flush=True)
             return asdict(part) | {"state": "no time left", "seconds": 0.0, "said": "", "rows": []}
         file = folder / f"{part.name.replace(' ', '-').replace(':', '')}.jsonl"
@@ -157,11 +145,8 @@ def everything(
         return found
 
     with ThreadPoolExecutor(together) as pool:
-        for ended in as_completed([pool.submit(started, part, suite_ends) for part in suite]):
+        for ended in as_completed([pool.submit(started, part) for part in parts]):
             yield ended.result()
-    for i, part in enumerate(timed):
-        left = ends - time.perf_counter()
-        yield started(part, ends, most=max(LEAST, 1.5 * left / (len(timed) - i)))
 
 
 def machine() -> dict[str, Any]:
@@ -195,29 +180,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("gpu-report"), help="folder of the report")
     parser.add_argument("--minutes", type=float, default=7.5, help="for everything")
-    parser.add_argument("--together", type=int, default=16, help="parts of the suite that run side by side")
+    parser.add_argument("--together", type=int, default=16, help="parts that run side by side")
     parser.add_argument("--only", nargs="+", default=[], help="words of the names of parts")
     parser.add_argument("--wheels", type=Path, help="folder of packages that this machine lacks")
     parser.add_argument("--dry-run", action="store_true", help="the same on the processor, at tiny sizes")
     args = parser.parse_args()
     now = datetime.now(timezone.utc)
-    suite, timed = plan(args.dry_run, args.only)
+    parts = plan(args.dry_run, args.only)
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"{'dry-run' if args.dry_run else 'gpu'}-{now:%Y-%m-%d}"
     with tempfile.TemporaryDirectory() as scratch:
-        paths = [HERE.parent / "src", HERE.parent / "conformance" / "src", HERE]
+        paths = [HERE.parent / "src", HERE.parent / "conformance" / "src"]
         if args.wheels:
             paths.append(unpacked(args.wheels, Path(scratch) / "site"))
         began = time.perf_counter()
-        probe = Part("suite", "numpy", "cpu", ("float64",))
+        probe = Part("numpy", "cpu", "float64")
         able = [sys.executable, "-c", "import xvarpro_conformance"]
         if subprocess.run(able, env=probe.environment(paths)).returncode:
             print("error: xvarpro cannot be imported: what it lacks, as above, goes into --wheels", file=sys.stderr)
             return 2
         record: dict[str, Any] = {"date": now.isoformat(timespec="seconds"), "dry_run": args.dry_run}
         record |= {"seconds": 0.0, "machine": machine(), "parts": []}
-        given = suite, timed, args.dry_run, 60 * args.minutes, args.together, Path(scratch), paths
-        for part in everything(*given):
+        for part in everything(parts, args.dry_run, 60 * args.minutes, args.together, Path(scratch), paths):
             record["seconds"] = time.perf_counter() - began
             record["parts"] = sorted([*record["parts"], part], key=_place)
             stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
@@ -226,17 +210,15 @@ def main() -> int:
     return 0 if passed(record) else 1
 
 
-def _place(part: dict[str, Any]) -> tuple[Any, ...]:
-    """The order of parts in a report: the device first, then as they were planned."""
-    places, dtypes = [name for name, _ in (*CUDA, *HOST)], [DTYPES.index(d) for d in part["dtypes"]]
-    return part["kind"], part["device"] == "cpu", places.index(part["backend"]), dtypes
+def _place(part: dict[str, Any]) -> tuple[int, int]:
+    """The order of parts in a report: as they were planned."""
+    return [name for name, _ in (*CUDA, *HOST)].index(part["backend"]), DTYPES.index(part["dtype"])
 
 
 def passed(record: dict[str, Any]) -> bool:
-    """Whether all of the suite ran, everything that applies passed, and no timing crashed."""
-    suite, timed = ([part for part in record["parts"] if part["kind"] == kind] for kind in ("suite", "timings"))
-    rows = [row for part in suite for row in part["rows"] if "state" in row]
-    whole = all(part["state"] == "done" for part in suite) and not any("status" in part["state"] for part in timed)
+    """Whether all of the suite ran, and everything that applies passed."""
+    rows = [row for part in record["parts"] for row in part["rows"] if "state" in row]
+    whole = all(part["state"] == "done" for part in record["parts"])
     return bool(rows) and whole and all(row["state"] in ("passed", "inapplicable", "left out") for row in rows)
 
 

@@ -188,17 +188,12 @@ HAND = {
 # -- the comparison --------------------------------------------------------------------------------------------------
 
 
-def solved(case: Case, framework: str, algorithm: Any = None, device: Any = None) -> xv.Result:
-    """The solve, for all of its iterations; with the default algorithm unless one is given."""
-    return xv.solve(
-        case.problem, case.start, over=case.over, algorithm=algorithm, tol=0.0, max_iter=case.iterations,
-        backend=framework, device=device, progress=False,
-    )  # fmt: skip
-
-
 def ours(case: Case, framework: str) -> tuple[float, float]:
     """Objective, and seconds of the iterations."""
-    fit = solved(case, framework, xv.algorithms.cr_varpro(DELTA, GAMMA))
+    fit = xv.solve(
+        case.problem, case.start, over=case.over, algorithm=xv.algorithms.cr_varpro(DELTA, GAMMA), tol=0.0,
+        max_iter=case.iterations, backend=framework, progress=False,
+    )  # fmt: skip
     assert fit.n_iter == case.iterations, fit
     return fit.value, fit.seconds
 
