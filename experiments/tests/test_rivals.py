@@ -29,6 +29,7 @@ METHODS = {
     "iPALM with inertia": IPALM(inertia=0.3, scale=0.9),
     "one sweep": AlternatingLeastSquares(sweeps=1),
 }
+IN_BLOCKS = [name for name, method in METHODS.items() if isinstance(method, (IPALM, AlternatingLeastSquares))]
 
 
 def gated(split):
@@ -219,15 +220,22 @@ def test_a_fixed_step_is_a_share_of_the_first_one_and_stays():
     assert later.memory[1] == first.memory[1] == usual.memory[1]
 
 
-@pytest.mark.parametrize("method", [IPALM(), AlternatingLeastSquares(sweeps=3)], ids=["iPALM", "ALS"])
-def test_backtracking_takes_the_place_of_a_formula(method):
-    """The same dictionary, stated so that its form is not seen: the same end."""
-    X, D0, over = dictionary_problem().lower.y, dictionary_start(), xv.sets.L1Ball(1.0)
-    seen, hidden = (
-        method.run(Task(xv.separable(M, X, lam=0.1), D0, over), Budget(50, 60.0)).objective
-        for M in (lambda D, _: D, lambda D, _: 1.0 * D)
+def test_least_squares_end_at_the_minimum_of_their_block():
+    D0, over = dictionary_start(), xv.sets.L1Ball(1.0)
+    problem, task = dictionary_problem(compress=False), Task(dictionary_problem(compress=False), D0, over)
+    (done,) = AlternatingLeastSquares(sweeps=400).descend(task, Budget(1, 60.0)).points[1:]
+    w = Joint(problem, NUMPY).best_w(D0)
+    fixed = xv.separable(
+        constant_design, lambda D, _: problem.lower.y - D @ w, data={"A": np.zeros((len(D0), 1))}, lam=1.0
     )
-    assert hidden == pytest.approx(seen, rel=1e-7)
+    best = task.solve(None, fixed, D0, tol=1e-14, max_iter=2000)
+    np.testing.assert_allclose(done.theta, best.theta, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [IPALM(), AlternatingLeastSquares()], ids=["iPALM", "ALS"])
+def test_blocks_that_are_not_quadratic_are_refused(method):
+    with pytest.raises(ProblemError, match="quadratic in theta"):
+        method.run(Task(SEPARABLE, THETA, OVER), Budget(1, 60.0))
 
 
 @pytest.mark.parametrize("name", ["PALM", "iPALM", "alternating least squares"])
@@ -253,7 +261,7 @@ def convex():
     return Task(xv.separable(constant_design, target, data=data, lam=1e-2), np.full(6, 0.1), xv.sets.Box(-0.05, 0.15))
 
 
-@pytest.mark.parametrize("name", [n for n in METHODS if n != "Adam"])
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in ("Adam", *IN_BLOCKS)])
 def test_each_reaches_the_optimum_of_a_convex_problem(name):
     task = convex()
     best = task.solve(xv.algorithms.SpectralProjectedGradient(), task.problem, task.theta0, tol=1e-13)
@@ -277,7 +285,7 @@ def test_adam_ends_within_its_rate_of_the_optimum():
     np.testing.assert_allclose(first.theta, task.theta0 - 1e-3 * np.sign(grad), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in IN_BLOCKS])
 def test_each_descends_within_the_set_with_a_penalty(name):
     task = Task(SEPARABLE, THETA, OVER)
     if not isinstance(METHODS[name], Jointly):
@@ -290,9 +298,12 @@ def test_each_descends_within_the_set_with_a_penalty(name):
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("other", HOST_BACKENDS[1:])
 def test_backends_agree(name, other):
-    here, there = (
-        METHODS[name].run(Task(SEPARABLE, THETA, OVER, backend=b), Budget(2, 60.0)) for b in ("numpy", other)
+    given = (
+        (dictionary_problem(), dictionary_start(), xv.sets.L1Ball(1.0))
+        if name in IN_BLOCKS
+        else (SEPARABLE, THETA, OVER)
     )
+    here, there = (METHODS[name].run(Task(*given, backend=b), Budget(2, 60.0)) for b in ("numpy", other))
     np.testing.assert_allclose(vector(there.theta), vector(here.theta), rtol=1e-6, atol=1e-8)
 
 

@@ -28,7 +28,6 @@ from xvarpro_experiments.descent import Budget, Descent, Machine
 from xvarpro_experiments.methods import Kept, Method, Outcome, Repeated, Task, Tuned
 from xvarpro_experiments.trees import Array, Rest, Tree, arrays, axpy, dot, mapped, partition, sub
 
-_SHRINK, _GROW, _LIMIT = 0.8, 2.0, 60  # of a backtracked L
 _EVERY, _POWERS = 10, 5  # iterations between refreshes of a joint L, power iterations for each; 30 at the start
 
 
@@ -314,7 +313,7 @@ class IPALM(JointMethod):
     Sabach, Teboulle 2014).
 
     Each block steps with 1/L of its own partial gradient. In w, and in a dictionary, L is the largest eigenvalue of a
-    Gram matrix, in convolutions that of a spectrum; in any other theta it is found by backtracking.
+    Gram matrix, in convolutions that of a spectrum; any other theta is refused.
 
     Parameters
     ----------
@@ -334,21 +333,19 @@ class IPALM(JointMethod):
         positive(scale=self.scale)
 
     def memory(self, J: Joint, at: State, form: str) -> Tree:
-        return at.theta, at.w, () if form else _first_L(J, at)
+        _quadratic(form)
+        return at.theta, at.w
 
     def step(self, J: Joint, at: State, k: Array, form: str) -> State:
-        old_theta, old_w, L = at.memory
+        old_theta, old_w = at.memory
         beta = (k - 1) / (k + 2) if self.inertia is None else self.inertia + 0 * k
         ahead = axpy(beta, sub(at.theta, old_theta), at.theta)
-        if form:
-            parts, _, slope = J.by_theta(ahead, at.w)
-            theta = J.project(axpy(-self.scale / J.curvature_theta(form, parts, at.w), slope, ahead))
-        else:
-            theta, L = _descended(J, ahead, at.w, L)
+        parts, _, slope = J.by_theta(ahead, at.w)
+        theta = J.project(axpy(-self.scale / J.curvature_theta(form, parts, at.w), slope, ahead))
         w = at.w + beta * (at.w - old_w)
         parts = J.parts(theta)
         w = w - (self.scale / J.curvature_w(parts)) * J.slope_w(parts, w, J.residual(parts, w))
-        return State(theta, w, (at.theta, at.w, L))
+        return State(theta, w, (at.theta, at.w))
 
 
 @final
@@ -357,8 +354,8 @@ class AlternatingLeastSquares(JointMethod):
     """Alternating least squares: FISTA steps in theta at fixed w, then the w that is optimal for it.
 
     For a dictionary the steps share one Gram matrix of w and one product with the data; for it and for convolutions 1/L
-    comes from the largest eigenvalue, and `sweeps` large enough makes them the exact constrained minimum. For any other
-    theta L is found by backtracking, and ``sweeps=1`` is one projected gradient step.
+    comes from the largest eigenvalue, and `sweeps` large enough makes them the exact constrained minimum. Any other
+    theta is refused.
 
     Parameters
     ----------
@@ -373,69 +370,36 @@ class AlternatingLeastSquares(JointMethod):
         whole(sweeps=self.sweeps)
 
     def memory(self, J: Joint, at: State, form: str) -> Tree:
-        return () if form else _first_L(J, at)
+        _quadratic(form)
+        return ()
 
     def step(self, J: Joint, at: State, k: Array, form: str) -> State:
-        w, one = at.w, 0 * k + 1
-        L: Any = one if form else at.memory
-        parts = J.parts(at.theta)
-        if form:
-            L = J.curvature_theta(form, parts, w)
+        w, parts = at.w, J.parts(at.theta)
+        L = J.curvature_theta(form, parts, w)
         gram, data = (w @ w.mT, J.target(parts) @ w.mT) if form == "dictionary" else (None, None)
 
-        def forward(ahead: Tree, L: Array) -> tuple[Tree, Array]:
-            if not form:
-                return _descended(J, ahead, w, L)
-            if form == "dictionary":
-                slope = mapped(lambda D: D @ gram - data, ahead)
-            else:
-                slope = J.by_theta(ahead, w)[2]
-            return J.project(axpy(-1 / L, slope, ahead)), L
+        def slope(ahead: Tree) -> Tree:
+            return J.by_theta(ahead, w)[2] if gram is None else mapped(lambda D: D @ gram - data, ahead)
 
-        x, rest = partition(at.theta)
-        n = len(x)
+        (x,), rest = partition(at.theta)
 
         def sweep(state: tuple[Array, ...]) -> tuple[Array, ...]:
-            i, t, L, *leaves = state
-            old = rest.fill(leaves[:n])
-            new, L = forward(rest.fill(leaves[n:]), L)
+            i, t, old, ahead = state
+            ahead = rest.fill([ahead])
+            (new,) = arrays(J.project(axpy(-1 / L, slope(ahead), ahead)))
             t_new = 0.5 * (1 + (1 + 4 * t * t) ** 0.5)
-            return (i + 1, t_new, L, *arrays(new), *arrays(axpy((t - 1) / t_new, sub(new, old), new)))
+            return i + 1, t_new, new, new + (t - 1) / t_new * (new - old)
 
-        end = J.backend.while_loop(lambda state: state[0] < self.sweeps, sweep, (0 * k, one, L, *x, *x))
-        theta = rest.fill(end[3 : 3 + n])
-        return State(theta, J.best_w(theta), () if form else end[2])
-
-
-def _first_L(J: Joint, at: State) -> Array:
-    """A first L in theta: that of a step as long as theta. Backtracking does the rest."""
-    slope = J.by_theta(at.theta, at.w)[2]
-    size, length = dot(at.theta, at.theta), dot(slope, slope)
-    xp = xv.array_namespace(at.w)
-    L = (length / xp.where(size > 0, size, xp.ones_like(size))) ** 0.5
-    return xp.where(L > 0, L, xp.ones_like(L))
+        _, _, x, _ = J.backend.while_loop(lambda state: state[0] < self.sweeps, sweep, (0 * k, 0 * k + 1, x, x))
+        theta = rest.fill([x])
+        return State(theta, J.best_w(theta))
 
 
-def _descended(J: Joint, theta: Tree, w: Array, L: Array) -> tuple[Tree, Array]:
-    """Projected gradient step in theta; L grows until the quadratic model is an upper bound."""
-    parts, r, slope = J.by_theta(theta, w)
-    value = J._value(parts, w, r)
-    _, rest = partition(theta)
-    xp = xv.array_namespace(value)
-    slack = 10 * xp.finfo(value.dtype).eps * xp.abs(value)
-
-    def trial(L: Array, n: Array) -> tuple[Array, ...]:
-        new = J.project(axpy(-1 / L, slope, theta))
-        return (L, n, J.value(new, w), *arrays(new))
-
-    def rejected(state: tuple[Array, ...]) -> Array:
-        L, n, there, *leaves = state
-        d = sub(rest.fill(leaves), theta)
-        return ~(there <= value + dot(slope, d) + (0.5 * L) * dot(d, d) + slack) & (n < _LIMIT)
-
-    one = xp.ones_like(L)
-    L, _, _, *leaves = J.backend.while_loop(rejected, lambda s: trial(s[0] * _GROW, s[1] + 1), trial(L * _SHRINK, one))
-    return rest.fill(leaves), L
+def _quadratic(form: str) -> None:
+    if not form:
+        raise ProblemError(
+            "steps of a block need a J that is quadratic in theta: a dictionary, or convolutions with it"
+        )
 
 
 def _noise(backend: xv.backends.Backend, like: Tree) -> Tree:
