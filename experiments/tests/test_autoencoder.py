@@ -1,6 +1,5 @@
 """Example 1: its objective by its definition, its derivative, its floor, and the methods that run on it."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -174,25 +173,3 @@ def test_without_files_the_digits_take_their_place(monkeypatch, tmp_path):
         assert "digits" in autoencoder.load(name).fallback
         with pytest.raises(ProblemError, match="lack"):
             autoencoder.load(name, folder=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
-        (lambda X: autoencoder.problem(X, ridge=0.0), "ridge must be"),
-        (lambda X: autoencoder.problem(X, splits=3), "splits must be 1 or 2"),
-        (lambda X: autoencoder.problem(X, scale=math.inf), "scale must be"),
-        (lambda X: autoencoder.problem(X[0]), "X must have shape"),
-        (lambda X: autoencoder.start(4, ()), "pixels and widths"),
-        (lambda X: autoencoder.start(4, (2,), rho=0.0), "rho must be"),
-        (lambda X: autoencoder.load("faces"), "must be one of"),
-        (lambda X: autoencoder.load("digits", 0), "samples must be"),
-        (lambda X: autoencoder.setting("digits", units=0.0), "units must be"),
-        (lambda X: autoencoder.setting(autoencoder.centred(X, X, (2, 2))), "widths of the layers"),
-        (lambda X: autoencoder.Adam(rate=-1.0), "rate must be"),
-        (lambda X: autoencoder.Adam(batch=0), "batch must be"),
-    ],
-)
-def test_bad_input_is_refused(call, reason):
-    with pytest.raises(ProblemError, match=reason):
-        call(np.ones((5, 4)))

@@ -11,7 +11,6 @@ from xvarpro_experiments.descent import Budget
 from xvarpro_experiments.methods import Tuned
 
 import xvarpro as xv
-from xvarpro.errors import ProblemError
 
 RHO, LAM = 0.7, 1e-2
 MADE = deconvolution.signals(4, 15, seed=1, noise=0.1)
@@ -97,19 +96,3 @@ def test_every_method_descends_towards_the_optimum():
             assert outcome.violation <= 1e-12
     assert found.optima[0] <= found.best(0).objective < 0.1 * found.best(0).curve.value[0]
     assert any("does not identify" in sentence for sentence in stated.notes(found))
-
-
-@pytest.mark.parametrize(
-    ("build", "match"),
-    [
-        (lambda: deconvolution.problem(Y[0]), "signals, \\*grid"),
-        (lambda: deconvolution.start(Y, rho=0.0), "rho"),
-        (lambda: deconvolution.signals(noise=-1.0), "noise"),
-        (lambda: deconvolution.optimum(Y[0]), "real array"),
-        (lambda: deconvolution.experiment(units=0.0), "units"),
-        (lambda: deconvolution.experiment(dtype="int8"), "dtype"),
-    ],
-)
-def test_bad_numbers_are_refused(build, match):
-    with pytest.raises(ProblemError, match=match):
-        build()

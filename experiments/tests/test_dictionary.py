@@ -1,14 +1,11 @@
 """Example 2: the problem, its start, and the methods on it."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from xvarpro_experiments import datasets, dictionary, race
 from xvarpro_experiments.descent import Budget
-
-from xvarpro.errors import ProblemError
 
 RADIUS, LAM = 2.0, 1e-4
 BUDGET = Budget(6, 60.0)
@@ -64,19 +61,3 @@ def test_a_start_is_the_same_bits_for_the_same_seed():
     assert D.shape == (9, 4)
     assert np.sum(np.abs(D)) == pytest.approx(RADIUS)
     assert np.any(dictionary.start(X, 4, RADIUS, seed=6) != D)
-
-
-@pytest.mark.parametrize(
-    ("build", "match"),
-    [
-        (lambda X: dictionary.start(X, 0), "atoms"),
-        (lambda X: dictionary.start(X, 2, math.inf), "radius"),
-        (lambda X: dictionary.experiment(X, atoms=2, lam=-1.0), "lam"),
-        (lambda X: dictionary.experiment(X, atoms=2, units=0.0), "units"),
-        (lambda X: dictionary.experiment(X, atoms=2, pixels=-1), "pixels must be 0, or from 1 to the 3 of an image"),
-        (lambda X: dictionary.experiment(X, atoms=2, pixels=4), "pixels must be 0, or from 1 to the 3 of an image"),
-    ],
-)
-def test_bad_numbers_are_refused(build, match):
-    with pytest.raises(ProblemError, match=match):
-        build(np.ones((3, 3)))

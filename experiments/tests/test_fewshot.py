@@ -245,31 +245,6 @@ def test_paired_differences_have_students_interval():
     assert math.isnan(fewshot.paired(np.array([1.0]))[1])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"source": "mars"}, "source must be one of"),
-        ({"trained": "all"}, "trained must be one of"),
-        ({"units": 0.0}, "units must be"),
-        ({"validation": 0}, "validation must be"),
-        ({"shots": 0}, "shots and tests"),
-        ({"shots": 500}, "needs more than 1000 validation images"),
-    ],
-)
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(ProblemError, match=message):
-        fewshot.experiment(**options)
-
-
-def test_bad_arguments_are_refused(backbone):
-    with pytest.raises(ProblemError, match="half must be one of"):
-        fewshot.episode(backbone, 1, 10, 0, "training")
-    with pytest.raises(ProblemError, match="labels must lie in"):
-        fewshot.targets(np.array([0, 5]), 5)
-    with pytest.raises(ProblemError, match="width must be"):
-        fewshot.start(8, 0)
-
-
 # -- ResNet-18 ---------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,6 @@ from xvarpro_experiments.rivals import IPALM, JointProjectedGradient
 
 import xvarpro as xv
 from xvarpro import Status
-from xvarpro.errors import ProblemError
 
 MEASURES = {
     "live atoms": lambda found: found.fit.verified.units - found.fit.verified.dead_units,
@@ -244,17 +243,3 @@ def test_the_best_over_several_starts_is_nearest_to_the_lowest_value_of_each():
 def test_a_theta_that_is_not_finite_has_no_certificate():
     task = small().task(0)
     assert task.certify(np.full_like(task.theta0, np.nan)) is None
-
-
-@pytest.mark.parametrize(
-    ("build", "match"),
-    [
-        (lambda: Budget(0), "iterations"),
-        (lambda: Budget(1, math.nan), "time"),
-        (lambda: Solver("x", family="friend"), "family"),
-        (lambda: race.run(small(), Budget(1), seeds=()), "seeds"),
-    ],
-)
-def test_bad_numbers_are_refused(build, match):
-    with pytest.raises(ProblemError, match=match):
-        build()

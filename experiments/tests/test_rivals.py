@@ -315,19 +315,3 @@ def test_float32_stays_float32(name, backend):
     assert done.theta.dtype == np.float32
     assert math.isfinite(done.objective)
     assert np.any(done.theta != theta0)
-
-
-@pytest.mark.parametrize(
-    ("build", "match"),
-    [
-        (lambda: IPALM(inertia=1.0), "inertia"),
-        (lambda: IPALM(scale=0.0), "scale"),
-        (lambda: JointProjectedGradient(scale=-1.0), "scale"),
-        (lambda: JointAdam(rate=math.inf), "rate"),
-        (lambda: AlternatingLeastSquares(sweeps=0), "sweeps"),
-        (lambda: Jointly(inner=None), "inner"),
-    ],
-)
-def test_bad_parameters_are_refused(build, match):
-    with pytest.raises(ProblemError, match=match):
-        build()
