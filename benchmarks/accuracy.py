@@ -26,10 +26,7 @@ from xvarpro.lower.interface import LowerSolver
 ROWS, COLUMNS, UPPER_ROWS, PARAMETERS = 24, 6, 20, 5
 DIGITS = 50
 BACKENDS = ("numpy", "torch", "jax")
-CONDITIONS = {
-    "float64": (1e1, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12),
-    "float32": (1e1, 1e2, 1e3, 1e5, 1e8),
-}
+CONDITIONS = {"float64": (1e1, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12), "float32": (1e1, 1e2, 1e3, 1e5, 1e8)}
 # with square roots that are exact: rounding them would be an error of the problem
 RIDGES = {"float64": 2.0**-34, "float32": 2.0**-16}
 SMALL = {"float64": 1e-8, "float32": 1e-4}
@@ -144,10 +141,7 @@ def _wide(A: Any, y: Any, lam: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
 # -- the package -------------------------------------------------------------------------------------------------------
 
 
-SOLVERS = {
-    "QR": lower.QR(),
-    "DualQR": lower.DualQR(),
-}
+SOLVERS = {"QR": lower.QR(), "DualQR": lower.DualQR()}
 
 
 def design(theta: Any, data: Any) -> Any:

@@ -69,10 +69,7 @@ def test_starts_hold_their_last_value_up_to_the_end_of_the_longest():
     [
         (both(1.0), "paper is within 1 % of the best value known 4 times as fast as the first rival"),
         (both(2.0), "paper is within 1 % of the best value known, no rival is"),
-        (
-            raced(outcome("paper", [0, 1], [0.0, 0.1], [3.0, 1.0])),
-            "paper ends lowest of the package's methods",
-        ),
+        (raced(outcome("paper", [0, 1], [0.0, 0.1], [3.0, 1.0])), "paper ends lowest of the package's methods"),
     ],
 )
 def test_one_sentence_says_what_the_race_came_to(race, said):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
-from xvarpro import __version__
+import xvarpro as xv
 from xvarpro.backends import Backend
 from xvarpro.cli import options as shared
 from xvarpro.cli import tables
@@ -81,7 +81,7 @@ class Options:
         dtype = None if self.dtype is None else shared.check_dtype(self.dtype)
         experiment = stated(dtype=dtype, backend=self.backend, device=self.device)
         screen = tables.console()
-        screen.print(f"xvarpro {__version__}: {experiment.title}", style="bold")
+        screen.print(f"xvarpro {xv.__version__}: {experiment.title}", style="bold")
         if notice:
             screen.print(notice, style="yellow")
         screen.print(tables.facts(_facts(experiment, framework, budget, seeds)))
@@ -104,7 +104,10 @@ class Options:
         same = None
         if others:
             task = stated(dtype="float64").task(self.seed)  # wherever it computes by default
-            same = race.compare(task, others, min(_COMPARED, self.iterations or _COMPARED))
+            same = xv.compare(
+                task.problem, task.theta0, over=task.over, backends=others, algorithm=xv.algorithms.cr_varpro(),
+                max_iter=min(_COMPARED, self.iterations or _COMPARED),
+            )  # fmt: skip
             screen.print("\nthe paper's method from the same start in float64", style="bold")
             screen.print(tables.agreement(screen, same))
             screen.print(same.verdict, style="green" if same.agree else "red")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import Comparison, Result, Status
+from xvarpro import Result, Status
 from xvarpro.cli import tables
 from xvarpro.errors import ProblemError
 from xvarpro_experiments.descent import Budget
@@ -279,45 +279,25 @@ def run(
     return Race(experiment, budget, outcomes, optima)
 
 
-def compare(task: Task, backends: Sequence[str], iterations: int = 50) -> Comparison:
-    """The paper's method from the same start on several backends, each on its default device, in float64."""
-    return xv.compare(
-        task.problem,
-        task.theta0,
-        over=task.over,
-        backends=backends,
-        algorithm=xv.algorithms.cr_varpro(),
-        max_iter=iterations,
-    )
-
-
 class _Shelf:
     """Finished runs on disk. A run that was cut off leaves no file, and one whose files are damaged counts as such."""
 
     def __init__(self, folder: Path, experiment: Experiment, budget: Budget) -> None:
         what = [xv.__version__, experiment.name, dict(experiment.config), budget.iterations, budget.seconds]
-        self._folder = folder / _hash(what)[:16]
+        text = json.dumps(what, sort_keys=True, default=str)
+        self._folder = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def find(self, seed: int, method: str) -> Outcome | None:
         path = self._path(seed, method)
         try:
-            read = json.loads(path.read_text(encoding="utf-8"))
-            kept = read["run"]
-            if read["sha256"] != _hash(kept):
-                return None
+            kept = json.loads(path.read_text(encoding="utf-8"))
             fit = Result.load(path.with_suffix(".npz")) if kept["fit"] else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
         curves = {name: Curve(*map(np.asarray, parts)) for name, parts in kept["curves"].items()}
-        return Outcome(
-            theta=None if fit is None else fit.theta,
-            status=Status[kept["status"]],
-            curve=curves.pop(""),
-            measured=curves,
-            fit=fit,
-            **kept["plain"],
-        )
+        theta, status = None if fit is None else fit.theta, Status[kept["status"]]
+        return Outcome(theta=theta, status=status, curve=curves.pop(""), measured=curves, fit=fit, **kept["plain"])
 
     def keep(self, seed: int, outcome: Outcome) -> None:
         curves = {"": outcome.curve, **outcome.measured}
@@ -330,7 +310,7 @@ class _Shelf:
         path = self._path(seed, outcome.method)
         if outcome.fit is not None:
             outcome.fit.save(path.with_suffix(".npz"))
-        tables.write_text(path, json.dumps({"sha256": _hash(kept), "run": kept}))
+        tables.write_text(path, json.dumps(kept))
 
     def _path(self, seed: int, method: str) -> Path:
         plain = "".join(c if c.isalnum() else "-" for c in method)
@@ -338,7 +318,3 @@ class _Shelf:
 
 
 _NOT_PLAIN = ("theta", "status", "curve", "measured", "fit")
-
-
-def _hash(x: object) -> str:
-    return hashlib.sha256(json.dumps(x, sort_keys=True, default=str).encode()).hexdigest()

@@ -40,9 +40,7 @@ def checks(summary: Mapping[str, Any]) -> Iterator[Check]:
     compare = summary["compare"]
     if compare is not None:
         yield Check(
-            "objectives of the backends, relative difference",
-            _number(compare["relative_difference"]),
-            _AGREED[dtype],
+            "objectives of the backends, relative difference", _number(compare["relative_difference"]), _AGREED[dtype]
         )
 
 

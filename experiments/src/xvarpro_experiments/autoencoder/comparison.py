@@ -107,11 +107,7 @@ class Setting:
     def config(self) -> dict[str, Any]:
         """As JSON takes it."""
         names = ("ridge", "splits", "units", "dtype", "backend", "device")
-        return {
-            "data": self.data.source,
-            "widths": list(self.widths),
-            **{name: getattr(self, name) for name in names},
-        }
+        return {"data": self.data.source, "widths": list(self.widths), **{name: getattr(self, name) for name in names}}
 
     @property
     def facts(self) -> dict[str, str]:

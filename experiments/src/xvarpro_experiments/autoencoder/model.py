@@ -61,12 +61,7 @@ def penalty(theta: Tree) -> Array:
 
 
 def problem(
-    X: Array,
-    ridge: float = RIDGE,
-    mu: float = MU,
-    splits: int = 2,
-    scale: float = 1.0,
-    rows: int | None = None,
+    X: Array, ridge: float = RIDGE, mu: float = MU, splits: int = 2, scale: float = 1.0, rows: int | None = None
 ) -> Problem:
     """The autoencoder of images X.
 
@@ -134,12 +129,7 @@ def over(rho: float = RHO) -> dict[str, Any]:
 
 
 def start(
-    pixels: int,
-    widths: Sequence[int],
-    seed: int = 0,
-    rho: float = RHO,
-    gain: float = GAIN,
-    dtype: str = "float64",
+    pixels: int, widths: Sequence[int], seed: int = 0, rho: float = RHO, gain: float = GAIN, dtype: str = "float64"
 ) -> dict[str, Any]:
     """Gaussian layers, no offsets, every latent with the same share of rho; drawn with NumPy.
 

@@ -180,13 +180,7 @@ def experiment(
 
 
 def _backbone(
-    source: str,
-    data: Any,
-    weights: Any,
-    trained: str,
-    size: int,
-    backend: str | None,
-    dtype: str | None,
+    source: str, data: Any, weights: Any, trained: str, size: int, backend: str | None, dtype: str | None
 ) -> tuple[Backbone, str | None]:
     if source == "digits":
         backbone = digits_backbone(data, np.dtype(dtype or "float64"))

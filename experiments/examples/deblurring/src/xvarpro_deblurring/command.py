@@ -23,9 +23,7 @@ SMALL = {"size": 9, "scale": 5, "side": 96, "photographs": 1, "iterations": 25, 
 
 
 @frame.command(
-    time=5.0,
-    data=(None, f"Folder with blurred photographs. Default: ${VARIABLE}."),
-    out=Path("xvarpro-out/deblurring"),
+    time=5.0, data=(None, f"Folder with blurred photographs. Default: ${VARIABLE}."), out=Path("xvarpro-out/deblurring")
 )
 def command(
     given: frame.Options,
