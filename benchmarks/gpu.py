@@ -4,12 +4,12 @@ CuPy, PyTorch and JAX run the whole suite in both precisions, side by side, some
 it finds as it finds it, and the report is written anew after each: a hang or a crash loses itself alone. This file
 needs nothing but Python.
 
-    python benchmarks/gpu.py [--out FOLDER] [--minutes 7.5] [--only WORDS ..] [--wheels FOLDER] [--dry-run]
+    python benchmarks/gpu.py [--out FOLDER] [--minutes 7.5] [--only WORDS ..] [--dry-run]
 
 `--only "jax solves" "torch float32"` runs the parts whose names have all words of one of these: what failed, or what an
-earlier run did not reach. On a machine without internet, packages that it lacks travel as wheels: `pip download
---no-deps -d FOLDER array-api-compat optree tqdm typing-extensions` where there is internet, for the other machine's
-Python. The exit status is 0 if all of the suite ran and passed, 1 if not, 2 if nothing could run.
+earlier run did not reach. Packages that a machine without internet lacks may be in PYTHONPATH: `pip
+install --no-deps --target FOLDER array-api-compat optree tqdm typing-extensions` where there is internet, for the other
+machine's Python. The exit status is 0 if all of the suite ran and passed, 1 if not, 2 if nothing could run.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ else:
     from gpu_report import render
 
 HERE = Path(__file__).resolve().parent
+PATHS = [HERE.parent / "src", HERE.parent / "conformance" / "src"]
 DTYPES = ("float64", "float32")
 CUDA = (("jax", "cuda:0"), ("torch", "cuda:0"), ("cupy", "cuda:0"))
 HOST = (("numpy", "cpu"), ("torch", "cpu"), ("jax", "cpu"))  # of a dry run
@@ -72,10 +73,10 @@ class Part:
         script = [sys.executable, str(HERE / "gpu_part.py"), self.backend, self.device, self.dtype, str(file)]
         return [*script, *(DRY_ONLY if dry else self.areas)]
 
-    def environment(self, paths: Sequence[Path], flags: str = "") -> dict[str, str]:
+    def environment(self, flags: str = "") -> dict[str, str]:
         known = [p for p in (os.environ.get("PYTHONPATH"),) if p]
         settings = {
-            "PYTHONPATH": os.pathsep.join([*map(str, paths), *known]),
+            "PYTHONPATH": os.pathsep.join([*map(str, PATHS), *known]),
             "OMP_NUM_THREADS": "1",
             "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # several processes share the device
@@ -100,16 +101,14 @@ def quickly() -> str:
     return "" if subprocess.run(probe, env=known, capture_output=True).returncode else QUICKLY
 
 
-def run(
-    part: Part, command: list[str], file: Path, limit: float, paths: Sequence[Path] = (), flags: str = ""
-) -> dict[str, Any]:
+def run(part: Part, command: list[str], file: Path, limit: float, flags: str = "") -> dict[str, Any]:
     """What a part found, and how it ended; after `limit` seconds it is ended."""
     began = time.perf_counter()
     log = file.with_suffix(".log")
     with log.open("w") as output:
         # a session of its own, so that what it started ends with it
         given: Any = {"stdout": output, "stderr": subprocess.STDOUT, "start_new_session": True}
-        process = subprocess.Popen(command, env=part.environment(paths, flags), **given)
+        process = subprocess.Popen(command, env=part.environment(flags), **given)
         try:
             status = process.wait(timeout=max(limit, 0.1))
             state = "done" if status == 0 else f"ended with status {status}"
@@ -128,7 +127,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
 
 
 def everything(
-    parts: Sequence[Part], dry: bool, seconds: float, together: int, folder: Path, paths: Sequence[Path]
+    parts: Sequence[Part], dry: bool, seconds: float, together: int, folder: Path
 ) -> Iterator[dict[str, Any]]:
     """Every part as it ends, side by side, while there is time."""
     ends = time.perf_counter() + seconds
@@ -140,7 +139,7 @@ def everything(
             print(f"{part.name}: no time left", flush=True)
             return asdict(part) | {"state": "no time left", "seconds": 0.0, "said": "", "rows": []}
         file = folder / f"{part.name.replace(' ', '-').replace(':', '')}.jsonl"
-        found = run(part, part.command(file, dry), file, limit, paths, flags)
+        found = run(part, part.command(file, dry), file, limit, flags)
         print(f"{part.name}: {found['state']}, {found['seconds']:.0f} s, {len(found['rows'])} findings", flush=True)
         return found
 
@@ -166,23 +165,12 @@ def machine() -> dict[str, Any]:
     return facts
 
 
-def unpacked(wheels: Path, into: Path) -> Path:
-    """The wheels of a folder, installed where this Python finds them by PYTHONPATH."""
-    files = sorted(map(str, wheels.glob("*.whl")))
-    if not files:
-        sys.exit(f"error: no wheels in {wheels}")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
-    subprocess.run([*pip, "--target", str(into), *files], check=True)
-    return into
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("gpu-report"), help="folder of the report")
     parser.add_argument("--minutes", type=float, default=7.5, help="for everything")
     parser.add_argument("--together", type=int, default=16, help="parts that run side by side")
     parser.add_argument("--only", nargs="+", default=[], help="words of the names of parts")
-    parser.add_argument("--wheels", type=Path, help="folder of packages that this machine lacks")
     parser.add_argument("--dry-run", action="store_true", help="the same on the processor, at tiny sizes")
     args = parser.parse_args()
     now = datetime.now(timezone.utc)
@@ -190,18 +178,15 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"{'dry-run' if args.dry_run else 'gpu'}-{now:%Y-%m-%d}"
     with tempfile.TemporaryDirectory() as scratch:
-        paths = [HERE.parent / "src", HERE.parent / "conformance" / "src"]
-        if args.wheels:
-            paths.append(unpacked(args.wheels, Path(scratch) / "site"))
         began = time.perf_counter()
         probe = Part("numpy", "cpu", "float64")
         able = [sys.executable, "-c", "import xvarpro_conformance"]
-        if subprocess.run(able, env=probe.environment(paths)).returncode:
-            print("error: xvarpro cannot be imported: what it lacks, as above, goes into --wheels", file=sys.stderr)
+        if subprocess.run(able, env=probe.environment()).returncode:
+            print("error: xvarpro cannot be imported: what it lacks is above", file=sys.stderr)
             return 2
         record: dict[str, Any] = {"date": now.isoformat(timespec="seconds"), "dry_run": args.dry_run}
         record |= {"seconds": 0.0, "machine": machine(), "parts": []}
-        for part in everything(parts, args.dry_run, 60 * args.minutes, args.together, Path(scratch), paths):
+        for part in everything(parts, args.dry_run, 60 * args.minutes, args.together, Path(scratch)):
             record["seconds"] = time.perf_counter() - began
             record["parts"] = sorted([*record["parts"], part], key=_place)
             stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")

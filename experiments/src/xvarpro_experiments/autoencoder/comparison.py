@@ -98,36 +98,6 @@ class Setting:
             LATENTS: lambda found: float(model.active(found.theta)),
         }
 
-    @property
-    def floor(self) -> PCA:
-        """PCA of the same width."""
-        return PCA(data=self.data, width=self.widths[-1], splits=self.splits, units=self.units, names=(LOSS, LATENTS))
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """As JSON takes it."""
-        names = ("ridge", "splits", "units", "dtype", "backend", "device")
-        return {"data": self.data.source, "widths": list(self.widths), **{name: getattr(self, name) for name in names}}
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """What is printed before the table."""
-        n, pixels = self.data.train.shape
-        levels = (
-            f"{n // 2} images below, {n - n // 2} above; rivals that keep W see all of them"
-            if self.splits == 2
-            else f"one level with all {n} images"
-        )
-        facts = {"data": self.data.source + (f" ({self.data.fallback})" if self.data.fallback else "")}
-        return facts | {
-            "problem": "min over s >= 0, sum s <= rho, phi of 1/2 |E(X_U) diag(s) W - X_U|^2 + mu/2 |s|^2, "
-            "W minimising 1/2 |E(X_L) diag(s) W - X_L|^2 + lam/2 |W|^2",
-            "levels": levels,
-            "encoder": f"{pixels} pixels, tanh layers {', '.join(map(str, self.widths))}",
-            "numbers": f"rho = {model.RHO:g}, mu = {model.MU:g}, lam = {self.ridge:g} per image of its level, "
-            f"intensities times {self.units:g}",
-        }
-
 
 def setting(
     data: Data | str = "mnist",
@@ -266,8 +236,32 @@ def selection(
 
 
 def _raced(of: Setting, name: str, title: str, methods: tuple[Method, ...], **shown: Any) -> Experiment:
-    objective = "reduced objective, sum over the images of the upper level [intensity^2]"
-    return Experiment(name, title, of.task, (*methods, of.floor), of.config, of.facts, objective, **shown)
+    data, numbers = of.data, ("ridge", "splits", "units", "dtype", "backend", "device")
+    n, pixels = data.train.shape
+    floor = PCA(data=data, width=of.widths[-1], splits=of.splits, units=of.units, names=(LOSS, LATENTS))
+    levels = (
+        f"{n // 2} images below, {n - n // 2} above; rivals that keep W see all of them"
+        if of.splits == 2
+        else f"one level with all {n} images"
+    )
+    return Experiment(
+        name,
+        title,
+        of.task,
+        (*methods, floor),
+        config={"data": data.source, "widths": list(of.widths), **{name: getattr(of, name) for name in numbers}},
+        facts={
+            "data": data.source + (f" ({data.fallback})" if data.fallback else ""),
+            "problem": "min over s >= 0, sum s <= rho, phi of 1/2 |E(X_U) diag(s) W - X_U|^2 + mu/2 |s|^2, "
+            "W minimising 1/2 |E(X_L) diag(s) W - X_L|^2 + lam/2 |W|^2",
+            "levels": levels,
+            "encoder": f"{pixels} pixels, tanh layers {', '.join(map(str, of.widths))}",
+            "numbers": f"rho = {model.RHO:g}, mu = {model.MU:g}, lam = {of.ridge:g} per image of its level, "
+            f"intensities times {of.units:g}",
+        },
+        objective="reduced objective, sum over the images of the upper level [intensity^2]",
+        **shown,
+    )
 
 
 def separate(cap: float) -> Algorithm:
@@ -296,21 +290,14 @@ def _figures(of: Setting, race: Race) -> dict[str, Any]:
 
 def _notes(of: Setting, race: Race) -> list[str]:
     """What the table does not say by itself."""
-    said = []
-    floors = race.of(of.floor.name)
-    floor = float(floors[0].measured[LOSS].value[-1])
-    losses = {
-        m.name: float(np.median([o.measured[LOSS].value[-1] for o in race.of(m.name)]))
-        for m in race.experiment.methods
-        if m.family != "floor"
-    }
+    losses = {name: float(np.median([o.measured[LOSS].value[-1] for o in race.of(name)])) for name in race.names}
+    floor, paper = losses.pop(PCA.name), losses[race.names[0]]
     best = min(losses, key=lambda name: (not np.isfinite(losses[name]), losses[name]))
-    said.append(
+    said = [
         f"Lowest test loss: {best}, {losses[best]:.4g}, {losses[best] / floor - 1:+.1%} against PCA with "
-        f"{of.widths[-1]} axes ({floor:.4g})."
-    )
-    paper = losses[race.experiment.methods[0].name]
-    said.append(f"The paper's method ends at {paper:.4g}, {paper / floor - 1:+.1%} against PCA.")
+        f"{of.widths[-1]} axes ({floor:.4g}).",
+        f"The paper's method ends at {paper:.4g}, {paper / floor - 1:+.1%} against PCA.",
+    ]
     if of.splits == 2:
         said.append(
             "Rivals that keep W and the variant with one level minimise over all images at once; their curves show the "
