@@ -444,25 +444,11 @@ def figure(table: Table, limits: dict[str, np.ndarray], path: Path) -> None:
     plt.close(drawn)
 
 
-def tables_as_text(found: list[Table], limits: dict[str, np.ndarray]) -> str:
-    """Every error, the median / the worst of the draws."""
-    ridges = [f"lam = 2^{np.log2(lam):.0f}" if lam else "lam = 0" for lam in VANISHING]
-    parts = [f"wide, while the ridge goes to zero\n\n{_rows(ridges, limits)}"]
-    parts += [f"{t.case}\n\n{_rows([f'{c:.0e}' for c in t.conditions], t.errors)}" for t in found]
-    return "\n\n".join(parts)
-
-
-def _rows(heads: list[str], errors: dict[str, np.ndarray]) -> str:
-    lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
+def show(title: str, errors: dict[str, np.ndarray]) -> None:
+    """Print the median error of every method, a column for each condition or ridge."""
+    print(f"\n{title}")
     for name, values in errors.items():
-        if np.isfinite(values).any():
-            lines.append(f"| {name} | {' | '.join(_cell(x) for x in values)} |")
-    return "\n".join(lines)
-
-
-def _cell(errors: np.ndarray) -> str:
-    middle, worst = (f"{x:.0e}" if np.isfinite(x) else "-" for x in (np.median(errors), errors.max()))
-    return middle if middle == worst else f"{middle} / {worst}"
+        print(f"{name:36}", *(f"{x:7.0e}" for x in np.median(values, axis=1)))
 
 
 def main() -> int:
@@ -479,7 +465,9 @@ def main() -> int:
         shown = next(t for t in found if t.case == Case(True, SMALL["float64"], 0.0, "float64"))
         figure(shown, limits, PAGE.with_suffix(".svg"))
     else:
-        print(tables_as_text(found, limits))
+        show(f"wide, cond 1e2, ridges {VANISHING}", limits)
+        for t in found:
+            show(f"{t.case}, conditions {t.conditions}", t.errors)
     kept = bars(found, limits)
     print("\n".join(map(str, kept)))
     return 0 if all(bar.met for bar in kept) else 1

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from xvarpro_experiments import fewshot, race
 from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.fewshot.accuracy import differences
 from xvarpro_experiments.fewshot.data import HALVES, Scaled
-from xvarpro_experiments.fewshot.figures import differences
 from xvarpro_experiments.fewshot.methods import LPFT, FrozenRidge, Probe, ThroughSolver, Validated, cross_entropy
 from xvarpro_experiments.methods import Curve, Method, Outcome, Solver
 

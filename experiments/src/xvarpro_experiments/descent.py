@@ -185,7 +185,7 @@ def adam(
     x: Tree, grad: Tree, memory: Tree, k: Array, rate: Array | float, epsilon: float = 1e-8
 ) -> tuple[Tree, Tree]:  # fmt: skip
     """Iteration k of Adam (Kingma, Ba 2015) from x: where it leads, and the running means."""
-    rule, (own, rest) = xv.algorithms.Adam(rate=lambda _: rate, eps=epsilon), partition(x)
+    rule, (own, rest) = xv.algorithms.Adam(rate=lambda k: rate + 0 * k, eps=epsilon), partition(x)
     steps, memory = rule.step(arrays(grad), memory, own, k - 1)
     return rest.fill(a + d for a, d in zip(own, steps, strict=True)), memory
 

@@ -26,7 +26,7 @@ from xvarpro_experiments import descent
 from xvarpro_experiments.checks import positive, whole
 from xvarpro_experiments.descent import Budget, Descent, Machine
 from xvarpro_experiments.methods import Kept, Method, Outcome, Repeated, Task, Tuned
-from xvarpro_experiments.trees import Array, Rest, Tree, arrays, axpy, dot, mapped, partition, sub
+from xvarpro_experiments.trees import Array, Rest, Tree, arrays, axpy, dot, mapped, partition
 
 _EVERY, _POWERS = 10, 5  # iterations between refreshes of a joint L, power iterations for each; 30 at the start
 
@@ -43,7 +43,7 @@ class Parts(NamedTuple):
 
 
 class Joint:
-    """J of a problem whose arrays are on a backend, its gradients, and what steps of length 1/L need."""
+    """J of a problem whose arrays are on a backend: its gradients, and what steps of length 1/L need."""
 
     def __init__(self, problem: Problem, backend: xv.backends.Backend, over: Any = None) -> None:
         level = problem.lower
@@ -70,15 +70,6 @@ class Joint:
         """y, as a matrix."""
         y = cast("Array", self.problem.lower.y) if parts.y is None else parts.y
         return xv.array_namespace(y).expand_dims(y, axis=1) if y.ndim == 1 else y
-
-    def value(self, theta: Tree, w: Array) -> Array:
-        """J."""
-        parts = self.parts(theta)
-        return self._value(parts, w, self.residual(parts, w))
-
-    def _value(self, parts: Parts, w: Array, r: Array) -> Array:
-        total = 0.5 * dot(r, r) + 0.5 * self.lam * dot(w, w)
-        return total if parts.R is None else total + 0.5 * self.problem.mu * parts.R
 
     def by_theta(self, theta: Tree, w: Array) -> tuple[Parts, Array, Tree]:
         """What the functions return, the residual, and the gradient in theta: one VJP of the functions alone."""
@@ -339,7 +330,7 @@ class IPALM(JointMethod):
     def step(self, J: Joint, at: State, k: Array, form: str) -> State:
         old_theta, old_w = at.memory
         beta = (k - 1) / (k + 2) if self.inertia is None else self.inertia + 0 * k
-        ahead = axpy(beta, sub(at.theta, old_theta), at.theta)
+        ahead = mapped(lambda x, old: x + beta * (x - old), at.theta, old_theta)
         parts, _, slope = J.by_theta(ahead, at.w)
         theta = J.project(axpy(-self.scale / J.curvature_theta(form, parts, at.w), slope, ahead))
         w = at.w + beta * (at.w - old_w)

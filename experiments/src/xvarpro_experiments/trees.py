@@ -71,8 +71,3 @@ def dot(a: Tree, b: Tree) -> Array:
 def axpy(alpha: Array | float, x: Tree, y: Tree) -> Tree:
     """``alpha x + y``."""
     return mapped(lambda x, y: alpha * x + y, x, y)
-
-
-def sub(x: Tree, y: Tree) -> Tree:
-    """``x - y``."""
-    return mapped(lambda x, y: x - y, x, y)

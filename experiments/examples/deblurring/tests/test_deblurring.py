@@ -49,27 +49,18 @@ def test_the_dense_form_is_the_convolution():
     np.testing.assert_allclose(product, wanted, atol=1e-12)
 
 
-def stated(solver):
-    return xv.separable(deblurring.Blur(3), np.pad(G, ((0, 0), (1, 1), (1, 1))).ravel(), lam=0.3, solver=solver)
+def stated(solver, levels=1):
+    y, blur = np.pad(G, ((0, 0), (1, 1), (1, 1))).ravel(), deblurring.Blur(3)
+    if levels == 1:
+        return xv.separable(blur, y, lam=0.3, solver=solver)
+    return xv.bilevel(lower=xv.Level(blur, y, lam=0.3, solver=solver), upper=xv.Level(blur, 0.5 * y))
 
 
-def test_correlation_solves_what_qr_solves():
-    value, gradient = xv.value_and_gradient(stated(xv.lower.QR()), U)
-    there, slope = xv.value_and_gradient(stated(Correlation()), U)
-    assert float(there) == pytest.approx(float(value), rel=1e-10)
-    np.testing.assert_allclose(slope, gradient, rtol=1e-9, atol=1e-11)
-
-
-def test_correlation_serves_two_levels():
-    y = np.pad(G, ((0, 0), (1, 1), (1, 1))).ravel()
-
-    def two(solver):
-        lower = xv.Level(deblurring.Blur(3), y, lam=0.3, solver=solver)
-        return xv.bilevel(lower=lower, upper=xv.Level(deblurring.Blur(3), 0.5 * y))
-
-    value, gradient = xv.value_and_gradient(two(xv.lower.QR()), U)
-    there, slope = xv.value_and_gradient(two(Correlation()), U)
-    assert there == pytest.approx(value, rel=1e-11)
+@pytest.mark.parametrize("levels", [1, 2])
+def test_correlation_solves_what_qr_solves(levels):
+    value, gradient = xv.value_and_gradient(stated(xv.lower.QR(), levels), U)
+    there, slope = xv.value_and_gradient(stated(Correlation(), levels), U)
+    assert there == pytest.approx(value, rel=1e-10)
     np.testing.assert_allclose(slope, gradient, rtol=1e-9, atol=1e-11)
 
 

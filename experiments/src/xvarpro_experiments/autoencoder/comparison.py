@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import xvarpro as xv
 from xvarpro import Problem
 from xvarpro.algorithms import Algorithm
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import rivals
-from xvarpro_experiments.autoencoder import figures, model
+from xvarpro_experiments.autoencoder import model
 from xvarpro_experiments.autoencoder.data import Data, load
 from xvarpro_experiments.autoencoder.methods import PCA, Adam
 from xvarpro_experiments.checks import positive
@@ -285,7 +286,7 @@ def _figures(of: Setting, race: Race) -> dict[str, Any]:
     V = model.principal_axes(of.data.train)[:, : of.widths[-1]]
     rows[f"PCA, {of.widths[-1]} axes"] = (X @ V) @ V.T
     shown = {name: (images + of.data.mean).reshape(-1, *of.data.shape) for name, images in rows.items()}
-    return {"reconstructions": figures.reconstructions(shown)}
+    return {"reconstructions": reconstructions(shown)}
 
 
 def _notes(of: Setting, race: Race) -> list[str]:
@@ -305,3 +306,21 @@ def _notes(of: Setting, race: Race) -> list[str]:
             "decoder fitted to all images. The test loss is the comparison between them and the others."
         )
     return said
+
+
+def reconstructions(rows: Mapping[str, np.ndarray]) -> Figure:
+    """Rows of images, named."""
+    n = max(map(len, rows.values()))
+    figure = Figure(figsize=(1.0 * n + 1.9, 1.05 * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), n, squeeze=False)
+    for line, (name, images) in zip(axes, rows.items(), strict=True):
+        for ax, image in zip(line, images, strict=True):
+            shown = np.clip(image, 0, 1)
+            colour = shown.ndim == 3
+            shown = np.moveaxis(shown, 0, -1) if colour else shown
+            ax.imshow(shown, cmap=None if colour else "gray_r", vmin=0, vmax=1, interpolation="none")
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_color("0.8")
+        label = name.replace(", ", ",\n").replace(" (", "\n(")
+        line[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
+    return figure

@@ -1,11 +1,13 @@
-"""Accuracies over episodes: the statistics of the few-shot experiment."""
+"""Accuracies over episodes: the statistics of the few-shot experiment, and their figure."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from xvarpro_experiments.figures import COLOURS, GREY, tidy
 from xvarpro_experiments.race import Race
 
 ACCURACY = "test accuracy [%]"
@@ -45,3 +47,33 @@ def notes(race: Race) -> list[str]:
         mean, half = paired(own[one], own[two])
         lines.append(f"One split over two, CR-VarPro with a ball per tensor: {mean:+.1f} +- {half:.1f} points.")
     return lines
+
+
+def differences(race: Race) -> Figure:
+    """Accuracy over that of frozen ridge, a point per episode, with mean and 95 % confidence interval; rivals grey."""
+    found = accuracies(race)
+    floor = found.pop("frozen ridge")
+    means = {name: paired(each, floor) for name, each in found.items()}
+    figure = Figure(figsize=(7.6, 0.42 * len(found) + 1.3), layout="constrained")
+    ax = figure.subplots()
+    rng = np.random.default_rng(0)
+    names = list(found)
+    for y, name in enumerate(reversed(names)):
+        colour = GREY if race.of(name)[0].family == "rival" else COLOURS[0]
+        d = found[name] - floor
+        ax.plot(d, y + rng.uniform(-0.22, 0.22, len(d)), ".", color=colour, alpha=0.45, markersize=6, linewidth=0)
+        mean, half = means[name]
+        ax.errorbar(
+            mean, y, xerr=half if np.isfinite(half) else None, fmt="D", color=colour, capsize=4, markersize=6,
+            markeredgecolor="white", linewidth=2,
+        )  # fmt: skip
+    ax.axvline(0, color="0.3", linewidth=0.9, zorder=0)
+    ax.set_yticks(range(len(names)), list(reversed(names)))
+    ax.set_xlabel("test accuracy over that of frozen ridge [percentage points]")
+    tidy(ax)
+    first = max(means, key=lambda name: means[name][0])
+    mean, half = means[first]
+    interval = f" \N{PLUS-MINUS SIGN} {half:.1f}" if np.isfinite(half) else ""
+    said = f"{mean:+.1f}{interval} points over frozen ridge in {len(floor)} episode{'s' * (len(floor) > 1)}"
+    figure.suptitle(f"{first}: {said}", x=0.01, ha="left", fontsize=11)
+    return figure

@@ -16,9 +16,8 @@ from xvarpro import Problem
 from xvarpro.errors import ProblemError
 from xvarpro_experiments.checks import one_of, positive, whole
 from xvarpro_experiments.descent import Machine
-from xvarpro_experiments.fewshot.accuracy import ACCURACY, REFIT, notes
+from xvarpro_experiments.fewshot.accuracy import ACCURACY, REFIT, differences, notes
 from xvarpro_experiments.fewshot.data import Backbone, Episode, Scaled, digits_backbone, episode
-from xvarpro_experiments.fewshot.figures import differences
 from xvarpro_experiments.fewshot.methods import LPFT, FewShotTask, FrozenRidge, Probe, ThroughSolver, Validated
 from xvarpro_experiments.fewshot.problem import Features, adapter, head, pooled, problem, start
 from xvarpro_experiments.methods import DEFAULT, Certificate, Measure, Method, Solver, Task
