@@ -1,23 +1,20 @@
-"""Time and memory of a solve over a hand-written loop with the analytic gradient, in the same framework and process.
+"""Time of a solve over a hand-written loop with the analytic gradient, in the same framework and process.
 
 Both run the paper's method (Frank-Wolfe, Armijo from alpha = 1) with QR of the stacked system, from the same start, and
 must reach the same objective. The hand-written loop keeps w and the residual of the accepted trial, as a careful author
 would. Runs alternate; the ratio of medians is printed.
 
-    python benchmarks/overhead.py [--frameworks numpy torch jax] [--repeats 7] [--memory]
+    python benchmarks/overhead.py [--frameworks numpy torch jax] [--repeats 7]
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,35 +209,11 @@ def compare(case: Case, framework: str, repeats: int) -> tuple[float, float]:
     return tuple(float(np.median(times[k])) / case.iterations for k in ("hand", "ours"))
 
 
-def peak(framework: str, dtype: str, which: str) -> None:
-    """Print the peak resident memory in MiB of this process, which makes the data and solves once."""
-    case = dictionary(dtype, compress=False)
-    HAND[framework](case)() if which == "hand" else ours(case, framework)
-    # `getrusage` would start from the parent's peak
-    status = Path("/proc/self/status").read_text()
-    print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
-
-
-def memory(framework: str, dtype: str) -> tuple[float, float]:
-    """Peak of a process that runs the hand-written loop, and of one that runs ours."""
-
-    def run(which: str) -> float:
-        command = [sys.executable, __file__, "--peak", framework, dtype, which]
-        return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-    return run("hand"), run("ours")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--frameworks", nargs="+", default=["numpy", "torch", "jax"])
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--memory", action="store_true", help="peak memory too, one process per figure")
-    parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.peak:
-        peak(*args.peak)
-        return
     print("| problem | framework | hand-written, ms/it | xvarpro, ms/it | ratio | bar |")
     print("|---|---|---|---|---|---|")
     for dtype in ("float64", "float32"):
@@ -253,13 +226,6 @@ def main() -> None:
                     f"| {case.name} | {framework} | {1e3 * hand:.3f} | {1e3 * mine:.3f} | {mine / hand:.2f} | {bar} |",
                     flush=True,
                 )
-    if args.memory:
-        print("\n| 784x128x3000 | framework | hand-written, MiB | xvarpro, MiB | ratio | bar |")
-        print("|---|---|---|---|---|---|")
-        for dtype in ("float64", "float32"):
-            for framework in args.frameworks:
-                hand, mine = memory(framework, dtype)
-                print(f"| {dtype} | {framework} | {hand:.0f} | {mine:.0f} | {mine / hand:.2f} | 1.3 |", flush=True)
 
 
 if __name__ == "__main__":

@@ -297,7 +297,7 @@ def test_wrong_weights_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ProblemError, match="not shipped"):
         resnet.find_weights()
     save_file({"conv1.weight": torch.zeros(3)}, tmp_path / "a.safetensors")
-    with pytest.raises(ProblemError, match="tensors are missing"):
+    with pytest.raises(ProblemError, match="does not hold a ResNet-18"):
         resnet.load(tmp_path / "a.safetensors")
     (tmp_path / "b.safetensors").write_bytes(b"nothing")
     with pytest.raises(ProblemError, match="not a safetensors file"):

@@ -4,7 +4,6 @@ from xvarpro_experiments.autoencoder.comparison import (
     LATENTS,
     LOSS,
     Setting,
-    collapse,
     experiment,
     quasi_newton,
     selection,
@@ -23,7 +22,7 @@ from xvarpro_experiments.autoencoder.model import (
 )
 
 __all__ = [
-    "LATENTS", "LOSS", "PCA", "Adam", "Data", "Setting", "active", "centred", "collapse", "experiment", "load",
+    "LATENTS", "LOSS", "PCA", "Adam", "Data", "Setting", "active", "centred", "experiment", "load",
     "over", "pca_loss", "principal_axes", "problem", "quasi_newton", "reconstruction_loss", "selection", "setting",
     "start",
 ]  # fmt: skip

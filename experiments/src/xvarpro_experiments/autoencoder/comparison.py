@@ -1,4 +1,4 @@
-"""The autoencoder as a race, the collapse of its latents under full steps, and what a ridge selects."""
+"""The autoencoder as a race, and what a ridge selects."""
 
 from __future__ import annotations
 
@@ -167,30 +167,6 @@ def experiment(data: Data | str = "mnist", **options: Any) -> Experiment:
     title = "sparse autoencoder with latent-dimension selection (Example 1)"
     shown = {"figures": partial(_figures, of), "notes": partial(_notes, of)}
     return _raced(of, "autoencoder", title, (*ours, *others), **shown)
-
-
-def collapse(data: Data | str = "mnist", **options: Any) -> Experiment:
-    """What a shared full step does to the latents, next to separate steps of at most 1, 0.1 and 0.01.
-
-    A step toward a vertex of the set of s leaves one latent at alpha = 1. Where the ridge makes the vertex look good,
-    the paper's step takes it, and latents with s_i = 0 come back only by further such steps.
-
-    Parameters
-    ----------
-    data : Data or str
-    **options
-        Of `setting`; the ridge is 1e-3 unless given.
-    """
-    of = setting(data, **({"ridge": 1e-3} | options))
-    methods: tuple[Method, ...] = (
-        Solver("CR-VarPro: one Armijo step for s and phi", "paper", xv.algorithms.cr_varpro()),
-        Solver("one adaptive step for s and phi", algorithm=xv.algorithms.FrankWolfe()),
-        Solver("separate steps, no cap", algorithm=separate(1.0)),
-        *(Solver(f"separate steps, cap {cap:g}", algorithm=separate(cap)) for cap in (0.1, 0.01)),
-        Solver("quasi-Newton", algorithm=quasi_newton()),
-    )
-    title = "latents under shared and separate steps (Example 1)"
-    return _raced(of, "autoencoder-collapse", title, methods)
 
 
 def selection(

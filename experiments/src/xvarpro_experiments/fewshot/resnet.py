@@ -149,15 +149,11 @@ def load(path: str | os.PathLike[str]) -> tuple[Trunk, Top]:
         raise ProblemError(f"{path} is not a safetensors file: {error}") from error
     trunk, top = Trunk(), Top()
     for module in (trunk, top):
-        own = module.state_dict()
-        wanted = [name for name in own if not name.endswith(_COUNTER)]
-        wrong = [n for n in wanted if n not in state or state[n].shape != own[n].shape]
-        if wrong:
-            raise ProblemError(
-                f"{path} does not hold a ResNet-18 with torchvision's names: {len(wrong)} tensors are missing or of "
-                f"another shape, {wrong[0]} the first"
-            )
-        module.load_state_dict({name: state[name].float() for name in wanted}, strict=False)
+        wanted = [name for name in module.state_dict() if not name.endswith(_COUNTER)]
+        try:
+            module.load_state_dict({name: state[name].float() for name in wanted}, strict=False)
+        except (KeyError, RuntimeError) as error:
+            raise ProblemError(f"{path} does not hold a ResNet-18 with torchvision's names: {error}") from error
         module.eval()
     return trunk, top
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from xvarpro_experiments import deconvolution, race
@@ -14,7 +13,6 @@ from xvarpro_experiments.methods import Certificate, Measure, Task
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro_deblurring import figures
 from xvarpro_deblurring.blur import RIDGE, problem
 from xvarpro_deblurring.data import Photograph, scene
 from xvarpro_deblurring.estimate import before, resized, scales
@@ -87,7 +85,7 @@ def experiment(
     }
     return race.Experiment(
         "deblurring", "blind deblurring (Example 3 in two dimensions)", task, deconvolution.METHODS, config, facts,
-        "reduced objective", _figures, notes=notes,
+        notes=notes,
     )  # fmt: skip
 
 
@@ -124,14 +122,3 @@ def notes(found: race.Race) -> list[str]:
     if matches:
         said.append(f"Cosine of the recovered and the true kernel: {np.median(matches):.2f} (median, {best.method}).")
     return said
-
-
-def _figures(found: race.Race) -> Mapping[str, Any]:
-    scale, first = int(found.experiment.config["scale"]), next(iter(found.outcomes.values()))
-    kernels = {}
-    for o in first:
-        if o.fit is not None:
-            known = "".join(f", match {c.value[-1]:.2f}" for c in o.measured.values())
-            w = np.asarray(o.fit.w, np.float64).reshape(scale, scale)
-            kernels[f"{o.method}\n$f$ = {o.objective:.4g}{known}"] = np.maximum(w, 0.0)
-    return {"kernels": figures.kernels(kernels)}

@@ -1,8 +1,8 @@
-"""Figures of deblurring: kernels next to the true ones, photographs before and after."""
+"""The figure of deblurring: photographs before and after, with kernels next to the true ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -10,13 +10,6 @@ from matplotlib.figure import Figure
 from xvarpro_deblurring.restore import Deblurred
 
 _SHOWN = 4  # photographs in a figure
-
-
-def kernels(found: Mapping[str, np.ndarray]) -> Figure:
-    """Kernels by their names, each over its largest entry."""
-    names = list(found)
-    rows = [[found[name] for name in names[i : i + 5]] for i in range(0, len(names), 5)]
-    return images(rows, lambda i, j: names[5 * i + j], 1.9)
 
 
 def before_and_after(rows: Sequence[Deblurred]) -> Figure:
