@@ -185,11 +185,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backends", nargs="+", default=["numpy", "torch", "jax"])
     parser.add_argument("--dtypes", nargs="+", default=["float64", "float32"])
-    parser.add_argument("--algorithm", help="a name in xvarpro.algorithms; the default unless one is given")
     parser.add_argument("--tol", type=float, default=1e-6)
     args = parser.parse_args()
     folder = Path(os.environ.get("XVARPRO_DATA", "data"))
-    algorithm = getattr(xv.algorithms, args.algorithm)() if args.algorithm else None
     print(f"| problem | start | dtype | {' | '.join(args.backends)} |")
     print("|---|---|---|" + "---|" * len(args.backends))
     wrong = 0
@@ -202,7 +200,7 @@ def main() -> int:
             noise = np.finfo(dtype).eps * np.sqrt(np.sum(given.y**2) / given.residual_sum)
             cells = []
             for backend in args.backends:
-                solve = partial(solved, name, given, start, algorithm=algorithm, tol=args.tol)
+                solve = partial(solved, name, given, start, tol=args.tol)
                 fits = [solve(u, dtype, backend=backend) for u in UNITS]
                 off = [2 * float(fit.value) / given.residual_sum - 1 for fit in fits]
                 wrong += sum(

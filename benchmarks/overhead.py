@@ -175,11 +175,7 @@ def hand_jax(case: Case) -> Callable[[], float]:
     return run
 
 
-HAND = {
-    "numpy": partial(hand_eager, framework="numpy"),
-    "torch": partial(hand_eager, framework="torch"),
-    "jax": hand_jax,
-}
+HAND = {name: partial(hand_eager, framework=name) for name in ("numpy", "torch")} | {"jax": hand_jax}
 
 
 # -- the comparison --------------------------------------------------------------------------------------------------

@@ -152,7 +152,6 @@ MISTAKES = [
     (["--compare", "numpy"], "two or more backends"),
     (["--device", "cuda:0"], "cannot compute on 'cuda:0'"),
     (["--dtype", "float16"], "float64 or float32"),
-    (["--data", "nowhere"], "data must be a folder that exists, got nowhere"),
     (["--atoms", "0"], "atoms must be"),
     (["--atoms", "100000"], "atoms must be at most 64"),
     (["--radius", "nan"], "radius must be"),

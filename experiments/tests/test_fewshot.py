@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -173,8 +174,6 @@ def test_cross_entropy_is_that_of_the_definition():
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "array-api-strict"])
 def test_autodiff_through_the_solver_minimises_the_same_objective(made, name):
-    from dataclasses import replace
-
     task = replace(made.task(0), backend=name)
     o = ThroughSolver(rate=0.01).run(task, Budget(3))
     lower, upper = task.splits

@@ -16,10 +16,10 @@ def positive(**numbers: float) -> None:
             raise ProblemError(f"{name} must be a finite number > 0, got {value}")
 
 
-def whole(**numbers: int) -> None:
-    """Refuse what is not a whole number >= 1."""
+def whole(**numbers: int | None) -> None:
+    """Refuse what is neither a whole number >= 1 nor None."""
     for name, value in numbers.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise ProblemError(f"{name} must be a whole number >= 1, got {value!r}")
 
 

@@ -17,7 +17,7 @@ from xvarpro import Problem
 from xvarpro.errors import ProblemError
 from xvarpro_experiments import race
 from xvarpro_experiments.checks import generator, one_of, positive, whole
-from xvarpro_experiments.methods import OURS, Measure, Method, Solver, Task
+from xvarpro_experiments.methods import OURS, Measure, Method, Solver, Task, quasi_newton
 from xvarpro_experiments.rivals import IPALM, RIVALS
 from xvarpro_experiments.trees import Array
 
@@ -151,12 +151,7 @@ def match(found: np.ndarray, true: np.ndarray) -> float:
 
 METHODS: tuple[Method, ...] = (
     *OURS,
-    Solver(
-        "quasi-Newton from the start",
-        algorithm=xv.algorithms.ProjectedQuasiNewton(
-            base=xv.algorithms.SpectralProjectedGradient(), settle=0, memory=5
-        ),
-    ),
+    Solver("quasi-Newton from the start", algorithm=quasi_newton(5)),
     *RIVALS,
     IPALM("PALM", inertia=0.0),
     IPALM("iPALM"),

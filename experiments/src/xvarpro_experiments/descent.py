@@ -41,8 +41,7 @@ class Budget:
     spacing: float = SPACING
 
     def __post_init__(self) -> None:
-        if self.iterations is not None:
-            whole(iterations=self.iterations)
+        whole(iterations=self.iterations)
         if not 0 < self.seconds < math.inf:
             raise ProblemError(f"time must be a finite number of seconds > 0, got {self.seconds}")
 

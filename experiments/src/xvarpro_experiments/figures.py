@@ -168,13 +168,10 @@ def over_starts(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.nda
 def mark(ax: Axes, name: str, level: float) -> None:
     """A named line across, the name at the left, where what falls is still high."""
     ax.axhline(level, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
-    at: dict[str, Any] = {
-        "annotation_clip": True,
-        "xycoords": ("axes fraction", "data"),
-        "xytext": (4, 2),
-        "textcoords": "offset points",
-    }
-    ax.annotate(name, (0.0, level), color="0.45", fontsize=8, **at)
+    ax.annotate(
+        name, (0.0, level), color="0.45", fontsize=8, annotation_clip=True, xycoords=("axes fraction", "data"),
+        xytext=(4, 2), textcoords="offset points",
+    )  # fmt: skip
 
 
 def tidy(ax: Axes) -> None:

@@ -341,6 +341,12 @@ class Solver(Method):
         return replace(done, gap=fit.gap, violation=fit.verified.violation)
 
 
+def quasi_newton(memory: int = 10) -> Algorithm:
+    """L-BFGS in a face from the first iteration, for problems where the faces that a start meets are good ones."""
+    spectral = xv.algorithms.SpectralProjectedGradient()
+    return xv.algorithms.ProjectedQuasiNewton(memory=memory, settle=0, base=spectral)
+
+
 OURS: tuple[Method, ...] = (
     Solver("CR-VarPro (the paper)", "paper", xv.algorithms.cr_varpro()),
     Solver(DEFAULT),

@@ -1,14 +1,6 @@
 """Sparse autoencoder with latent-dimension selection, Example 1: see `problem` and `experiment`."""
 
-from xvarpro_experiments.autoencoder.comparison import (
-    LATENTS,
-    LOSS,
-    Setting,
-    experiment,
-    quasi_newton,
-    selection,
-    setting,
-)
+from xvarpro_experiments.autoencoder.comparison import LATENTS, LOSS, experiment, selection, setting
 from xvarpro_experiments.autoencoder.data import Data, centred, load
 from xvarpro_experiments.autoencoder.methods import PCA, Adam
 from xvarpro_experiments.autoencoder.model import (
@@ -20,9 +12,10 @@ from xvarpro_experiments.autoencoder.model import (
     reconstruction_loss,
     start,
 )
+from xvarpro_experiments.methods import quasi_newton
 
 __all__ = [
-    "LATENTS", "LOSS", "PCA", "Adam", "Data", "Setting", "active", "centred", "experiment", "load",
+    "LATENTS", "LOSS", "PCA", "Adam", "Data", "active", "centred", "experiment", "load",
     "over", "pca_loss", "principal_axes", "problem", "quasi_newton", "reconstruction_loss", "selection", "setting",
     "start",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from xvarpro_experiments.autoencoder import model
 from xvarpro_experiments.autoencoder.data import Data, load
 from xvarpro_experiments.autoencoder.methods import PCA, Adam
 from xvarpro_experiments.checks import positive
-from xvarpro_experiments.methods import DEFAULT, Measure, Method, Solver, Task, Tuned
+from xvarpro_experiments.methods import DEFAULT, Measure, Method, Solver, Task, Tuned, quasi_newton
 from xvarpro_experiments.race import Experiment, Race
 
 WIDTHS = {"mnist": (256, 128, 64, 32), "cifar10": (512, 256, 128, 64), "digits": (32, 16, 12, 8)}
@@ -30,12 +30,6 @@ REFITTED = "test loss of the active latents, decoder refitted"
 AXES = "test loss of PCA with as many axes"
 RATES = tuple(10.0 ** (k / 2) for k in range(-8, -2))  # 1e-4 ... 3e-2
 BATCH = 500  # images of each level in a mini-batch
-
-
-def quasi_newton(memory: int = 10) -> Algorithm:
-    """L-BFGS in the face of s and in phi from the first iteration: here the faces that a start meets are good ones."""
-    spectral = xv.algorithms.SpectralProjectedGradient()
-    return xv.algorithms.ProjectedQuasiNewton(memory=memory, settle=0, base=spectral)
 
 
 @dataclass(frozen=True)

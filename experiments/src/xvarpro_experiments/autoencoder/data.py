@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -94,31 +93,26 @@ def load(
     ((1400, 64), (397, 64))
     """
     one_of("data", name, _NAMES)
-    whole(samples=1 if samples is None else samples, test_samples=1 if test_samples is None else test_samples)
+    whole(samples=samples, test_samples=test_samples)
     counts, missing = (samples, test_samples), ""
     if name == "mnist":
         paths = [datasets.find_mnist(folder, train) for train in (True, False)]
         if None not in paths:
             grey = [datasets.mnist(path, n) for path, n in zip(paths, counts, strict=True) if path is not None]
-            return _centred([x.X.T for x in grey], (grey[0].side, grey[0].side), name, grey[0].source)
+            shape, source = (grey[0].side, grey[0].side), f"{grey[0].source}, {grey[1].X.shape[1]} test images"
+            return centred(grey[0].X.T, grey[1].X.T, shape, name, source)
         missing = "MNIST's training and test images"
     elif name == "cifar10":
         if datasets.find_cifar10(folder) is not None:
             parts = [datasets.cifar10(folder, train, n) for train, n in zip((True, False), counts, strict=True)]
-            rows = [x.images.reshape(len(x.images), -1) / 255.0 for x in parts]
-            return _centred(rows, parts[0].images.shape[1:], name, parts[0].source)
+            train, test = (x.images.reshape(len(x.images), -1) / 255.0 for x in parts)
+            source = f"{parts[0].source}, {len(test)} test images"
+            return centred(train, test, parts[0].images.shape[1:], name, source)
         missing = "CIFAR-10's binary files"
     if missing and folder is not None:
         raise ProblemError(f"{folder} and its subfolders lack {missing}")
     X = datasets.digits().X.T
-    rows = [X[:-_HELD_OUT][:samples], X[-_HELD_OUT:][:test_samples]]
-    source = f"scikit-learn digits, {len(rows[0])} training images"
+    train, test = X[:-_HELD_OUT][:samples], X[-_HELD_OUT:][:test_samples]
+    source = f"scikit-learn digits, {len(train)} training images, {len(test)} test images"
     why = missing and f"${datasets.VARIABLE} holds no {missing}: this runs on scikit-learn's 8 x 8 digits"
-    return _centred(rows, (8, 8), "digits", source, why)
-
-
-def _centred(
-    rows: Sequence[np.ndarray], shape: tuple[int, ...], name: str, source: str, fallback: str = ""
-) -> Data:  # fmt: skip
-    train, test = rows
-    return centred(train, test, shape, name, f"{source}, {len(test)} test images", fallback)
+    return centred(train, test, (8, 8), "digits", source, why)

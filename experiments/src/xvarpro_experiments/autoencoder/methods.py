@@ -84,8 +84,7 @@ class Adam(Repeated):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(rate=self.rate)
-        if self.batch is not None:
-            whole(batch=self.batch)
+        whole(batch=self.batch)
 
     def measured_by(self, task: Task) -> Problem | None:
         return task.joint if self.joint else None

@@ -45,8 +45,7 @@ def command(
     samples: Annotated[int | None, typer.Option(help="Images. Default: 3000 of MNIST, all of the digits.")] = None,
 ) -> dict[str, Any]:
     """Learn a sparse dictionary of images with the paper's method and its rivals (Example 2: --pixels 0)."""
-    if samples is not None:
-        whole(samples=samples)
+    whole(samples=samples)
     images = datasets.images(3000 if samples is None else samples, given.data)
     side, large = images.side, images.side > 8
     notice = None if large else FALLBACK

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -232,15 +232,12 @@ class Choice(NamedTuple):
     mean: float
 
 
-Episodes: TypeAlias = Callable[[], Sequence[Task]]
-
-
 @dataclass(frozen=True)
 class Validated(Method):
     """A method with numbers, and a last iteration, that did best on validation episodes: early stopping for all."""
 
     candidates: tuple[Method, ...] = field(default=(), repr=False)
-    episodes: Episodes = field(default=lambda: (), repr=False)
+    episodes: Callable[[], Sequence[Task]] = field(default=lambda: (), repr=False)
     measure: str = ""
     limit: int | None = None
     _found: list[Choice] = field(default_factory=list, compare=False, repr=False)

@@ -171,9 +171,7 @@ class Deblurred:
 
     def record(self) -> dict[str, Any]:
         """For a table."""
-        return {
-            key: getattr(self, key) for key in ("name", "blurred", "deblurred", "known", "match", "trust", "seconds")
-        }
+        return {key: x for key, x in vars(self).items() if isinstance(x, (str, float))}
 
 
 def deblur(photograph: Photograph, size: int = 27, iterations: int = 15) -> Deblurred:
