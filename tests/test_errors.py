@@ -55,19 +55,12 @@ def refused(kind, message, model, theta0=START, *, y=SIGNAL, data=None, over=Non
 
 
 def test_every_error_of_the_package_has_one_base():
-    for kind in (
-        ProblemError,
-        ModelError,
-        ExchangeError,
-        UnknownBackendError,
-        BackendNotInstalledError,
-        UnsupportedError,
-    ):
-        assert issubclass(kind, XvarproError)
+    of_package = (ModelError, ExchangeError, UnknownBackendError, BackendNotInstalledError, UnsupportedError)
+    assert all(issubclass(kind, XvarproError) for kind in (ProblemError, *of_package))
     assert issubclass(ProblemError, ValueError)
     assert issubclass(ModelError, TypeError)
-    assert issubclass(UnsupportedDtypeError, ExchangeError)
-    assert issubclass(UnsupportedDtypeError, UnsupportedError)
+    assert issubclass(UnsupportedDtypeError, (ExchangeError, UnsupportedError))
+    assert {ExchangeError, UnsupportedError} <= set(UnsupportedDtypeError.__mro__)
 
 
 # -- theta0 ------------------------------------------------------------------------------------------------------------
@@ -199,15 +192,10 @@ def test_solve_wants_a_problem():
 
 
 NO_OPTIONS = [
-    ({"tol": -1.0}, "tol must be a finite number >= 0; got -1.0"),
-    ({"tol": float("nan")}, "tol must be a finite number"),
-    ({"max_iter": -1}, "max_iter must be a whole number >= 0; got -1"),
+    ({"tol": float("nan")}, "tol must be a finite number >= 0; got nan"),
     ({"max_iter": 1.5}, "max_iter must be a whole number >= 0; got 1.5"),
-    ({"time_limit": -1}, "time_limit must be seconds >= 0 or None; got -1"),
     ({"algorithm": "fw"}, "algorithm must be one of xvarpro.algorithms or None; got 'fw'"),
     ({"algorithm": xv.algorithms.FrankWolfe}, "algorithm must be one of xvarpro.algorithms"),
-    ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'; got 'float16'"),
-    ({"callback": 3}, "callback must be a function"),
     ({"device": "cuda:0", "backend": "numpy"}, "device must be one of 'cpu' on numpy; got 'cuda:0'"),
 ]
 
@@ -235,10 +223,6 @@ def test_a_device_without_a_driver(model, monkeypatch):
 def test_unknown_backend_lists_the_known(model):
     text = refused(UnknownBackendError, "unknown backend 'tensorflow'", model, backend="tensorflow")
     assert all(name in text for name in ("numpy", "torch", "jax", "cupy"))
-
-
-def test_backend_that_is_no_name(model):
-    refused(XvarproError, "backend", model, backend=3)
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
@@ -408,57 +392,56 @@ def test_integer_targets_are_numbers():
 
 def rejects(model, kind, message, backend, y=SIGNAL, **keywords):
     problem = xv.separable(model, y, data={"t": T}, **keywords)
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=message) as caught:
         xv.solve(problem, START, backend=backend.name)
+    return caught.value
 
 
-@pytest.mark.parametrize(
-    ("result", "kind", "message"),
-    [
-        (lambda M: M[:, 0], ModelError, r"M must return a matrix \(m, n\); got shape \(40,\)"),
-        (lambda M: M[None, None, ...], ModelError, r"M must return a matrix \(m, n\); got shape \(1, 1, 40, 2\)"),
-        (lambda M: 3.0, ModelError, r"M must return an array or an operator; got float"),
-        (lambda M: None, ModelError, r"M must return an array or an operator; got"),
-        (lambda M: [M, M], ModelError, r"M must return an array or an operator; got"),
-    ],
-)
-def test_model_that_returns_the_wrong_thing(result, kind, message, backend):
-    rejects(lambda theta, data: result(decays(theta, data)), kind, message, backend)
+def constant(shape):
+    return lambda theta, data: xv.array_namespace(theta).zeros(shape, dtype=theta.dtype)
 
 
-def test_target_function_of_the_wrong_shape(backend):
-    rejects(decays, ProblemError, r"got shapes \(40, 2\) and \(39,\)", backend,
-            y=lambda theta, data: data["t"][1:] * theta[0])  # fmt: skip
-
-
-@pytest.mark.parametrize("shape", [(), (40, 1, 1)])
-def test_target_function_that_returns_no_vector(shape, backend):
-    def y(theta, data):
-        return xv.array_namespace(theta).zeros(shape, dtype=theta.dtype)
-
-    rejects(decays, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape", backend, y=y)
-
-
-def test_penalty_that_is_no_scalar(backend):
-    rejects(decays, ModelError, r"R must return a scalar; got shape \(2,\)", backend, R=lambda theta: theta, mu=1.0)
-
-
-def test_design_that_is_a_tuple(backend):
+def as_dtype(name):
     def M(theta, data):
-        return decays(theta, data), theta
+        xp = xv.array_namespace(theta)
+        return xp.astype(xp.round(4 * decays(theta, data)), getattr(xp, name))
 
-    rejects(M, ModelError, r"M must return an array or an operator; got tuple. Join its parts", backend)
+    return M
 
 
-def test_penalty_that_is_no_array(backend):
-    rejects(
-        decays,
+# what a design returns of the right one
+DESIGNS = [
+    (lambda M: M[:, 0], r"M must return a matrix \(m, n\); got shape \(40,\)"),
+    (lambda M: M[None, None, ...], r"M must return a matrix \(m, n\); got shape \(1, 1, 40, 2\)"),
+    (lambda M: 3.0, r"M must return an array or an operator; got float"),
+    (lambda M: None, r"M must return an array or an operator; got"),
+    (lambda M: [M, M], r"M must return an array or an operator; got"),
+    (lambda M: (M, M), r"M must return an array or an operator; got tuple. Join its parts"),
+]
+
+
+FUNCTIONS = [
+    ({"y": lambda theta, data: data["t"][1:] * theta[0]}, ProblemError, r"got shapes \(40, 2\) and \(39,\)"),
+    ({"y": constant(())}, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape"),
+    ({"y": constant((40, 1, 1))}, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape"),
+    ({"R": lambda theta: theta, "mu": 1.0}, ModelError, r"R must return a scalar; got shape \(2,\)"),
+    (
+        {"R": lambda theta: 1.0, "mu": 1.0},
         ModelError,
         r"R must return an array; got float. Make a number an array of theta's framework",
-        backend,
-        R=lambda theta: 1.0,
-        mu=1.0,
-    )
+    ),
+    ({"model": as_dtype("float32")}, ModelError, r"M must return float64, theta's dtype; got float32"),
+    ({"model": as_dtype("int32")}, ModelError, r"M must return float64, theta's dtype; got int32"),
+]
+
+
+def test_functions_that_return_the_wrong_thing(backend, subtests):
+    for result, message in DESIGNS:
+        with subtests.test(message):
+            rejects(lambda theta, data, of=result: of(decays(theta, data)), ModelError, message, backend)
+    for given, kind, message in FUNCTIONS:
+        with subtests.test(message):
+            rejects(**{"model": decays, **given}, kind=kind, message=message, backend=backend)
 
 
 def leaves_through_numpy(theta, data):
@@ -501,27 +484,12 @@ def test_model_that_moves_to_another_framework(name):
     rejects(leaves_through_torch, ModelError, r"xv\.array_namespace\(theta\)", xv.backends.get(name))
 
 
-def test_model_that_casts(backend):
-    def M(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.astype(decays(theta, data), xp.float32)
-
-    rejects(M, ModelError, r"M must return float64, theta's dtype; got float32", backend)
-
-
-def test_model_of_integers(backend):
-    def M(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.astype(xp.round(4 * decays(theta, data)), xp.int32)
-
-    rejects(M, ModelError, r"M must return float64, theta's dtype; got int32", backend)
-
-
 def test_model_that_fails_is_named_with_its_own_message(backend):
     def M(theta, data):
         raise KeyError("no such thing")
 
-    rejects(M, ModelError, rf"failed on the {backend.name} backend: KeyError: 'no such thing'", backend)
+    error = rejects(M, ModelError, rf"failed on the {backend.name} backend: KeyError: 'no such thing'", backend)
+    assert isinstance(error.__cause__, KeyError)
 
 
 def test_arrays_of_inference_mode_are_named():
@@ -532,15 +500,6 @@ def test_arrays_of_inference_mode_are_named():
     problem = xv.separable(lambda theta, data: torch.exp(t * theta), SIGNAL)
     with pytest.raises(ModelError, match=r"made inside torch\.inference_mode\(\).*inside torch\.no_grad\(\)$"):
         xv.solve(problem, START, backend="torch")
-
-
-def test_the_cause_of_a_failing_model_is_kept():
-    def M(theta, data):
-        raise KeyError("no such thing")
-
-    with pytest.raises(ModelError) as caught:
-        xv.solve(xv.separable(M, SIGNAL), START)
-    assert isinstance(caught.value.__cause__, KeyError)
 
 
 @pytest.mark.parametrize("name", ["numpy", "array-api-strict", "torch", "jax"])
