@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import xvarpro as xv
@@ -40,8 +41,7 @@ def decays(p, data):
 
 def by_hand(theta, data):
     """The same, without `Parameters`."""
-    xp, t = xv.array_namespace(theta), xv.array_namespace(theta).expand_dims(data["t"], axis=1)
-    return xp.cos(3.0 * t) * xp.exp(-t * xp.stack([theta["k1"], theta["k2"], 2.0 * theta["k1"] + 0.1]))
+    return decays({"omega": 3.0, **theta, "k3": 2.0 * theta["k1"] + 0.1}, data)
 
 
 def reduced(theta):
@@ -89,24 +89,19 @@ def test_bounds_hold_what_a_free_fit_would_leave():
 
 def test_target_ridge_and_penalty_may_be_functions_of_all_parameters():
     p = xv.Parameters.from_dict({"a": 0.7, "b": {"tie": "a", "offset": 1.0}})
-    problem = xv.separable(
-        p.model(lambda q, t: t[:, None] ** q["b"]),
-        p.model(lambda q, t: t + q["a"]),
-        data=T,
-        lam=p.model(lambda q, t: q["a"] ** 2),
-        R=p.model(lambda q: q["b"] ** 2),
-        mu=0.1,
-    )
-    hand = xv.separable(
-        lambda a, t: t[:, None] ** (a + 1.0),
-        lambda a, t: t + a,
-        data=T,
-        lam=lambda a, t: a**2,
-        R=lambda a: (a + 1.0) ** 2,
-        mu=0.1,
-    )
-    value, gradient = xv.value_and_gradient(problem, p.theta0)
-    want, slope = xv.value_and_gradient(hand, np.array(0.7))
+
+    def M(q, t):
+        return t[:, None] ** q["b"]
+
+    def stated(of):
+        y, lam, R = lambda q, t: t + q["a"], lambda q, t: q["a"] ** 2, lambda q: q["b"] ** 2
+        return xv.separable(of(M), of(y), data=T, lam=of(lam), R=of(R), mu=0.1)
+
+    def by_hand(fun):
+        return lambda a, *data: fun({"a": a, "b": a + 1.0}, *data)
+
+    value, gradient = xv.value_and_gradient(stated(p.model), p.theta0)
+    want, slope = xv.value_and_gradient(stated(by_hand), np.array(0.7))
     np.testing.assert_allclose((float(value), float(gradient["a"])), (float(want), float(slope)), rtol=1e-14)
 
 
@@ -297,13 +292,46 @@ def test_a_copy_is_changed_alone():
 
 
 def test_set_keeps_what_is_not_given():
+    def fields():
+        return [float(getattr(p["k1"], name)) for name in ("value", "min", "max", "vary")]
+
     p = parameters()
     p.set("k1", 2.0)
-    assert (float(p["k1"].value), float(p["k1"].min), float(p["k1"].max), bool(p["k1"].vary)) == (2.0, 0.0, 10.0, True)
+    assert fields() == [2.0, 0.0, 10.0, True]
     p.set("k1", max=3.0, vary=False)
-    assert (float(p["k1"].value), float(p["k1"].min), float(p["k1"].max), bool(p["k1"].vary)) == (2.0, 0.0, 3.0, False)
+    assert fields() == [2.0, 0.0, 3.0, False]
     p.set("k1", min=-np.inf, max=np.inf, vary=True)
     assert set(p.over) == {"k2"}
+
+
+def test_a_dict_and_a_table_make_the_same():
+    p = xv.Parameters.from_dict(
+        {
+            "omega": {"value": 3.0, "vary": False},
+            "k2": (8.0, 0.0),
+            "k1": (0.5, 0.0, 10.0),
+            "k3": {"tie": {"k1": 2.0}, "offset": 0.1},
+        }
+    )
+    assert repr(p) == repr(parameters())
+    assert repr(xv.Parameters.from_dict({"a": [1.0, 2.0]})["a"].value) == "array([1., 2.])"
+    table = pd.DataFrame(
+        {
+            "value": [3.0, 8.0, 0.5],
+            "min": [np.nan, 0.0, 0.0],
+            "max": [np.nan, np.nan, 10.0],
+            "vary": [False, None, True],
+        },
+        index=["omega", "k2", "k1"],
+    )
+    want = {name: {k: getattr(p[name], k) for k in table.columns} for name in table.index}
+    assert repr(xv.Parameters.from_dict(table)) == repr(xv.Parameters.from_dict(want))
+    for table, why in (
+        (pd.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0]}), r"table\.set_index\('name'\)"),
+        (pd.DataFrame({"value": [1.0, 2.0]}, index=["a", "a"]), "got a name twice"),
+    ):
+        with pytest.raises(ProblemError, match=why):
+            xv.Parameters.from_dict(table)
 
 
 def test_a_fit_goes_on_with_other_parameters_fixed():
@@ -357,72 +385,17 @@ def test_the_table_says_everything():
     assert repr(xv.Parameters()) == "Parameters()"
 
 
-def test_a_dict_makes_the_same():
-    p = xv.Parameters.from_dict(
-        {
-            "omega": {"value": 3.0, "vary": False},
-            "k2": (8.0, 0.0),
-            "k1": (0.5, 0.0, 10.0),
-            "k3": {"tie": {"k1": 2.0}, "offset": 0.1},
-        }
-    )
-    assert repr(p) == repr(parameters())
-    assert repr(xv.Parameters.from_dict({"a": [1.0, 2.0]})["a"].value) == "array([1., 2.])"
-
-
-class Table:
-    """What is used of a table of pandas."""
-
-    columns = ("value", "min", "max", "vary")
-
-    def to_dict(self, orient):
-        rows = {"omega": (3.0, np.nan, np.nan, False), "k2": (8.0, 0.0, np.nan, None), "k1": (0.5, 0.0, 10.0, True)}
-        assert orient == "index"
-        return {name: dict(zip(self.columns, row, strict=True)) for name, row in rows.items()}
-
-
-def tables():
-    try:
-        import pandas
-    except ImportError:  # it is no dependency, of tests neither
-        return [Table()]
-    return [Table(), pandas.DataFrame.from_dict(Table().to_dict("index"), orient="index")]
-
-
-@pytest.mark.parametrize("table", tables(), ids=lambda table: type(table).__name__)
-def test_a_table_has_a_row_for_each_parameter(table):
-    want = parameters()
-    want = xv.Parameters.from_dict(
-        {name: {k: getattr(want[name], k) for k in Table.columns} for name in ("omega", "k2", "k1")}
-    )
-    assert repr(xv.Parameters.from_dict(table)) == repr(want)
-
-
-def test_a_table_names_each_parameter_once(subtests):
-    pandas = pytest.importorskip("pandas")
-    for table, why in (
-        (pandas.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0]}), r"table\.set_index\('name'\)"),
-        (pandas.DataFrame({"value": [1.0, 2.0]}, index=["a", "a"]), "got a name twice"),
-    ):
-        with subtests.test(why), pytest.raises(ProblemError, match=why):
-            xv.Parameters.from_dict(table)
-
-
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 BAD = [
     (("", 1.0), {}, "the name of a parameter must be a string"),
-    ((1, 1.0), {}, "the name of a parameter must be a string"),
     (("a[0]", 1.0), {}, "without square brackets, got 'a\\[0\\]'"),
     (("k1", 1.0), {}, r"'k1' is there already. Change it by set\('k1', ...\)"),
     (("a",), {}, "a must have a value, or a tie to other parameters, got neither"),
-    (("a",), {"vary": False}, "a must have a value, or a tie to other parameters, got neither"),
     (("a", np.nan), {}, "a: value must be a number or an array of numbers, got nan"),
     (("a", np.inf), {}, "a: value must be finite numbers"),
     (("a", []), {}, "a: value .* got \\[\\]"),
-    (("a", "1"), {}, "a: value must be a number or an array of numbers, got '1'"),
     (("a", True), {}, "a: value must be a number or an array of numbers, got True"),
-    (("a", 1j), {}, "a: value must be a number"),
     (("a", [1.0, [2.0]]), {}, "a: value given as a list must hold numbers"),
     (("a", np.ma.masked_array([1.0, 2.0], [True, False])), {}, "a: value must be an array without masked entries"),
     (("a", 1.0), {"min": 2.0, "max": 1.0}, "a: min must be at most max .* got min=2 and max=1"),
@@ -434,7 +407,6 @@ BAD = [
     (("a", [1.0, -1.0]), {"min": 0.0}, r"a\[1\]: value must lie between min and max, got -1"),
     (("a", [1.0, 2.0]), {"min": [0.0] * 3}, r"a: min must broadcast to the shape \(2,\) of .* got shape \(3,\)"),
     (("a", 1.0), {"vary": 1}, "a: vary must be True or False, or an array of these, got 1"),
-    (("a", 1.0), {"vary": "yes"}, "a: vary must be True or False"),
     (("a", [1.0, 2.0]), {"vary": [True] * 3}, "a: vary must broadcast to the shape"),
     (("a", 1.0), {"over": 3.0}, r"a: over must be a set such as xv.sets.Simplex\(\), got 3.0"),
     (("a", [1.0]), {"over": xv.sets.Simplex(), "min": 0.0}, "a: over takes the place of min and max"),
@@ -444,7 +416,6 @@ BAD = [
     (("a",), {"tie": {"b": 1.0}}, "added before it, omega, k2, k1, k3; got 'b', which is not there"),
     (("a",), {"tie": {"a": 1.0}}, "added before it, .* got 'a', itself"),
     (("a",), {"tie": {}}, "a: tie must be a dict of factors such as"),
-    (("a",), {"tie": 2.0}, "a: tie must be a dict of factors such as"),
     (("a",), {"tie": {"k1": "2"}}, "a: the factor of k1 must be a number"),
     (("a",), {"tie": {"k1": np.inf}}, "a: factors and offset of a tie must be finite"),
     (("a",), {"tie": "k1", "offset": np.nan}, "a: offset must be a number"),
