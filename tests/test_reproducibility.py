@@ -25,7 +25,7 @@ from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import Box, CappedSimplex, L1Ball, L2Ball
 
 from .processes import start
-from .support import T, decay_problem, decays, rng, send
+from .support import CODE, T, decay_problem, decays, rng, send
 
 EAGER = ("numpy", "array-api-strict", "torch")
 START, BOX, PAPER = np.array([0.5, 8.0]), Box(0.0, 10.0), xv.algorithms.cr_varpro()
@@ -552,19 +552,6 @@ def test_theta_of_another_structure_is_not_saved(tmp_path):
 
 # -- the command -------------------------------------------------------------------------------------------------------
 
-MINE = """
-import numpy as np, xvarpro as xv
-
-def M(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
-def decays():
-    t = np.linspace(0.0, 2.0, 50)
-    y = np.exp(-t) + np.exp(-5.0 * t) + 0.1 * np.sin(9.0 * t)
-    return xv.separable(M, y, data=t, lam=RIDGE), np.array([START, 8.0]), xv.sets.Box(0.0, 10.0)
-"""
-
 
 def invoke(*args):
     return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "200"})
@@ -572,7 +559,7 @@ def invoke(*args):
 
 def state(folder, ridge="1e-6", start="0.5"):
     path = folder / "mine.py"
-    path.write_text(MINE.replace("RIDGE", ridge).replace("START", start))
+    path.write_text(CODE.replace("1e-6", ridge).replace("0.5", start))
     return f"{path}:decays"
 
 
@@ -596,19 +583,3 @@ def test_the_command_verifies(tmp_path):
     done = invoke("verify", tmp_path / "numpy.npz", "--trust", "--no-run")
     assert done.exit_code == 1
     assert "fingerprints: differ: lower.lam" in done.stdout
-
-
-def test_a_mistake_is_one_line(tmp_path):
-    path = tmp_path / "fit.npz"
-    solve(max_iter=1).save(path)
-    for args, message in (
-        ((path,), "or the name of a function that returns it (--problem file.py:function)"),
-        ((tmp_path / "none.npz",), "No such file"),
-        ((path, "--problem", "nowhere.py:f"), "there is no file nowhere.py"),
-        ((path, "--problem", state(tmp_path), "--backend", "abacus"), "unknown backend 'abacus'"),
-        ((path, "--dtype", "float16"), "float64 or float32"),
-    ):
-        done = invoke("verify", *args)
-        assert done.exit_code == 2, done.output
-        assert message in done.stderr
-        assert done.stderr.count("\n") == 1

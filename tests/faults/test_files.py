@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import xvarpro as xv
 from tests.processes import start
-from tests.support import decay_problem, decays, posix, product, rng, send
+from tests.support import CODE, decay_problem, decays, posix, product, rng, send
 from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError, XvarproError
@@ -459,24 +459,15 @@ def test_a_damaged_checkpoint_is_refused_or_changes_nothing(count, tmp_path):
 
 # -- code that a file names --------------------------------------------------------------------------------------------
 
-MINE = """
-import pathlib, numpy as np, xvarpro as xv
-pathlib.Path(__file__).with_name("RAN").touch()
-def M(theta, data):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
-def make():
-    t = np.linspace(0.0, 2.0, 50)
-    return xv.separable(M, np.exp(-t), data={"t": t}, lam=1e-6), np.array([0.5]), xv.sets.Box(0.0, 10.0)
-"""
+MINE = f"import pathlib; pathlib.Path(__file__).with_name('RAN').touch()\n{CODE}"
 
 
 @pytest.fixture
 def named(tmp_path):
     """A file that names its problem by a path, and the folder of both."""
     (tmp_path / "mine.py").write_text(MINE)
-    made = xv.problem.loading.load(str(tmp_path / "mine.py:make"))
-    xv.solve(made.problem, made.theta0, over=made.over).save(tmp_path / "fit.npz", problem="mine.py:make")
+    made = xv.problem.loading.load(str(tmp_path / "mine.py:decays"))
+    xv.solve(made.problem, made.theta0, over=made.over).save(tmp_path / "fit.npz", problem="mine.py:decays")
     (tmp_path / "RAN").unlink()
     return tmp_path
 
@@ -488,7 +479,9 @@ def command(*args):
 def test_the_code_that_a_file_names_runs_only_if_it_is_trusted(named, monkeypatch):
     path, ran = named / "fit.npz", named / "RAN"
     for found in (path, xv.Result.load(path)):
-        with pytest.raises(ProblemError, match=r"names its problem, mine.py:make, which is code .*--trust.*--problem"):
+        with pytest.raises(
+            ProblemError, match=r"names its problem, mine.py:decays, which is code .*--trust.*--problem"
+        ):
             xv.verify(found)
         with pytest.raises(ProblemError, match="must be named"):
             xv.verify(found, "")
@@ -500,13 +493,13 @@ def test_the_code_that_a_file_names_runs_only_if_it_is_trusted(named, monkeypatc
     for found in (path, xv.Result.load(path)):
         verified = xv.verify(found, trust=True)
         assert verified.ok
-        assert verified.notes[0] == "mine.py:make was run, as the file names it and was trusted"
+        assert verified.notes[0] == "mine.py:decays was run, as the file names it and was trusted"
         ran.unlink()
     done = command(path, "--trust")
     assert (done.exit_code, ran.exists()) == (0, True), done.output
-    done = command(path, "--problem", named / "mine.py:make")
+    done = command(path, "--problem", named / "mine.py:decays")
     assert (done.exit_code, "was trusted" in done.output) == (0, False)
-    done = command(path, "--problem", "mine.py:make")
+    done = command(path, "--problem", "mine.py:decays")
     assert (done.exit_code, "there is no file mine.py" in done.stderr) == (2, True)
 
 
@@ -515,11 +508,11 @@ def test_a_name_that_is_relative_to_the_current_folder_is_stored_as_seen_from_th
     (named / "out").mkdir()
     fit = xv.Result.load("fit.npz")
     for path in ("out/fit.npz", named / "out/fit.npz"):
-        fit.save(path, problem="mine.py:make")
-        assert xv.Result.load(path).recipe.problem == "../mine.py:make"
+        fit.save(path, problem="mine.py:decays")
+        assert xv.Result.load(path).recipe.problem == "../mine.py:decays"
     fit.save("out/again.npz")
     xv.Result.load("out/again.npz").save("again.npz")
-    assert xv.Result.load("again.npz").recipe.problem == "mine.py:make"
+    assert xv.Result.load("again.npz").recipe.problem == "mine.py:decays"
     for problem in (3, "mine.py", ":"):
         with pytest.raises(ProblemError, match=r"must be named package\.module:function"):
             fit.save("x.npz", problem=problem)
