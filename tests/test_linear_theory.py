@@ -98,16 +98,6 @@ def test_the_covariance_is_that_of_the_joint_jacobian(backend, case):
     assert found.reasons == []
 
 
-def test_standard_errors_are_arrays_of_the_frameworks_of_theta():
-    torch = xv.backends.get("torch")
-    problem = xv.separable(decays, send(torch, Y), data={"t": send(torch, T)})
-    found = xv.solve(problem, send(torch, RATES), tol=1e-10).statistics()
-    assert xv.backends.of(found.theta_stderr) is xv.backends.of(found.w_stderr) is torch
-    other = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES, tol=1e-10).statistics()
-    assert error(host(found.theta_stderr), other.theta_stderr) < 1e-9
-    assert error(host(found.w_stderr), other.w_stderr) < 1e-9
-
-
 def test_complex_amplitudes_have_errors_of_both_parts():
     w = np.array([2.0 + 1.0j, -1.0 + 0.5j])
     y = TWO @ w + 0.01 * (rng(1).normal(size=T.size) + 1j * rng(2).normal(size=T.size))
@@ -184,14 +174,6 @@ def check_by_moved_data(over, start, keywords):
     np.testing.assert_allclose(found.chi2, residual @ residual, rtol=1e-10)
 
 
-def test_weights_that_are_inverse_variances_are_taken_at_their_word():
-    sigma = rng(3).uniform(0.01, 0.03, size=T.size)
-    fit = xv.solve(xv.separable(decays, Y, data={"t": T}, weights=sigma**-2.0), RATES, over=xv.sets.Box(0.0, 20.0))
-    relative, absolute = fit.statistics(), fit.statistics(absolute_sigma=True)
-    assert absolute.variance == 1.0
-    np.testing.assert_allclose(relative.covariance, absolute.covariance * relative.reduced_chi2, rtol=1e-12)
-
-
 def test_goodness_of_fit_by_its_definitions():
     y = CASES["columns"][0]
     fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))
@@ -230,16 +212,6 @@ def test_certified_standard_deviations(backend):
     np.testing.assert_allclose(found.theta_stderr, 7.2668688436e-06, rtol=1e-9)
     np.testing.assert_allclose(found.w_stderr, 2.7070075241e00, rtol=1e-9)
     np.testing.assert_allclose(found.residual_variance**0.5, 1.0187876330e-01, rtol=1e-9)
-
-
-def test_single_precision_has_its_digits():
-    def found(dtype):
-        y, t, start = (x.astype(dtype) for x in (Y, T, RATES))
-        return xv.solve(xv.separable(decays, y, data={"t": t}), start, over=xv.sets.Box(0.0, 20.0)).statistics()
-
-    single, double = found("float32"), found("float64")
-    assert single.theta_stderr.dtype == single.w_stderr.dtype == np.float32
-    assert error(single.theta_stderr, double.theta_stderr) < 1e-3
 
 
 # -- functions of theta and w ------------------------------------------------------------------------------------------
@@ -909,18 +881,12 @@ def test_an_entry_is_at_a_bound_by_the_rounding_of_that_bound(upper):
     assert not found.reasons
 
 
-def test_errors_without_weights_are_said_to_be_those_of_sigma_1():
-    fit, given = example(), xv.separable(decays, Y, data={"t": T}, weights=np.full(T.size, 4.0))
-    assert "sigma = 1 for all data" in fit.statistics(absolute_sigma=True).noise_from
-    weighted = xv.solve(given, np.array([0.8, 3.0])).statistics(absolute_sigma=True)
-    assert "the weights as 1 / sigma^2" in weighted.noise_from
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_of_exact_data_theta_is_off_by_no_more_than_three_errors(dtype):
     """What a solve leaves of a residual of zero is alike from one datum to the next."""
     t = np.linspace(0.0, 2.0, 8192, dtype=dtype)
     y = (2 * np.exp(-t) + np.exp(-5 * t)).astype(dtype)
     fit = xv.solve(xv.separable(decays, y, data={"t": t}), np.array([0.5, 8.0], dtype), over=xv.sets.Box(0.0, 10.0))
-    off = np.abs(fit.theta - np.array([1.0, 5.0])) / fit.statistics().theta_stderr
-    assert (off < 3).all()
+    s = fit.statistics()
+    assert s.theta_stderr.dtype == s.w_stderr.dtype == dtype
+    assert (np.abs(fit.theta - np.array([1.0, 5.0])) < 3 * s.theta_stderr).all()

@@ -9,7 +9,6 @@ import xvarpro as xv
 from tests.support import host, rng, send
 from tests.test_sets import KINDS, examples
 from xvarpro import backends
-from xvarpro.driver.prepare import prepare
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense
 from xvarpro.sets.region import Region
@@ -147,28 +146,3 @@ def test_a_value_of_many_chunks_in_float32_drifts_by_as_much_as_the_documentatio
     exact = value(xv.separable(M, y.astype(np.float64), data=t.astype(np.float64)), np.float64)
     streamed = value(xv.separable(M, xv.RowChunks.cut(t, y, rows=1000)), np.float32)
     assert abs(streamed / exact - 1) < digits
-
-
-def test_rounding_of_a_value_in_chunks_counts_them():
-    draw = rng(0)
-    t = np.sort(draw.uniform(0.0, 2.0, 100_000)).astype(np.float32)
-    y = (2 * np.exp(-t) + np.exp(-5 * t) + 0.1 * draw.normal(size=t.size)).astype(np.float32)
-
-    def M(theta, t):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
-    theta = np.array([0.9, 4.0], np.float32)
-    values = {}
-    for rows in (1000, 20_000):
-        prepared = prepare(xv.separable(M, xv.RowChunks.cut(t, y, rows=rows)), theta)
-        values[rows] = prepared.call(_value_and_rounding, prepared.theta)
-    (value, rounding), (other, less) = values[1000], values[20_000]
-    # an estimate, whose first digit is that of kernels which add in blocks: SSE3's add one by one
-    assert abs(float(value - other)) < 2 * float(rounding)
-    assert 3 < float(rounding / less) < 5  # the root of twenty
-
-
-def _value_and_rounding(objective, theta):
-    value = objective.point(theta).value
-    return value, objective.rounding(value)

@@ -243,10 +243,3 @@ def test_random_problems_on_another_framework(name, seeds, subtests):
     for seed in seeds:
         with subtests.test(seed=seed):
             check(seed, name)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "seeds"), [("numpy", range(600)), ("torch", range(80, 180)), ("jax", range(80, 100))])
-def test_many_random_problems(name, seeds):
-    for seed in seeds:
-        check(seed, name)

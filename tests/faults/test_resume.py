@@ -86,13 +86,6 @@ def test_every_method_goes_on_to_the_same_bits(backend, tmp_path, subtests):
             goes_on(backend, METHODS[name], tmp_path / f"{name}.npz")
 
 
-@pytest.mark.thorough
-def test_every_method_goes_on_to_the_same_bits_where_it_is_compiled(tmp_path, subtests):
-    for name, method in METHODS.items():
-        with subtests.test(name):
-            goes_on("jax", method, tmp_path / f"{name}.npz")
-
-
 def goes_on(backend, method, path):
     with float64(xv.backends.get(backend)):
         problem, theta0, over = atoms(backend)
