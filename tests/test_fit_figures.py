@@ -10,6 +10,7 @@ from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 from matplotlib.figure import Figure
@@ -196,17 +197,12 @@ DAYS = np.datetime64("2021-03-28") + np.round(40 * X).astype("timedelta64[D]")
 def test_dates_are_abscissae_with_dates_at_their_ticks(kind):
     from matplotlib.dates import date2num
 
-    t = np.round(40 * X) / 40
+    fit, x = peak_fit(x=np.round(40 * X) / 40), DAYS
     if kind == "data":  # of a model that computes with them, on NumPy
-        start = DAYS[0]
+        start, x = DAYS[0], None
         fit = peak_fit(lambda theta, data: peak(theta, {"x": (data["x"] - start) / np.timedelta64(40, "D")}), DAYS)
-        x = None
-    else:
-        fit, x = peak_fit(x=t), DAYS
-    if kind == "pandas":
-        x = pytest.importorskip("pandas").Series(DAYS)
-    elif kind == "zone":
-        x = pytest.importorskip("pandas").Series(DAYS).dt.tz_localize("Europe/Berlin")
+    elif kind in ("pandas", "zone"):
+        x = pd.Series(DAYS).dt.tz_localize("Europe/Berlin" if kind == "zone" else None)
     elif kind == "days":
         x = list(DAYS.tolist())
     figure, residuals = fit.plot_fit(x), fit.plot_residuals(x)
@@ -220,7 +216,7 @@ def test_dates_are_abscissae_with_dates_at_their_ticks(kind):
         labels = [label.get_text() for label in ax.get_xticklabels()]
         assert 3 <= len(labels) <= 8
         assert "2022" in labels
-        assert "Jul" in labels or "Sep" in labels or "May" in labels
+        assert {"Jul", "Sep", "May"} & {*labels}
         boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
         assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
 
@@ -497,15 +493,14 @@ def test_figures_are_drawn_where_the_caller_says(name):
         assert not plt.get_fignums()  # a figure of its own is no business of pyplot
         mine = plt.figure(layout="tight")
         try:
-            assert draw(figure=mine) is mine
-            assert plt.gcf() is mine
+            assert draw(figure=mine) is mine is plt.gcf()
         finally:
             plt.close(mine)
-    assert [ax.get_ylabel() for ax in mine.axes] == alone
     assert "Tight" in type(mine.get_layout_engine()).__name__  # the caller's choice
     left, right = Figure(figsize=(12.0, 4.0), layout="constrained").subfigures(1, 2)
     assert draw(figure=right) is right
-    assert (left.axes, [ax.get_ylabel() for ax in right.axes]) == ([], alone)
+    assert not left.axes
+    for figure in (mine, right):
+        assert [ax.get_ylabel() for ax in figure.axes] == alone
     right.figure.draw_without_rendering()
-    unplanned = Figure()
-    assert draw(figure=unplanned).get_layout_engine() is not None
+    assert draw(figure=Figure()).get_layout_engine() is not None
