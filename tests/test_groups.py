@@ -105,22 +105,13 @@ def batched(lower=None):
     return xv.algorithms.StochasticProjectedGradient(lower=lower, certify=3, update=xv.algorithms.Adam(rate=0.05))
 
 
-def by_columns():
-    return xv.algorithms.StochasticFrankWolfe(batch=2, certify=3, seed=1)
-
-
 def mini_batches(own, store):
     found, second = {}, xv.algorithms.SecondBatch()
     for name, lower, rows in (("second", second, 40), ("uneven", None, 40 - 20 * own.rank)):
         problem = xv.separable(decays, own.chunks(rows), lam=1e-3, R=penalty, mu=1e-2)
         fit = xv.solve(problem, START, over=BOX, algorithm=batched(lower), max_iter=7)
         found |= {f"{name} batches": fit.trace.value, f"{name} batch theta": fit.theta}
-    method = xv.algorithms.StochasticProjectedGradient(certify=100, update=xv.algorithms.SGD(rate=0.05))
-    # the uneven ones, by mini-batches alone
-    found["uncertified theta"] = xv.solve(problem, START, over=BOX, algorithm=method, max_iter=4).theta
-    fit = xv.solve(of_all(own)["columns"], START, over=BOX, algorithm=by_columns(), max_iter=7)
-    found |= {"columns batches": fit.trace.value, "columns batch theta": fit.theta}
-    return found | {"columns batch rows": fit.counts.rows}
+    return found
 
 
 def sent(own, store):
@@ -299,39 +290,6 @@ def test_a_mini_batch_is_a_chunk_of_each_process(processes, kind):
     fit = xv.solve(problem, START, over=BOX, algorithm=method, max_iter=7)
     np.testing.assert_allclose(first[f"{kind} batches"], fit.trace.value, rtol=1e-9)
     np.testing.assert_allclose(first[f"{kind} batch theta"], fit.theta, rtol=1e-8)
-
-
-def test_a_chunk_stands_for_all_rows_of_its_process(processes):
-    """Five chunks in one process and three in the other: rows count as those of the own process, not of all."""
-    theta, moved = START, np.zeros(2)
-    for i in range(4):
-        first, second = range(100)[40 * (i % 3) :][:40], range(100, 200)[20 * i :][:20]
-        rows = [*first, *second]
-        scale = np.repeat([(100 / len(first)) ** 0.5, (100 / len(second)) ** 0.5], [len(first), len(second)])[:, None]
-        batch = xv.separable(
-            lambda theta, data: data["scale"] * decays(theta, data["t"]),
-            scale * Y[rows],
-            data={"scale": scale, "t": T[rows]},
-            lam=1e-3,
-            R=penalty,
-            mu=1e-2,
-        )
-        moved = 0.9 * moved + xv.value_and_gradient(batch, theta)[1] / 200
-        theta = np.clip(theta - 0.05 * moved, 0.0, 20.0)
-    assert np.max(np.abs(theta - [0.5, 8.0])) > 1e-4
-    for found in processes:
-        np.testing.assert_allclose(found["uncertified theta"], theta, rtol=1e-10)
-
-
-def test_a_mini_batch_of_columns_is_drawn_from_those_of_all(processes):
-    """The same that one process draws from all of them."""
-    problem = xv.separable(decays, Y, data=T, lam=1e-3, R=penalty, mu=1e-2, compress=False)
-    fit = xv.solve(problem, START, over=BOX, algorithm=by_columns(), max_iter=7)
-    assert fit.trace.value[-1] < 0.9 * fit.trace.value[0]
-    for found in processes:
-        np.testing.assert_allclose(found["columns batches"], fit.trace.value, rtol=1e-10)
-        np.testing.assert_allclose(found["columns batch theta"], fit.theta, rtol=1e-9)
-        assert found["columns batch rows"] == fit.counts.rows
 
 
 def marked(theta, data):

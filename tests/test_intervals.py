@@ -90,18 +90,6 @@ def test_profiles_in_single_precision(backend):
     np.testing.assert_allclose(profiled(fit), profiled(example()), rtol=1e-2)
 
 
-def test_a_linear_model_has_the_same_interval_by_all_methods():
-    A, B, c = rng(2).normal(size=(40, 2)), rng(3).normal(size=(40, 3)), rng(4).normal(size=40)
-    problem = xv.separable(
-        lambda theta, data: data["A"] + 0 * theta[0],
-        lambda theta, data: data["c"] - data["B"] @ theta,
-        data={"A": A, "B": B, "c": c},
-    )
-    fit = xv.solve(problem, np.zeros(3), tol=1e-10)
-    linear = fit.interval(0.95)
-    np.testing.assert_allclose(profiled(fit), [linear.lower[:3], linear.upper[:3]], rtol=1e-3, atol=1e-4)
-
-
 def test_profiles_stop_at_bounds_and_say_that_constraints_are_active():
     over = xv.sets.Box(np.array([0.0, 3.9]), np.array([40.0, 4.3]))
     lower, upper = profiled(example())[:, 1]

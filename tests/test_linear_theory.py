@@ -217,31 +217,6 @@ def test_certified_standard_deviations(backend):
 # -- functions of theta and w ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", HOST_BACKENDS)
-def test_functions_of_parameters_have_errors_by_the_delta_method(backend):
-    theta = {"slow": np.array(0.8), "fast": np.array([5.0])}
-
-    def M(theta, data):
-        xp = xv.array_namespace(theta["fast"])
-        return decays(xp.concat([theta["fast"], xp.reshape(theta["slow"], (1,))]), data)
-
-    fit = xv.solve(xv.separable(M, Y, data={"t": T}), theta, tol=1e-10, backend=backend)
-    found = fit.statistics(backend=backend)
-    assert found.names == ["fast[0]", "slow"]
-
-    def fun(theta, w):  # a life time times an amplitude, and a ratio
-        xp = xv.array_namespace(w)
-        return xp.reshape(xp.stack([w[0] / theta["fast"][0], theta["slow"] / theta["fast"][0]]), (2, 1))
-
-    got = found.propagate(fun)
-    (fast,), slow, (w0, _) = fit.theta["fast"], fit.theta["slow"], fit.w
-    slopes = np.array([[-w0 / fast**2, 0, 1 / fast, 0], [-slow / fast**2, 1 / fast, 0, 0]])
-    want = slopes @ found.covariance @ slopes.T
-    np.testing.assert_allclose(got.covariance, want, rtol=1e-7)
-    np.testing.assert_allclose(got.value, [[w0 / fast], [slow / fast]], rtol=1e-12)
-    np.testing.assert_allclose(got.stderr, np.sqrt(np.diag(want))[:, None], rtol=1e-7)
-
-
 def test_a_function_that_returns_no_array_is_refused():
     found = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES).statistics()
     for fun, message in (

@@ -114,25 +114,6 @@ def test_a_set_takes_the_place_of_bounds():
     np.testing.assert_allclose(fit.theta["shares"], [0.5, 0.5, 0.0], atol=1e-4)
 
 
-def test_a_batch_is_the_loop_over_its_problems():
-    p = parameters()
-    Ys = np.stack([Y, 2.0 * Y, Y + 0.02 * rng(4).normal(size=T.size)])
-
-    def batched(q, data):
-        xp = xv.array_namespace(q)
-        rates = xp.stack([q["k1"], q["k2"], q["k3"]], axis=-1)
-        t = data["t"][:, None]
-        return xp.cos(q["omega"][..., None, None] * t) * xp.exp(-t * rates[..., None, :])
-
-    starts = {name: np.stack([x] * 3) for name, x in p.theta0.items()}
-    many = xv.solve_many(xv.separable(p.model(batched), Ys, data=DATA), starts, over=p.over, tol=1e-9)
-    for i, y in enumerate(Ys):
-        one = xv.solve(xv.separable(p.model(batched), y, data=DATA), p.theta0, over=p.over, tol=1e-9)
-        np.testing.assert_allclose(many.theta["k1"][i], one.theta["k1"], rtol=1e-7)
-        np.testing.assert_allclose(many.theta["k2"][i], one.theta["k2"], rtol=1e-7)
-    assert p.values(many.theta)["k3"].shape == p.values(many.theta)["omega"].shape == (3,)
-
-
 def test_bounds_of_a_fit_may_be_pairs(tmp_path):
     theta0 = {"k1": 0.5, "k2": 8}  # a whole number is a number
     problem = xv.separable(by_hand, Y, data=DATA)
@@ -234,20 +215,6 @@ def test_the_linear_map_is_that_of_values():
 def test_factors_of_the_linear_map_are_not_rounded_at_the_size_of_offsets():
     p = xv.Parameters.from_dict({"a": 1.0, "b": {"tie": {"a": 1e-9 / 3}, "offset": 1e9}})
     assert p.linear_map().A[1, 0] == 1e-9 / 3
-
-
-def test_standard_errors_reach_tied_parameters():
-    p = parameters()
-    fit = xv.solve(xv.separable(p.model(decays), Y, data=DATA), p.theta0, over=p.over)
-    found = fit.statistics()
-    assert tuple(found.names) == p.names
-    A, _, rows = p.linear_map()
-    C = found.covariance[: len(p.names), : len(p.names)]
-    errors = dict(zip(rows, np.sqrt(np.diagonal(A @ C @ A.T)), strict=True))
-    np.testing.assert_allclose(errors["k3"], 2.0 * found.theta_stderr["k1"], rtol=1e-12)
-    assert errors["omega"] == 0.0
-    through = found.propagate(p.model(lambda q, w: q["k3"]))
-    np.testing.assert_allclose(float(through.stderr), errors["k3"], rtol=1e-9)
 
 
 def test_names_are_in_the_order_of_theta():

@@ -291,30 +291,6 @@ BOX = xv.sets.Box(0.1, 10.0)
 START = np.array([0.5, 8.0])
 
 
-@pytest.mark.parametrize(
-    ("backend", "levels"), [on(b, c) for b in BACKENDS for c in ("one level", "bilevel")], indirect=["backend"]
-)
-def test_a_whole_solve_is_that_in_memory(levels, backend):
-    lower, upper = pair(decays, T, SIGNAL, rows=30, lam=0.01), pair(decays, T[::2], SIGNAL[::2], rows=15)
-    if levels == "one level":
-        whole, part = separable(data=T, y=SIGNAL, rows=30, lam=0.01)
-    else:
-        whole, part = bilevel(lower, upper)
-    method = xv.algorithms.ProjectedQuasiNewton()
-    want, fit = (
-        xv.solve(p, x, over=BOX, tol=1e-8, algorithm=method)
-        for p, x in ((whole, START), (part, send_tree(backend, START)))
-    )
-    assert fit.success
-    assert xv.backends.of(fit.theta) is backend
-    assert fit.n_iter == want.n_iter
-    assert error(fit.theta, want.theta) <= 1e-9
-    assert error(fit.w, want.w) <= 1e-9
-    assert fit.w.shape == (2,)
-    assert error(fit.value, want.value) <= 1e-11
-    assert error(fit.verified.condition, want.verified.condition) <= 1e-9
-
-
 @over_backends
 def test_w_has_the_shape_of_the_target(backend):
     _, part = separable(y=MANY_L, lam=0.1)
@@ -420,21 +396,6 @@ def test_memory_is_bounded_by_the_chunk():
     finally:
         tracemalloc.stop()
     assert peak <= 8 * design, "what the derivative of one chunk holds; all rows would be sixty times as much"
-
-
-def test_anything_that_can_be_sliced_is_cut():
-    class File:
-        """As in h5py or zarr: a shape, and arrays for slices."""
-
-        shape = (90,)
-
-        def __getitem__(self, key):
-            return SIGNAL[key]
-
-    data = {"t": T, "unit": 1.0}
-    part = xv.separable(lambda theta, d: decays(theta, d["t"] * d["unit"]), xv.RowChunks.cut(data, File(), 40))
-    want, _ = xv.value_and_gradient(xv.separable(decays, SIGNAL, data=T), START)
-    assert error(xv.value_and_gradient(part, START)[0], want) <= 1e-12
 
 
 @over_backends

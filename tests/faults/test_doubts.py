@@ -124,25 +124,3 @@ def test_weights_between_bounds_of_nearly_dependent_columns_are_optimal():
         for j in range(5):
             least = lsq_linear(M, y[:, j], box.T, method="bvls", tol=1e-14).cost
             assert 0.5 * np.sum((M @ w[:, j] - y[:, j]) ** 2) <= least * (1 + 1e-9)
-
-
-# -- rows in chunks, in float32 ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("order", "digits"), [("sorted", 1e-4), ("shuffled", 3e-6)])
-def test_a_value_of_many_chunks_in_float32_drifts_by_as_much_as_the_documentation_says(order, digits):
-    draw = rng(0)
-    t = draw.uniform(0.0, 2.0, 100_000)
-    t = (np.sort(t) if order == "sorted" else t).astype(np.float32)
-    y = (2 * np.exp(-t) + np.exp(-5 * t) + 0.1 * draw.normal(size=t.size)).astype(np.float32)
-
-    def value(problem, dtype):
-        return float(xv.value_and_gradient(problem, np.array([0.9, 4.0], dtype))[0])
-
-    def M(theta, t):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
-    exact = value(xv.separable(M, y.astype(np.float64), data=t.astype(np.float64)), np.float64)
-    streamed = value(xv.separable(M, xv.RowChunks.cut(t, y, rows=1000)), np.float32)
-    assert abs(streamed / exact - 1) < digits
