@@ -163,9 +163,6 @@ def compared(folder, fit, want):
     return [row["name"] for row in found]
 
 
-# -- the page ----------------------------------------------------------------------------------------------------------
-
-
 def test_commands_of_the_page_run_and_print_its_report(tmp_path, monkeypatch, drawn):
     monkeypatch.chdir(tmp_path)
     for name in ("decay.csv", "model.py"):

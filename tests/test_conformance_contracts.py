@@ -34,9 +34,6 @@ def said(report):
     return {f"{m.what} of {o.case}" for o in report.failures for m in o.failures}
 
 
-# -- planted faults ----------------------------------------------------------------------------------------------------
-
-
 def test_a_tie_broken_differently_in_one_oracle(monkeypatch):
     only = ("sets/oracle/C*", "sets/oracle/L*", "sets/support/C*")
     assert run("torch", "float64", *only).ok
@@ -131,9 +128,6 @@ def test_a_set_without_a_reference_fails(monkeypatch):
     report = run("numpy", "float64", "sets/references/Ellipsoid")
     assert [f.state for f in report.failures] == ["raised"]
     assert "has no reference" in report.failures[0].note
-
-
-# -- what is asked is decided by no rounding ---------------------------------------------------------------------------
 
 
 def test_gradients_are_clear(subtests):

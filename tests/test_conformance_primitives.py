@@ -21,9 +21,6 @@ def failed(backend, *only):
     return {o.address: "; ".join(m.what for m in o.failures) or o.note for o in report.failures}
 
 
-# -- derivatives -------------------------------------------------------------------------------------------------------
-
-
 def test_a_wrong_sign_in_one_rule(monkeypatch):
     monkeypatch.setattr(Tape, "tanh", unary_method("tanh", lambda xp, g, y, _x: -g * (1 - y * y)))
     found = failed(NumPyBackend(), "derivatives/functions")
@@ -70,9 +67,6 @@ def test_a_push_forward_that_is_no_transpose():
     assert all("push-forward" in what for what in found.values())
 
 
-# -- factorisations ----------------------------------------------------------------------------------------------------
-
-
 class Single(NumPyBackend):
     """A factorisation and a solver that return float32."""
 
@@ -114,18 +108,12 @@ def test_a_factorisation_that_breaks_its_promise(backend, checks, what):
     assert all(what in said for address, said in found.items() if "very tall" not in address)
 
 
-# -- exchange ----------------------------------------------------------------------------------------------------------
-
-
 class Rounds(NumPyBackend):
     """One that does and turns it back: the dtype is right, and half of the digits are gone."""
 
     def asarray(self, x, *, dtype=None, device=None):
         x = super().asarray(x, dtype=dtype)
         return x.astype("float32").astype("float64") if x.dtype == "float64" else x
-
-
-# -- control flow, scope -----------------------------------------------------------------------------------------------
 
 
 class OneTooMany(NumPyBackend):

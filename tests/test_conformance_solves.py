@@ -101,9 +101,6 @@ def test_rational_arithmetic_has_the_digits_of_double_precision(levels):
     assert got.gradient == pytest.approx(reduced.rational(case).gradient, rel=1e-10)
 
 
-# -- dense problems ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", [dense.exponentials, dense.dictionary, dense.network, dense.wide, dense.atoms])
 def test_a_dense_problem_is_the_one_that_the_package_takes(make):
     """Its hand-written gradient is the limit of differences of its value, and both are the package's."""

@@ -55,9 +55,6 @@ def wave_problem():
     return xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data={"t": t}, lam=1e-3)
 
 
-# -- the best iterate --------------------------------------------------------------------------------------------------
-
-
 def is_the_best(fit, problem, backend="numpy"):
     assert fit.value <= fit.trace.value.min() * (1 + 1e-12)
     at, _ = xv.value_and_gradient(problem, fit.theta, backend=backend)

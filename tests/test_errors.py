@@ -132,9 +132,6 @@ def test_every_set_refuses_a_start_outside(over, model):
     refused(ProblemError, r"theta0 must be feasible; got .* by \d", model, START, over=over)
 
 
-# -- sets --------------------------------------------------------------------------------------------------------------
-
-
 NO_WEIGHTS = [-1.0, float("nan"), float("inf"), "1", None, True]
 
 
@@ -215,9 +212,6 @@ def test_a_device_without_a_driver(model, monkeypatch):
     monkeypatch.setattr(type(xv.backends.get("numpy")), "asarray", asarray)
     message = r"device must be one that numpy can use; got 'cpu' \(no driver was found\)$"
     refused(ProblemError, message, model, backend="numpy", device="cpu")
-
-
-# -- backends ----------------------------------------------------------------------------------------------------------
 
 
 def test_unknown_backend_lists_the_known(model):
@@ -313,9 +307,6 @@ def test_the_omega_of_an_upper_level_may_be_singular():
     upper = xv.Level(decays, SIGNAL, lam=1.0, Omega=SINGULAR["difference operator"])
     problem = xv.bilevel(lower=xv.Level(decays, SIGNAL), upper=upper, data={"t": T})
     assert np.isfinite(xv.value_and_gradient(problem, START)[0])
-
-
-# -- data --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -293,8 +293,6 @@ def test_only_backends_ask_which_backend_it_is(subtests):
                     assert not any(f"'{name}'" in text for name in NAMES), text
 
 
-# -- what a fresh process loads ----------------------------------------------------------------------------------------
-
 # modules of the package after its import, and after a solve: the numbers may only fall
 MODULES = {"import": 116, "solve": 154}
 WINGS = ("statistics", "reproducibility", "differentiation", "batch", "distributed", "sklearn", "cli", "conformance")
@@ -344,9 +342,6 @@ def test_a_fresh_process_loads_what_it_uses():
 @pytest.mark.parametrize(("name", "packages"), [("torch", {"torch"}), ("jax", {"jax", "jaxlib"})])
 def test_asking_for_one_backend_loads_that_one(name, packages):
     assert fresh(name)[name] & set(FRAMEWORKS) == packages
-
-
-# -- the public names --------------------------------------------------------------------------------------------------
 
 
 def test_every_public_name_exists():

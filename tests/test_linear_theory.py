@@ -214,9 +214,6 @@ def test_certified_standard_deviations(backend):
     np.testing.assert_allclose(found.residual_variance**0.5, 1.0187876330e-01, rtol=1e-9)
 
 
-# -- functions of theta and w ------------------------------------------------------------------------------------------
-
-
 def test_a_function_that_returns_no_array_is_refused():
     found = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES).statistics()
     for fun, message in (

@@ -272,9 +272,6 @@ def test_gradients_and_gauss_newton_matrices_are_those_of_the_problems_by_themse
             assert error(local.curvature[i], gauss_newton(one.assemble(one.problem), one.theta)[2]) <= 1e-10
 
 
-# -- methods and sets --------------------------------------------------------------------------------------------------
-
-
 def test_vertices_where_nothing_projects(backend):
     theta0, over = np.full((3, 3), 1 / 3), xv.sets.Oracle(xv.sets.Simplex().lmo, width=2.0)
     problem = xv.separable(mixtures, rng(1).normal(size=(3, 12)), data=rng(2).normal(size=(3, 12, 2)))

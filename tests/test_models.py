@@ -182,9 +182,6 @@ def test_a_pair_of_weights_is_an_amplitude_and_a_phase():
     np.testing.assert_array_equal(models.oscillations(t, 1.3), models.oscillations(t, np.array([1.3]), np.array([0.0])))
 
 
-# -- shapes ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["exponentials", "pseudo_voigts", "oscillations"])
 def test_a_parameter_is_a_number_a_0d_array_or_a_vector_and_may_have_a_batch(name, backend):
     function, _, rows = CASES[name]
@@ -217,9 +214,6 @@ def test_columns_joins_matrices_vectors_and_batches(backend):
             np.testing.assert_array_equal(found, np.column_stack([a, c[i], b]))
 
 
-# -- what is given -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("framework", HOST_BACKENDS)
 def test_whole_numbers_and_lists_are_samples_and_parameters(framework):
     owner = xv.backends.get(framework)
@@ -239,8 +233,6 @@ def test_whole_numbers_and_lists_are_samples_and_parameters(framework):
     np.testing.assert_allclose(fit.theta, 0.5, rtol=1e-6)
     assert models.polynomials(x, 1).dtype == np.float64
 
-
-# -- errors ------------------------------------------------------------------------------------------------------------
 
 T = np.linspace(-1.0, 2.0, 7)
 

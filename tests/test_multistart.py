@@ -132,9 +132,6 @@ def test_what_ends_in_no_minimum_is_counted_too():
     assert (found.minima, found.lost, found.best.success) == ((), {xv.Status.NON_FINITE: 4}, False)
 
 
-# -- starts ------------------------------------------------------------------------------------------------------------
-
-
 def drawn(theta0, over=None, n=256, **keywords):
     """Starts of a problem whose objective does not depend on them."""
 
@@ -207,9 +204,6 @@ def test_one_start_is_theta0():
     assert found.best.value == pytest.approx(want.value, rel=1e-9)
 
 
-# -- which ends are the same -------------------------------------------------------------------------------------------
-
-
 def test_ends_are_distinguished_by_size_and_by_the_range_of_starts():
     """1 and 1.0005 are one of size 1; positions that differ by a third of their range are two, however far from 0."""
 
@@ -227,8 +221,6 @@ def test_ends_are_distinguished_by_size_and_by_the_range_of_starts():
     assert labels(near_zero, least=1e-3) == [0, 0, 1]
     assert labels(near_zero) == [0, 1, 2]
 
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 BAD = {
     "starts must be": {"starts": 0},

@@ -326,9 +326,6 @@ def test_parameters_and_their_models_can_be_pickled():
     np.testing.assert_array_equal(problem.lower.M(q.theta0, DATA), by_hand(p.theta0, DATA))
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 def test_the_table_says_everything():
     p = parameters()
     p.add("rates", [1.0, 2.5], min=[0.0, -np.inf], vary=[True, False])

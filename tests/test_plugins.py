@@ -75,9 +75,6 @@ def test_what_a_framework_lacks_does_not_apply(plug):
     assert "dtype 'complex128' is required" in report[0].note
 
 
-# -- left alone --------------------------------------------------------------------------------------------------------
-
-
 def test_nothing_is_loaded_before_it_is_asked_for(plug):
     name = plug("lazy", source="raise RuntimeError('imported')")
     assert backends.installed(name)
@@ -107,9 +104,6 @@ def test_bases_are_public_and_imported_on_demand():
     assert out == ["False", "True"]
     with pytest.raises(AttributeError, match="LazyBackend"):
         backends.LazyBackend  # noqa: B018
-
-
-# -- errors for authors ------------------------------------------------------------------------------------------------
 
 
 def test_missing_methods_are_listed_with_what_they_promise(plug):
@@ -169,8 +163,6 @@ def test_names_that_lead_nowhere(plug):
     with pytest.raises(UnknownBackendError, match="typo"):
         backends.get("missing")
 
-
-# -- the page for authors ----------------------------------------------------------------------------------------------
 
 PAGE = (Path(__file__).parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
 # a library that follows the standard, with arrays of its own

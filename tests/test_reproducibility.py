@@ -42,9 +42,6 @@ def bits(fit):
     return [x.tobytes() for x in arrays]
 
 
-# -- the same bits -----------------------------------------------------------------------------------------------------
-
-
 def fresh(name):
     fit = solve(backend=name, deterministic=True)
     return bits(fit), fit.provenance["determinism"]
@@ -543,9 +540,6 @@ def test_theta_of_another_structure_is_not_saved(tmp_path):
     fit = xv.solve(problem, Pair(START, np.ones(1)), max_iter=1)
     with pytest.raises(ProblemError, match=r"in dicts with string keys, lists and tuples; it holds Pair\(a="):
         fit.save(tmp_path / "fit.npz")
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
 
 
 def invoke(*args):

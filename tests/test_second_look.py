@@ -241,9 +241,6 @@ def test_the_work_of_a_look_is_counted():
     assert (c.values, c.gradients, c.lmos) == (1 + 1 + 3 + 10, 1 + 1 + 3 + 10, 2 + 10)
 
 
-# -- saddles -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("value", [1.0, -1.0, 3.0])
 def test_a_saddle_is_left_for_a_point_that_is_lower_by_more_than_the_tolerance(value):
     """Steps of half of theta: an eighth of the curvature."""
@@ -283,9 +280,6 @@ def test_a_saddle_is_left_where_target_and_objective_are_zero():
     fit = solved(R, [0.0], xv.algorithms.LevenbergMarquardt(), y=0.0)
     assert fit.status is Status.CONVERGED
     assert fit.value == pytest.approx(-0.25, rel=1e-9)
-
-
-# -- what the method's own matrix shows --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -420,9 +414,6 @@ def test_what_does_not_bend_up_may_lose_anything(bend, promised):
     f = prepared.assemble(prepared.problem)
     grad = f.gradient(f.point(prepared.theta))
     assert float(free_decrease(f, prepared.region, prepared.theta, grad)) == pytest.approx(promised)
-
-
-# -- what models of the decrease know ----------------------------------------------------------------------------------
 
 
 def test_a_start_where_many_parameters_bend_down_is_no_end_for_good():

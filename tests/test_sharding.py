@@ -40,9 +40,6 @@ def mesh(kind, *shape):
     )
 
 
-# -- problems ----------------------------------------------------------------------------------------------------------
-
-
 def times(m):
     return np.linspace(0.0, 2.0, m)
 
@@ -90,9 +87,6 @@ def bilevel(mesh):
     level = xv.Level(M, on(mesh, signal(), "i"), lam=1e-2)
     upper = xv.Level(M, on(mesh, 1.01 * signal(), "i"))
     return xv.bilevel(lower=level, upper=upper, data={"t": on(mesh, times(64), "i")})
-
-
-# -- what solves are compared by --------------------------------------------------------------------------------------
 
 
 def close(found, want, tolerance=1e-10):

@@ -292,9 +292,6 @@ def test_a_small_solve_is_a_short_walk():
     assert deepest <= 20
 
 
-# -- the bar -----------------------------------------------------------------------------------------------------------
-
-
 def test_progress_is_silent_in_pipes_and_goes_to_stderr(capfd):
     for progress, shown in (({}, False), ({"progress": False}, False), ({"progress": True}, True)):
         solve(max_iter=3, **progress)
@@ -375,9 +372,6 @@ def test_torch_inference_tensors_go_anywhere(name):
         theta0, y, t = (torch.tensor(x) for x in (START, SIGNAL + T, T))
     fit = solve(xv.separable(decays, y, data={"t": t}), theta0, max_iter=2, backend=name)
     assert isinstance(fit.theta, torch.Tensor)
-
-
-# -- nothing of the caller's is written to -----------------------------------------------------------------------------
 
 
 MUTABLE = [name for name in HOST_BACKENDS if name != "jax"]  # arrays that somebody could write to

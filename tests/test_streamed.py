@@ -283,8 +283,6 @@ def test_the_size_is_that_at_the_theta_which_is_asked_for():
     assert size / prepared.y_unit**2 == pytest.approx(0.5 * y_there @ y_there, rel=1e-12)
 
 
-# -- solves ------------------------------------------------------------------------------------------------------------
-
 T = np.linspace(0.0, 2.0, 90)
 SIGNAL = np.exp(-np.outer(T, [1.0, 4.0])) @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=90)
 BOX = xv.sets.Box(0.1, 10.0)

@@ -61,9 +61,6 @@ def folder(tmp_path_factory):
     return path
 
 
-# -- help and version --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["run", "nothing"], ["verify", "x", "--out"]])
 def test_every_command_says_its_version(command):
     result = invoke(*command, "--version")
@@ -77,8 +74,6 @@ def test_every_command_has_help(command):
     assert "Usage" in result.stdout
     assert "--version" in invoke("--help").stdout
 
-
-# -- wrong command lines -----------------------------------------------------------------------------------------------
 
 PAIR = ["--backends", "numpy,array-api-strict", "--iterations", "2"]
 VERIFY = ["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays"]
@@ -158,8 +153,6 @@ def test_random_options_end_in_a_status(folder, monkeypatch, command, data):
     assert result.exception is None or isinstance(result.exception, SystemExit), (chosen, result.exception)
     assert result.exit_code in (0, 1, 2)
 
-
-# -- streams -----------------------------------------------------------------------------------------------------------
 
 SAYING = [["--version"], ["--help"], ["backends"], ["verify", "--help"]]
 

@@ -15,8 +15,6 @@ from xvarpro.sets.region import Region
 
 N = 65  # matrices of 4,225 entries: XLA takes the largest of 4,096 and more by another way than of fewer
 
-# -- NaN is seen, in an array of any size ------------------------------------------------------------------------------
-
 
 def large(kind):
     """A set of points that are so large, and one of them."""
@@ -54,9 +52,6 @@ def test_one_of_thousands_of_columns_that_is_nan_is_a_violation():
         assert np.isnan(float(Region(((0, xv.sets.Columns(xv.sets.L1Ball())),)).violation((send(jax, x),))))
 
 
-# -- derivatives of support functions ----------------------------------------------------------------------------------
-
-
 def ask_for_a_derivative(name, kinds, subtests):
     backend = backends.get(name)
     cases = [(f"{kind.__name__} {i}", *case) for kind in kinds for i, case in enumerate(examples(kind))]
@@ -82,9 +77,6 @@ def test_support_has_a_derivative_everywhere_which_is_a_point_of_the_set(name, s
 def test_support_of_a_flattened_kernel_has_a_derivative_everywhere(subtests):
     """It has none on PyTorch where singular values are zero."""
     ask_for_a_derivative("torch", [xv.sets.Flattened], subtests)
-
-
-# -- weights between bounds --------------------------------------------------------------------------------------------
 
 
 def nearly_dependent(n, condition, seed=0):

@@ -47,9 +47,6 @@ def same(a, b):
     return len(x[0]) == len(y[0]) and all(map(np.array_equal, x[0], y[0])) and repr(a) == repr(b)
 
 
-# -- written whole or not at all ---------------------------------------------------------------------------------------
-
-
 def failing(error):
     def write(file):
         file.write(b"half of it")

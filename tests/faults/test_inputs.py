@@ -46,8 +46,6 @@ def nested(x, depth):
     return x
 
 
-# -- nothing to compute with -------------------------------------------------------------------------------------------
-
 EMPTY = {
     "M(theta) must have at least one row": lambda: stated(np.ones(0), np.ones(0)),
     "y must have at least one row and one column; got": lambda: stated(np.ones((T.size, 0))),
@@ -68,9 +66,6 @@ def test_a_start_without_entries():
     problem = stated(M=lambda theta, data: decays(theta["rates"], data))
     assert solved(problem, two, None).theta["none"].shape == (0, 3)
     assert "theta['none'] of shape (0, 3)" in raised(lambda: solved(problem, two, {"none": Simplex()}))
-
-
-# -- what a model function returns -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", HOST_BACKENDS)
@@ -111,9 +106,6 @@ def test_an_oracle_that_returns_something_else():
         over = xv.sets.Oracle(lambda g, answer=answer: answer, width=1.0, outside=lambda x: 0 * x[0])
         message = raised(lambda over=over: solved(over=over, algorithm=xv.algorithms.FrankWolfe()))
         assert "Oracle: fun must return an array with the shape and dtype of its argument, (2,)" in message
-
-
-# -- arrays without numbers in memory ----------------------------------------------------------------------------------
 
 
 def of_torch(kind, values):
@@ -158,9 +150,6 @@ def test_a_solve_within_a_transformation():
             message = raised(call)
             assert message.startswith(f"{name} must be a dense array of numbers")
             assert "traced by a transformation (jit, grad, vmap). Solve outside of transformations" in message
-
-
-# -- trees -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("depth", [3000])
@@ -247,9 +236,6 @@ def test_dtypes_may_be_those_of_a_framework():
     assert raised(lambda: solved(dtype=torch.bfloat16)) == "dtype must be 'float32' or 'float64'; got torch.bfloat16"
 
 
-# -- callbacks ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("backend", HOST_BACKENDS)
 def test_what_a_callback_may_return(backend):
     there, how = xv.backends.get(backend), {"algorithm": xv.algorithms.FrankWolfe(), "backend": backend}
@@ -270,8 +256,6 @@ def test_what_a_callback_raises_reaches_the_caller():
     with pytest.raises(StopIteration, match="1"):
         solved(callback=stop)
 
-
-# -- sets --------------------------------------------------------------------------------------------------------------
 
 NO_NUMBERS = ["a", None, 1j, np.array([1j]), np.array(["a"]), np.array([None]), [[0.0], [0.0, 1.0]], {}, object(), True]
 PARAMETERS = {
@@ -385,8 +369,6 @@ def test_a_namespace_of_nothing():
     assert "got str" in raised(lambda: xv.array_namespace("theta"))
 
 
-# -- random options ----------------------------------------------------------------------------------------------------
-
 ODD = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 3), st.integers(-(10**400), 10**400), st.floats(), st.complex_numbers(),
     st.text(max_size=5), st.binary(max_size=3), st.lists(st.floats(), max_size=3),
@@ -433,9 +415,6 @@ def test_random_statements_end_in_a_result_or_in_an_error_that_names_one(stateme
         solved(xv.separable(**{"M": decays, "y": SIGNAL, "data": {"t": T}, **statement}), max_iter=1)
 
     returns_or_says(call, [*statement, "model function", *own_names(statement)])
-
-
-# -- time --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", [None, xv.algorithms.FrankWolfe(), xv.algorithms.ProjectedQuasiNewton()])

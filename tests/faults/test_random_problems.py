@@ -20,9 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.driver.outcome.DeadUnit
 S, A, steps = xv.sets, xv.algorithms, xv.steps
 
 
-# -- sets: each with its support function, and how far a point is outside ----------------------------------------------
-
-
 def singular(x):
     return np.linalg.svd(x, compute_uv=False)
 
@@ -65,9 +62,6 @@ def random_algorithm(rng, C):
     if C.polytope:
         some += [A.ActiveSetFrankWolfe(), A.ActiveSetFrankWolfe(A.Pairwise())]
     return some[rng.integers(len(some))]
-
-
-# -- problems ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -138,9 +132,6 @@ def case(seed):
         target(m) if bilevel else None, {"a": a, "b": (1 + 0.3 * rng.normal(size=n)).astype(dtype)} if free else a,
         C, support, outside, random_algorithm(rng, C), float(rng.choice([1e-3, 1e-6, 1e-9])),
     )  # fmt: skip
-
-
-# -- the arithmetic ----------------------------------------------------------------------------------------------------
 
 
 @dataclass
