@@ -20,19 +20,11 @@ from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.stored import CHUNK_BYTES, THREAD_BYTES, FileSlices, length, taken
 
 from .support import BACKENDS, error, posix, rng
+from .test_streamed import BOX, SIGNAL, START, T, decays
 
-T = np.linspace(0.0, 2.0, 90)
-SIGNAL = np.exp(-np.outer(T, [1.0, 4.0])) @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=90)
 TABLE = {"t": T, "late": T > 1.0, "step": (10 * T).astype("int32")}
 WIDE = rng(2).normal(size=(4, 500))
-BOX = xv.sets.Box(0.1, 10.0)
-START = np.array([0.5, 8.0])
 KINDS = ("npy", "zarr", "hdf5")
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
 def of_table(theta, d):
