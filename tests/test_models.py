@@ -299,21 +299,6 @@ def test_a_fit_of_decays_an_artefact_and_an_offset(backend):
     np.testing.assert_allclose(host(fit.w), w, atol=1e-7)
 
 
-def behind_a_response(theta, data):
-    t = data["t"]
-    return models.columns(models.decays(t, theta["rates"], theta["t0"], theta["width"]), models.polynomials(t, 0))
-
-
-@pytest.mark.parametrize("name", ["numpy", "torch"])
-def test_a_fit_in_single_precision(name):
-    theta0, truth = ({key: np.float32(x) for key, x in theta.items()} for theta in (GUESS, KINETICS))
-    data = {"t": TIMES.astype(np.float32)}
-    y = behind_a_response(truth, data) @ np.float32([2.0, 5.0, 0.5])
-    fit = xv.solve(xv.separable(behind_a_response, y, data=data), theta0, over=WITHIN, backend=name)
-    assert fit.w.dtype == fit.theta["rates"].dtype == np.float32
-    assert error(fit.theta, truth) < 1e-4
-
-
 def spectrum(theta, data):
     return models.columns(
         models.pseudo_voigts(data["x"], theta["centres"], theta["widths"], 0.5),

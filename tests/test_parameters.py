@@ -80,13 +80,6 @@ def test_the_gradient_goes_through_ties(name):
     np.testing.assert_allclose(vector(gradient), central_differences(reduced, theta), rtol=1e-7)
 
 
-def test_bounds_hold_what_a_free_fit_would_leave():
-    p = parameters()
-    p.set("k2", 3.0, max=3.5)
-    fit = xv.solve(xv.separable(p.model(decays), Y, data=DATA), p.theta0, over=p.over)
-    assert float(fit.theta["k2"]) == 3.5
-
-
 def test_target_ridge_and_penalty_may_be_functions_of_all_parameters():
     p = xv.Parameters.from_dict({"a": 0.7, "b": {"tie": "a", "offset": 1.0}})
 

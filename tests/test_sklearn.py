@@ -315,12 +315,12 @@ def test_a_start_is_taken_into_the_sets_of_the_layers():
 
 
 def test_default_fits_of_bundled_data_converge():
-    digits, moons, diabetes = load_digits(), make_moons(300, noise=0.2, random_state=0), load_diabetes()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        NeuralHeadClassifier(random_state=0).fit(*moons)
-        NeuralHeadRegressor(random_state=0).fit(scale(diabetes.data), diabetes.target)
-        SparseAutoencoder(random_state=0).fit(digits.data / 16.0)
+    moons, diabetes = make_moons(300, noise=0.2, random_state=0), load_diabetes()
+    converging(
+        lambda: NeuralHeadClassifier(random_state=0).fit(*moons),
+        lambda: NeuralHeadRegressor(random_state=0).fit(scale(diabetes.data), diabetes.target),
+        lambda: SparseAutoencoder(random_state=0).fit(load_digits().data / 16.0),
+    )
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------
@@ -409,21 +409,16 @@ def test_no_certificate_by_default_where_atoms_have_to_be_dependent():
     few = {"codes": xv.lower.L1(0.3), "sweeps": 20, "random_state": 0}
     with pytest.warns(ConvergenceWarning, match="without a certificate.*max_iter=20 asks for it"):
         left_out = ConstrainedDictionary(16, **few).fit(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        asked = ConstrainedDictionary(16, max_iter=0, **few).fit(X)
+    (asked,) = converging(lambda: ConstrainedDictionary(16, max_iter=0, **few).fit(X))
     np.testing.assert_array_equal(left_out.components_, asked.components_)
     assert left_out.objective_ == asked.objective_
     assert left_out.status_ is xv.Status.MAX_ITER
     assert np.isnan(left_out.gap_)
-    for others in ({"max_iter": 1}, {"codes": None, "tol": 0.0}, {"sweeps": 0, "max_iter": 1}):  # which have one
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            assert ConstrainedDictionary(16, **few | others).fit(X).gap_ >= 0
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        small = ConstrainedDictionary(16, **few | {"tol": 0.3}).fit(X[:200])
-    assert small.gap_ >= 0
+        for others in ({"max_iter": 1}, {"codes": None, "tol": 0.0}, {"sweeps": 0, "max_iter": 1}):  # which have one
+            assert ConstrainedDictionary(16, **few | others).fit(X).gap_ >= 0
+        assert ConstrainedDictionary(16, **few | {"tol": 0.3}).fit(X[:200]).gap_ >= 0
     assert not any("without a certificate" in str(w.message) for w in seen)
 
 
@@ -443,9 +438,7 @@ def test_sweeps_bring_dead_atoms_back():
 
 def test_a_fit_without_error_is_done():
     X = np.abs(rng(0).normal(size=(30, 6)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        fit = NMF(8, random_state=0).fit(X)  # more atoms than features
+    (fit,) = converging(lambda: NMF(8, random_state=0).fit(X))  # more atoms than features
     assert fit.status_ is xv.Status.CONVERGED
     assert fit.gap_ == fit.objective_ <= 1e-6 * 0.5 * np.sum(X**2)
 
@@ -464,3 +457,10 @@ CASES = (
     (xv.sets.NuclearBall(6.0), None, lambda w: 0.0),
     (xv.sets.KNormBall(3), None, lambda w: 0.0),
 )
+
+
+def converging(*fits):
+    """What is done without a warning of no convergence."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        return [fit() for fit in fits]
