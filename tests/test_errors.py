@@ -82,10 +82,7 @@ LEAVES = [
         ({"a": START, "b": np.ones(2, kind)}, rf"theta\['b'\] must be float32 or float64; got dtype {kind}")
         for kind in ("complex128", "bool", "float16")
     ),
-    (
-        {"a": START, "b": START.astype("float32")},
-        r"one dtype; got theta\['a'\] is float64, theta\['b'\] is float32",
-    ),
+    ({"a": START, "b": START.astype("float32")}, r"one dtype; got theta\['a'\] is float64, theta\['b'\] is float32"),
     *((empty, "theta0 must hold at least one array") for empty in ({}, [], None)),
     *(
         ({"a": leaf}, rf"theta\['a'\] must be an array or a number; got {type(leaf).__name__}")
@@ -157,14 +154,8 @@ def test_numpy_numbers_are_weights():
 
 NO_PROBLEMS = [
     (lambda: xv.separable(np.ones((3, 2)), SIGNAL), r"M must be a function M\(theta, data\).*got ndarray"),
-    (
-        lambda: xv.separable(decays, [np.ones(2), 2.0]),
-        r"y given as a list must hold arrays.*got a list of an array of shape \(2,\), 2.0",
-    ),
-    (
-        lambda: xv.separable(decays, np.ones((2, 3, 4, 5))),
-        r"y must have shape \(m,\) or \(m, k\); got \(2, 3, 4, 5\)",
-    ),
+    (lambda: xv.separable(decays, [np.ones(2), 2.0]), r"y given as a list must hold arrays.*got a list of an array of"),
+    (lambda: xv.separable(decays, np.ones((2, 3, 4, 5))), r"y must have shape \(m,\) or \(m, k\); got \(2, 3, 4, 5\)"),
     (lambda: xv.separable(decays, np.float64(1.0)), r"y must"),
     (lambda: xv.separable(decays, SIGNAL, R=1.0, mu=1.0), r"R must be a function R\(theta\).*got float"),
     (lambda: xv.separable(decays, SIGNAL, mu=1.0), r"where mu > 0; got R=None"),
@@ -250,10 +241,7 @@ SHAPES = [
     (one_level(np.ones((30, 39))), r"same number of rows; got shapes \(40, 2\) and \(30, 39\)"),
     (one_level(np.ones((30, 200))), r"same number of rows; got shapes \(40, 2\) and \(30, 200\)"),
     (one_level(SIGNAL, lam=1.0, Omega=np.eye(3)), r"Omega must have shape \(2, 2\) .*; got \(3, 3\)"),
-    (
-        one_level(SIGNAL[:1], T[:1]),
-        r"got 1 rows and 2 unknowns without a ridge.*lam > 0, or solver=xv.lower.SVD\(\)",
-    ),
+    (one_level(SIGNAL[:1], T[:1]), r"got 1 rows and 2 unknowns without a ridge.*lam > 0, or solver=xv.lower.SVD\(\)"),
     (two_levels(z=SIGNAL[:-1]), r"upper M\(theta\) and upper y must .* got shapes \(40, 2\) and \(39,\)"),
     (two_levels(upper=first_rate), r"same number of columns of M.*: 2.*: 1"),
     (two_levels(Y2), "same number of columns of y, since they share w"),
@@ -399,11 +387,7 @@ FUNCTIONS = [
     ({"y": constant(())}, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape"),
     ({"y": constant((40, 1, 1))}, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape"),
     ({"R": lambda theta: theta, "mu": 1.0}, ModelError, r"R must return a scalar; got shape \(2,\)"),
-    (
-        {"R": lambda theta: 1.0, "mu": 1.0},
-        ModelError,
-        r"R must return an array; got float. Make a number an array of theta's framework",
-    ),
+    ({"R": lambda theta: 1.0, "mu": 1.0}, ModelError, r"R must return an array; got float. Make a number an array of"),
     ({"model": as_dtype("float32")}, ModelError, r"M must return float64, theta's dtype; got float32"),
     ({"model": as_dtype("int32")}, ModelError, r"M must return float64, theta's dtype; got int32"),
 ]

@@ -158,10 +158,7 @@ def checkpoints(own, store):
         half = xv.solve(problem, START, over=BOX, max_iter=1, checkpoint=path, progress=True)
     found = {"printed": printed.getvalue(), "written": os.path.exists(path)}
     xv.solve(problem, START, over=BOX, max_iter=1, checkpoint=common)
-    again = (
-        xv.solve(problem, START, over=BOX, max_iter=3, resume=common),
-        xv.solve(problem, half, max_iter=3),
-    )
+    again = (xv.solve(problem, START, over=BOX, max_iter=3, resume=common), xv.solve(problem, half, max_iter=3))
     found["gone on"] = [fit.trace.value for fit in (whole, *again)]
     other = xv.separable(decays, xv.RowChunks([(t, y + own.rank)], group=own.group), lam=1e-3)  # in process 1
     found["other rows"] = said(lambda: xv.solve(other, START, over=BOX, max_iter=3, resume=common))

@@ -357,10 +357,7 @@ PLACES = {
     "theta": lambda make, backend: solved(theta0=make(START), backend=backend),
     "data['t']": lambda make, backend: solved(t=make(T), backend=backend),
 }
-FORMS = {
-    "column": Column,
-    "read-only, backwards": lambda x: np.broadcast_to(x, (1, *x.shape))[0][::-1][::-1],
-}
+FORMS = {"column": Column, "read-only, backwards": lambda x: np.broadcast_to(x, (1, *x.shape))[0][::-1][::-1]}
 LISTS = {
     "list": lambda x: x.tolist(),
     "tuple": lambda x: tuple(x.tolist()),
