@@ -266,7 +266,7 @@ def test_a_wrong_field_of_verified_is_caught_and_named(monkeypatch, only, name, 
 
 
 def test_a_solver_that_is_off_by_a_millionth(monkeypatch):
-    only = [f"lower level/weights/{name}*" for name in ("SVD, ", "QR, ", "Refined, complex", "BlockDiagonal 0, ")]
+    only = [f"lower level/weights/{name}*" for name in ("SVD, ", "QR, ", "DualQR, complex", "BlockDiagonal 0, ")]
     own = lower.SVD.argmin
     monkeypatch.setattr(lower.SVD, "argmin", lambda *args: own(*args) * (1 + 1e-6))
     report = run("numpy", "float64", *only)

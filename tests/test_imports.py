@@ -47,7 +47,7 @@ LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
     ("checksums", "placement"),
     ("interface", "group", "tape"),
-    ("plugin", "columns", "factorisations", "forks", "selection"),
+    ("plugin", "columns", "factorisations", "forks"),
     ("registry",),
     ("modules", "powers"),
     ("",),
@@ -183,8 +183,7 @@ SHARED = {
     **{f"operators.{name}": "dense" for name in ("_conversion", "_dottest", "blocks", "combined", "weighted")},
     **dict.fromkeys(("operators.circulant", "operators.convolution"), "convolutions fourier"),
     "operators.convolutions": "fourier",
-    "lower.refined": "qr",
-    "lower.weight_sets.affine": "refined",
+    "lower.weight_sets.affine": "qr",
 }
 
 
