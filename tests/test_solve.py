@@ -50,6 +50,20 @@ def solve(problem=None, theta0=START, **keywords):
     return xv.solve(problem or decay_problem(noise=0.05), theta0, **{"over": BOX, **keywords})
 
 
+def test_time_limit(backend):
+    def slow(theta, data):
+        if backend.name != "jax":
+            time.sleep(0.005)
+        return decays(theta, data)
+
+    problem = xv.separable(slow, SIGNAL, data={"t": T}, solver=xv.lower.SVD())
+    fit = solve(problem, backend=backend.name, algorithm=SIMPLE, tol=0.0, max_iter=10**6, time_limit=0.1)
+    assert fit.status is Status.TIME_LIMIT
+    assert 0.1 <= fit.seconds < 2.0
+    none = solve(problem, backend=backend.name, algorithm=SIMPLE, time_limit=0)
+    assert (none.status, none.n_iter) == (Status.TIME_LIMIT, 0)
+
+
 # -- how it ends -------------------------------------------------------------------------------------------------------
 
 
