@@ -1,7 +1,5 @@
 """Data in parts: faults planted in what members exchange are caught, and no member waits for another in vain."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

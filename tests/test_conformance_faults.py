@@ -1,7 +1,5 @@
 """The suite finds faults: each is planted alone, and what fails names the part that it was planted in."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import contextmanager

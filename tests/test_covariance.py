@@ -1,7 +1,5 @@
 """A covariance of the data: fits, errors and intervals of SciPy, and of the problem that is whitened by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

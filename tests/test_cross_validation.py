@@ -1,7 +1,5 @@
 """The ridge by cross-validation: errors by folds that are left out by hand, and the least of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure

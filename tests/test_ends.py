@@ -1,7 +1,5 @@
 """How a solve ends: with the best iterate, a certificate that is true of it, and never in a saddle."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

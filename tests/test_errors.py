@@ -1,7 +1,5 @@
 """Bad input: a clear error before any work, which says what was needed, what came, and what to do."""
 
-from __future__ import annotations
-
 import traceback
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures of fits: what is drawn is what the fit says, in every format, without a global setting."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

@@ -1,7 +1,5 @@
 """What users pass as data: columns of tables and lists of numbers work as arrays do, wherever data go."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

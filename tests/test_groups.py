@@ -3,8 +3,6 @@
 Slow, hanging and dying processes; what they send to each other; who writes checkpoints.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import io

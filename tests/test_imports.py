@@ -1,7 +1,5 @@
 """What importing the package loads, and who may import whom inside it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

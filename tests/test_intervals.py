@@ -1,7 +1,5 @@
 """Confidence intervals: by linear theory, by profiles, by bootstrap, against brute force and solutions one by one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache, partial
 

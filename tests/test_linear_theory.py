@@ -1,7 +1,5 @@
 """Standard errors and covariances against joint Jacobians written out, certified values, solutions of moved data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Batches: the answers of a loop, a status per problem, and no problem that another one can harm."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Columns of designs: values and derivatives against plain formulas in many digits, shapes, errors and whole fits."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Many starts of one problem: minima that brute force finds, counts that add up, starts that lie in their sets."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

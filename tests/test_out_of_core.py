@@ -1,7 +1,5 @@
 """Files as sources of chunks: read as arrays are, in whole stored chunks, the next one while one is in use."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

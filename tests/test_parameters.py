@@ -1,7 +1,5 @@
 """Parameters by name: against the same problems written out by hand, and against plain NumPy."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Backends from other packages: found by entry point, checked when they are loaded, loaded on first use."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

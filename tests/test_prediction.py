@@ -1,7 +1,5 @@
 """Fitted values, residuals, predictions and the lower level at a theta, against products written out."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models that are no pure functions of (theta, data), or that change their shape: an error that says so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

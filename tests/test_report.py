@@ -1,7 +1,5 @@
 """Reports of fits: what is printed is what the statistics say, and what is not known is said."""
 
-from __future__ import annotations
-
 import html
 import inspect
 import re

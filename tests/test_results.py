@@ -1,7 +1,5 @@
 """What a result says of its solve, and what it takes from files."""
 
-from __future__ import annotations
-
 import pickle
 import time
 

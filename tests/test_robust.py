@@ -1,7 +1,5 @@
 """Robust fits: the optimum of the joint problem by SciPy, likelihoods, certificates, units, and every framework."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

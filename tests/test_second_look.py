@@ -1,7 +1,5 @@
 """What a solve looks at where its method has ended: known objectives, and methods that say what they are told."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from types import SimpleNamespace

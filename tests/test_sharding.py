@@ -1,7 +1,5 @@
 """Sharded arrays of JAX: in one process with eight devices, and in two processes with two devices each."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """The driver: how a solve ends, what it hands back, and what it leaves alone."""
 
-from __future__ import annotations
-
 import gc
 import re
 import sys

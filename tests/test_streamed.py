@@ -1,7 +1,5 @@
 """Rows in chunks: the same function as with all rows in memory, one chunk of them alive, and chunks named if wrong."""
 
-from __future__ import annotations
-
 import gc
 import time
 import tracemalloc

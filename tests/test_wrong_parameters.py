@@ -1,7 +1,5 @@
 """Parameters that a set, a rule, an algorithm, a design or a solver refuses, each with what it says."""
 
-from __future__ import annotations
-
 from dataclasses import fields, is_dataclass, replace
 from inspect import isabstract
 

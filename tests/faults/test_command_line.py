@@ -1,7 +1,5 @@
 """Wrong command lines, files and streams: one line and an exit status, never a traceback."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What was doubted once: numbers that might be lost on the way, or be NaN where there is one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Wrong arguments of every kind: an error of the package that names the argument and says what to do."""
 
-from __future__ import annotations
-
 import math
 import time
 from fractions import Fraction

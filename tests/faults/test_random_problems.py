@@ -4,8 +4,6 @@ At the theta that a solve returns the value, the gap, w and feasibility are comp
 says CONVERGED must be where its gap is small. Gaps come from support functions that are written out here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Interruption: checkpoints, Ctrl-C, kills, and a solve that goes on to the same bits."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import inspect

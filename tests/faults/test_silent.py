@@ -1,7 +1,5 @@
 """Nothing is silently wrong: what surrounds a solve, what its arrays are, and what becomes of them later."""
 
-from __future__ import annotations
-
 import re
 from contextlib import ExitStack, contextmanager
 from functools import partial

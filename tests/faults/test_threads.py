@@ -1,7 +1,5 @@
 """Threads that solve at the same time, and processes that are forked."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections import Counter
