@@ -223,12 +223,14 @@ def test_a_function_that_returns_no_array_is_refused():
             found.propagate(fun)
 
 
-def test_a_tuple_is_joined_to_a_vector(backend):
+def test_a_tuple_is_joined_to_a_vector_and_a_matrix_keeps_its_shape(backend):
     fit = xv.solve(xv.separable(decays, Y, data={"t": T}), send(backend, RATES), backend=backend)
     s = fit.statistics()
     found, theta = s.propagate(lambda theta, w: (theta, w[0])), host(fit.theta)
     np.testing.assert_allclose(found.value, [*theta, float(fit.w[0])])
     np.testing.assert_allclose(found.covariance, s.covariance[:3, :3], rtol=1e-6)
+    column = s.propagate(lambda theta, w: theta[:, None])
+    np.testing.assert_allclose([column.value, column.stderr], np.stack([theta, host(s.theta_stderr)])[..., None])
 
 
 # -- what has no standard errors ---------------------------------------------------------------------------------------
