@@ -6,6 +6,7 @@ from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner, circulant_preconditioner
 from xvarpro.lower.qr import QR, Cholesky
 from xvarpro.lower.refined import Refined
+from xvarpro.lower.ridge import Ridge
 from xvarpro.lower.svd import SVD
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
 from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative
@@ -34,6 +35,7 @@ __all__ = [
     "Nonnegative",
     "Preconditioner",
     "Refined",
+    "Ridge",
     "Shared",
     "Simplex",
     "System",

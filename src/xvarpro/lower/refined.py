@@ -28,7 +28,7 @@ class Refined(LowerSolver):
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 3))), lam=0.0)
+    >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 3))))
     Refined(solver=QR())
     """
 

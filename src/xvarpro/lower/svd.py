@@ -49,7 +49,7 @@ class SVD(LowerSolver):
             raise ProblemError(f"SVD needs 0 <= rtol < 1, got {self.rtol!r}")
 
     def factor(self, backend: Backend, system: System) -> SVDFactor:
-        A = stacked(backend, system.M.dense(), system.root, system.weight)
+        A = stacked(backend, system.M.dense(), system.ridge)
         xp = namespace_of(A)
         U, s, Vh = backend.svd(A)
         rtol = xp.finfo(A.dtype).eps * max(A.shape) if self.rtol is None else self.rtol

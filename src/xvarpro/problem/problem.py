@@ -12,7 +12,7 @@ from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
-from xvarpro.lower import WeightSet
+from xvarpro.lower import Ridge, WeightSet
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -23,7 +23,7 @@ from xvarpro.problem.whitening import Whitening
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
 Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks | Each
 Weights: TypeAlias = Any  # an array or None; in a batch of problems also `Each`
-Ridge: TypeAlias = float | Array | Callable[[Tree, Tree], Array] | Each
+Lam: TypeAlias = float | Array | Callable[[Tree, Tree], Array] | Each
 
 
 @final
@@ -61,7 +61,7 @@ class Level(Struct):
 
     M: Design
     y: Target
-    lam: Ridge = 0.0
+    lam: Lam = 0.0
     Omega: Array | Operator | None = None
     solver: LowerSolver | None = None
     weights: Weights = None
@@ -69,6 +69,11 @@ class Level(Struct):
     covariance: Array | None = None
 
     numbers = ("lam",)
+
+    @property
+    def ridge(self) -> Ridge:
+        """Of a constant lam."""
+        return Ridge(self.lam, self.Omega)
 
     def __post_init__(self) -> None:
         if not callable(self.M):
@@ -175,10 +180,12 @@ class Problem(Struct):
         for level in (level for level in self.levels if isinstance(level.y, RowChunks)):
             given = [name for name in ("weights", "W") if getattr(level, name) is not None]
             given += ["lam(theta, data)"] if callable(level.lam) else []
+            given += [] if given or level.ridge.columns is None else ["a lam for each right-hand side"]
             if given:
                 raise ProblemError(
-                    f"a level with y given as RowChunks must have no weights, no W and a constant lam; got {given[0]}. "
-                    "Pass y as an array, or scale the rows of M and y by the roots of their weights"
+                    "a level with y given as RowChunks must have no weights, no W and a constant lam, one for all "
+                    f"right-hand sides; got {given[0]}. Pass y as an array, or scale the rows of M and y by the roots "
+                    "of their weights"
                 )
         if self.data is not None and all(isinstance(level.y, RowChunks) for level in self.levels):
             raise ProblemError(
@@ -236,7 +243,7 @@ def separable(
     y: Target,
     *,
     data: Tree = None,
-    lam: Ridge = 0.0,
+    lam: Lam = 0.0,
     Omega: Array | Operator | None = None,
     R: Callable[[Tree], Array] | None = None,
     mu: float = 0.0,

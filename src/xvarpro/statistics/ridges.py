@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from xvarpro.core import trees
 from xvarpro.core.struct import Tree
 from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
-from xvarpro.operators import as_operator
 from xvarpro.problem.problem import Problem
 from xvarpro.results.result import Result
 
@@ -149,8 +148,5 @@ def ridge_path(
 
 def _norm(problem: Problem, fit: Result) -> float:
     """``|Omega w|``."""
-    w: Any = backends.to_numpy(fit.w)
-    if problem.lower.Omega is not None:
-        Omega = as_operator(trees.map_arrays(backends.to_numpy, problem.lower.Omega))
-        w = Omega.matvec(w.reshape(len(w), -1))
-    return float(np.linalg.norm(w))
+    w, ridge = backends.to_numpy(fit.w), trees.map_arrays(backends.to_numpy, problem.lower.ridge)
+    return float(np.linalg.norm(ridge.weighted(w.reshape(len(w), -1))))
