@@ -123,6 +123,12 @@ class Ridge(NamedTuple):
         lam = self.lam + 0 * like
         return lam if self.array is None else abs(self.array.mT) ** 2 @ lam
 
+    def part(self, indices: Array) -> Ridge:
+        """That of some of the right-hand sides."""
+        return (
+            self if self.columns is None else self._replace(lam=namespace_of(self.lam).take(self.lam, indices, axis=1))
+        )
+
     # -- for the dual form, in ``Omega w``
 
     def unweighted(self, x: Array) -> Array:

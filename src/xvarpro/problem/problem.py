@@ -42,8 +42,10 @@ class Level(Struct):
         Target, shape (m,) or (m, k) for k right-hand sides that share M; several data sets, one below the other, as a
         list of arrays; or ``y(theta, data)``; or `ColumnChunks` of columns; or `RowChunks`, whose chunks bring their
         own data for M.
-    lam : float or callable
-        Ridge, >= 0; or ``lam(theta, data)`` -> scalar > 0, chosen by the upper level.
+    lam : float, array or callable
+        Ridge, >= 0; or ``lam(theta, data)`` > 0, chosen by the upper level. An array has two axes: (n, 1), one number
+        for each weight, or row of ``Omega w``, (1, k), one for each right-hand side, or (n, k); the term is then
+        ``1/2 <Omega w, lam Omega w>``, and numbers may be 0. In a batch: see `solve_many`.
     Omega : array or Operator, shape (n, n), optional
         Invertible weight of the ridge, such as a difference operator; None is the identity.
     solver : LowerSolver, optional
@@ -265,8 +267,9 @@ def separable(
         Arrays (and anything else) that M and y read; moved to the backend once per solve. Lists of numbers and columns
         of tables become arrays; tuples stay, for shapes and intervals. `Samples` marks those of which a mini-batch
         needs a part.
-    lam : float or callable
-        Ridge on w, >= 0, or ``lam(theta, data)``, which a separable problem makes as small as theta allows.
+    lam : float, array or callable
+        Ridge on w, >= 0: one number, or for weights (n, 1), right-hand sides (1, k) or both (n, k), with 0 for those
+        without; or ``lam(theta, data)``, which a separable problem makes as small as theta allows.
     Omega : array, shape (n, n), optional
         Invertible weight of the ridge; None is the identity.
     R : callable, optional
