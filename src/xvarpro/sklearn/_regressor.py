@@ -119,7 +119,8 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self
 
     def _problem(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Problem:
-        lam = np.asarray(self.lam)[None, :] if np.ndim(self.lam) == 1 else self.lam
+        lam: Any = self.lam
+        lam = np.asarray(lam)[None, :] if np.ndim(lam) == 1 else lam
         return separable(self.model, y, data=X, lam=lam, W=self.W, weights=weights)
 
     def predict(self, X: Any) -> np.ndarray:
