@@ -17,7 +17,7 @@ from xvarpro.objective.gauss_newton import gauss_newton
 from xvarpro.objective.mini_batch import some_columns
 from xvarpro.sklearn import VarProRegressor
 
-from .support import central_differences, error, rng
+from .support import central_differences, decays, error, rng
 
 T = np.linspace(0.1, 2.0, 12)
 Y, OTHER = rng(0).normal(size=(2, 12, 2))
@@ -192,9 +192,11 @@ def test_structured_designs_keep_to_the_ridge_of_each(subtests):
         m, n = A.shape
         y = rng(3).normal(size=(m, 2))
         for lam in (np.linspace(0.1, 1.0, n)[:, None], np.array([[0.1, 3.0]]), rng(4).uniform(size=(n, 2))):
-            with subtests.test(name, lam=lam.shape):
-                w = xv.solve_lower(xv.separable(M, y, lam=lam), DIAGONAL)[0]
-                np.testing.assert_allclose(w, weights_of(A, y, lam, np.eye(n)), rtol=1e-10, atol=1e-12)
+            for Omega in (None, np.eye(n) + 0.5 * np.eye(n, k=1)):
+                with subtests.test(name, lam=lam.shape, Omega=Omega is not None):
+                    w = xv.solve_lower(xv.separable(M, y, lam=lam, Omega=Omega), DIAGONAL)[0]
+                    want = weights_of(A, y, lam, np.eye(n) if Omega is None else Omega)
+                    np.testing.assert_allclose(w, want, rtol=1e-10, atol=1e-12)
 
 
 SETS = [xv.lower.Nonnegative(), xv.lower.Bounded(-0.3, 0.3), xv.lower.Simplex(), xv.lower.L1(0.1)]
@@ -319,6 +321,14 @@ def test_batches_have_the_objectives_of_their_problems(subtests):
                     one = stated(y[i], own[i])
                     assert fit.value[i] == pytest.approx(xv.value_and_gradient(one, THETA)[0], rel=1e-12)
                     np.testing.assert_allclose(fit.w[i], xv.solve_lower(one, THETA)[0], rtol=1e-9, atol=1e-12)
+
+
+def test_a_problem_of_a_batch_is_lost_where_no_ridge_makes_its_weights_unique():
+    """The ridges of the others are below the rounding of a factorisation, which sees dependent columns."""
+    each = np.array([[[1e-28], [1e-28]], [[0.0], [0.0]], [[0.0], [1e-28]]])
+    problem = xv.many.lifted(xv.separable(decays, Y[:, 0], data={"t": T}, lam=each))
+    fit = xv.solve_many(problem, np.full((3, 2), 2.0), over=BOX, max_iter=0)
+    assert np.isfinite(fit.value).tolist() == [True, False, False]
 
 
 def test_a_batch_of_two_levels_has_both_ridges():

@@ -12,7 +12,6 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.interface import LowerSolver
-from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.objective.failures import model_failures
 from xvarpro.objective.interface import LowerReport, Objective, dead_columns
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
@@ -160,6 +159,8 @@ class InMemory(Objective):
         """The solver of the lower level: the user's, or the one that fits its structure and shape."""
         level = self.problem.lower
         if level.W is not None:
+            from xvarpro.lower.weight_sets.blocks import by_blocks
+
             return by_blocks(level.W.solver(level.solver), low.M, low.ridge)
         return level.solver or lower.choose(low.M, low.ridge)
 
