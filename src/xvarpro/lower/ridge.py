@@ -125,9 +125,9 @@ class Ridge(NamedTuple):
 
     def part(self, indices: Array) -> Ridge:
         """That of some of the right-hand sides."""
-        return (
-            self if self.columns is None else self._replace(lam=namespace_of(self.lam).take(self.lam, indices, axis=1))
-        )
+        if self.columns is None:
+            return self
+        return self._replace(lam=namespace_of(self.lam).take(self.lam, indices, axis=1))
 
     # -- for the dual form, in ``Omega w``
 
