@@ -253,15 +253,22 @@ def test_errors_of_theta_are_how_it_moves_with_the_target(subtests):
 def test_a_solution_moves_with_data_as_its_derivative_says():
     y, c = design(np.array([0.8, 4.0]), T) @ np.array([[1.0, 2.0], [2.0, -1.0], [0.5, 0.3]]), np.array([1.0, 0.3])
 
-    def stated(t):
-        return xv.separable(design, y + 0.01 * OTHER, data=t, lam=0.01 * LAMS["both"])
+    def stated(t, lam):
+        return xv.separable(
+            lambda theta, data: design(theta, data[0]),
+            y + 0.01 * OTHER,
+            data=(t, lam),
+            lam=lambda theta, data: data[1],
+        )
 
-    def solved(t):
-        return xv.solve(stated(t), THETA, over=BOX, tol=1e-12).theta
+    def solved(t, lam):
+        return xv.solve(stated(t, lam), THETA, over=BOX, tol=1e-12).theta
 
-    way, h = rng(7).normal(size=12), 1e-5
-    found = xv.implicit.gradient(stated(T), solved(T), xv.implicit.Cotangent(c), over=BOX).data
-    assert np.sum(found * way) == pytest.approx((solved(T + h * way) - solved(T - h * way)) @ c / (2 * h), rel=1e-5)
+    at, ways, h = (T, 0.01 + 0.01 * LAMS["both"]), (rng(7).normal(size=12), rng(8).normal(size=(3, 2))), 1e-5
+    found = xv.implicit.gradient(stated(*at), solved(*at), xv.implicit.Cotangent(c), over=BOX).data
+    for i, way in enumerate(ways):
+        ahead, behind = (solved(*(x + s * h * way if j == i else x for j, x in enumerate(at))) for s in (1, -1))
+        assert np.sum(found[i] * way) == pytest.approx((ahead - behind) @ c / (2 * h), rel=1e-5)
 
 
 def test_targets_are_compressed_where_right_hand_sides_share_a_ridge():
