@@ -47,7 +47,7 @@ LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
     ("checksums", "placement"),
     ("interface", "group", "tape"),
-    ("plugin", "columns", "factorisations", "forks", "selection"),
+    ("plugin", "columns", "factorisations", "forks"),
     ("registry",),
     ("modules", "powers"),
     ("",),
@@ -199,8 +199,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
             (f"algorithms.steps.{name}", "algorithms.steps.backtracking")
             for name in ("armijo", "exact", "open_loop", "short_step")
         ),
-        ("lower.refined", "lower.qr"),
-        ("lower.weight_sets.affine", "lower.refined"),
+        ("lower.weight_sets.affine", "lower.qr"),
     }
     common = (
         f"{seam}.interface",
@@ -317,7 +316,7 @@ def test_only_backends_ask_which_backend_it_is(subtests):
 # -- what a fresh process loads ----------------------------------------------------------------------------------------
 
 # modules of the package after its import, and after a solve: the numbers may only fall
-MODULES = {"import": 113, "solve": 152}
+MODULES = {"import": 112, "solve": 150}
 WINGS = ("statistics", "reproducibility", "differentiation", "batch", "distributed", "sklearn", "cli", "conformance")
 
 FRESH = """

@@ -145,11 +145,10 @@ SOLVERS = [
     xv.lower.SVD(),
     xv.lower.LSMR(),
     xv.lower.LSMR(preconditioner=xv.lower.Jacobi()),
-    xv.lower.Refined(),
 ]
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=["QR", "SVD", "LSMR", "Jacobi", "Refined"])
+@pytest.mark.parametrize("solver", SOLVERS, ids=["QR", "SVD", "LSMR", "Jacobi"])
 def test_solvers_agree_of_complex_targets_and_of_designs_of_their_own(solver, subtests):
     scales = np.array([1.0, 1.3])
 

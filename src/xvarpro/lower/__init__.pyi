@@ -5,7 +5,6 @@ from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner, circulant_preconditioner
 from xvarpro.lower.qr import QR, Cholesky
-from xvarpro.lower.refined import Refined
 from xvarpro.lower.ridge import Ridge
 from xvarpro.lower.svd import SVD
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
@@ -34,7 +33,6 @@ __all__ = [
     "LowerSolver",
     "Nonnegative",
     "Preconditioner",
-    "Refined",
     "Ridge",
     "Shared",
     "Simplex",

@@ -12,7 +12,6 @@ from xvarpro.lower.fourier import FourierDivision, is_periodic
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.qr import QR
-from xvarpro.lower.refined import Refined
 from xvarpro.lower.ridge import NO_RIDGE, Ridge
 from xvarpro.operators import (
     BlockDiagonal,
@@ -34,7 +33,7 @@ def choose(M: Operator, ridge: Ridge = NO_RIDGE) -> LowerSolver:
     diagonal plus low rank, with a ridge, by a QR of the size of the rank. These need the identity for Omega, and but
     for a diagonal one number lam. Circulant designs are solved in Fourier space, with an Omega that is the identity or
     circulant, and lam the same for all weights. Designs and ridges that differ from one right-hand side to the next are
-    solved in one batch. All else takes the dense form, refined: QR, or its dual where a design is wide and lam one
+    solved in one batch. All else takes the dense form: QR, or its dual where a design is wide and lam one
     number > 0.
 
     A design that is known through its products only, and would be too large as an array, is solved by LSMR.
@@ -48,7 +47,7 @@ def choose(M: Operator, ridge: Ridge = NO_RIDGE) -> LowerSolver:
     --------
     >>> import numpy as np, xvarpro as xv
     >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), xv.lower.Ridge(1e-3))
-    Refined(solver=DualQR())
+    DualQR()
     """
     own = M.solver(*ridge)
     if not (own is None or isinstance(own, LowerSolver)):
@@ -59,7 +58,7 @@ def choose(M: Operator, ridge: Ridge = NO_RIDGE) -> LowerSolver:
     if not M.explicit:
         return LSMR()
     m, n = M.shape
-    return Refined(DualQR() if n > m and ridge.definite else QR())
+    return DualQR() if n > m and ridge.definite else QR()
 
 
 def _structured(M: Operator, ridge: Ridge) -> LowerSolver | None:
