@@ -299,6 +299,15 @@ def two_ridges() -> Reference:
     return _bilevel({"y": moving, "Omega": OMEGA}, {"y": moving_above, "lam": 0.4}, R=energy, mu=0.02)
 
 
+def ridges_of_arrays() -> Reference:
+    """A ridge for each weight and right-hand side, some of them 0, below one for each weight, with another Omega."""
+    below, above = np.abs(_draw(3, 4, seed=34)), held(np.array([[0.4], [0.0], [0.1]]))
+    below[1, ::2] = 0.0
+    return _bilevel(
+        {"y": MANY["lower"], "lam": below, "Omega": OMEGA}, {"y": MANY["upper"], "lam": above, "Omega": OMEGA.T}
+    )
+
+
 def waves(theta: Array, data: Data) -> Array:
     """``exp((i omega - rate) t)`` for rates 0.5, 1, 1.5."""
     xp = xv.array_namespace(theta)
@@ -565,7 +574,7 @@ def kronecker() -> Reference:
 KINDS = (
     smoothed, chosen_ridge, weighted, nonnegative, on_a_plane, unequal_splits, two_ridges, complex_waves, wide_levels,
     circulant, kronecker, own_ridge, two_chosen_ridges, heavy_rows, heavy_levels, bounded, tied, complex_target,
-    bounded_entries, mixtures, mixtures_below, sparse, sparse_below,
+    bounded_entries, mixtures, mixtures_below, sparse, sparse_below, ridges_of_arrays,
     one_complex_target, real_target, real_weights, complex_entries, chosen_wide_ridge, complex_wide,
     rank_deficient, by_qr, by_svd, still_design, own_designs, streamed, streamed_levels, in_columns,
 )  # fmt: skip
