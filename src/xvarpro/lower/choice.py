@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower._blockwise import Blockwise
 from xvarpro.lower._diagonal import Division
@@ -26,7 +27,7 @@ from xvarpro.operators import (
 from xvarpro.operators.interface import Operator
 
 
-def choose(M: Operator, ridge: Ridge = NO_RIDGE) -> LowerSolver:
+def choose(M: Operator, lam: Ridge | float | Array = NO_RIDGE, Omega: Array | Operator | None = None) -> LowerSolver:
     """The solver for a design: its own where it has one, else one for its structure, else QR of its dense form.
 
     A Kronecker product is solved by its factors, blocks along the diagonal one by one, a diagonal by division, and a
@@ -41,14 +42,18 @@ def choose(M: Operator, ridge: Ridge = NO_RIDGE) -> LowerSolver:
     Parameters
     ----------
     M : Operator
-    ridge : Ridge
+    lam : Ridge, float or array
+        The ridge of the level, or its numbers.
+    Omega : array or Operator, shape (n, n), optional
+        Of the ridge, where `lam` has the numbers.
 
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), xv.lower.Ridge(1e-3))
+    >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), 1e-3)
     DualQR()
     """
+    ridge = lam if isinstance(lam, Ridge) else Ridge(lam, Omega)
     own = M.solver(*ridge)
     if not (own is None or isinstance(own, LowerSolver)):
         raise ProblemError(f"{type(M).__name__}.solver must return a solver of xvarpro.lower or None, got {own!r}")
