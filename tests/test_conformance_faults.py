@@ -17,7 +17,7 @@ from xvarpro.backends.tape.engine import Tape
 from xvarpro.backends.tape.recording import unary_method
 from xvarpro.backends.torch import TorchBackend
 from xvarpro.core import trees
-from xvarpro_conformance import Target, evaluation, problems
+from xvarpro_conformance import Target, evaluation, kinds, problems
 from xvarpro_conformance.checks import lower_level as levels
 from xvarpro_conformance.checks import operators as designs
 from xvarpro_conformance.checks import paper, reduced, results
@@ -329,7 +329,7 @@ def test_gradients_are_clear(subtests):
 
 def test_every_number_of_a_reference_problem_is_one_of_both_precisions():
     """What is compared in float32 is the arithmetic, not the rounding of data."""
-    for make in problems.every().values():
+    for make in kinds.every().values():
         reference = make()
         for x in (*trees.leaves(reference.theta0), *trees.leaves(reference.problem.data)):
             assert (problems.held(x) == x).all(), make.__name__
