@@ -95,7 +95,7 @@ def ranges_of_theta(at: Linearised) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def of_w(at: Linearised) -> list[Limit]:
     """The constraint on each entry of w, row by row."""
     W, w, slope = at.prepared.problem.lower.W, at.w.real, at.slope.real
-    still = np.stack([~np.any(np.abs(B) > ZERO, axis=1) for B in at.directions], axis=1)
+    still = np.stack([~np.any(B, axis=1) for B in at.directions], axis=1)
     still = np.broadcast_to(still[: len(w)], w.shape)  # in real numbers those of imaginary parts follow
     if isinstance(W, Bounded | Nonnegative):
         lower, upper = (W.lower, W.upper) if isinstance(W, Bounded) else (0.0, np.inf)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xvarpro.lower.weight_sets._subspace import exchanged, own_rows
 from xvarpro.statistics.linearised import Linearised
 
 FLAT = 1e-6  # eigenvalues of the derivative of a projection below which a direction is one that the sets forbid
@@ -180,7 +181,9 @@ def _positive(x: np.ndarray) -> np.ndarray:
 
 def _factored(at: Linearised, j: int, eps: float) -> Lower:
     M, B = at.M[j % len(at.M)], at.directions[j % len(at.directions)]
-    A = np.concatenate([M @ B, at.ridge @ B])
+    A = np.concatenate([M, at.ridge])
+    B, _ = exchanged(B, own_rows(np, B), _lengths(A, 0))
+    A = A @ B
     inverse, Q, null = _pseudo_inverse(A, eps)
     m = M.shape[0]
     condition = float(np.linalg.norm(_lengths(A, 0)[:, None] * inverse))
@@ -190,17 +193,22 @@ def _factored(at: Linearised, j: int, eps: float) -> Lower:
 def _pseudo_inverse(A: np.ndarray, eps: float, lost: Any = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to 0.
 
-    Where the columns are differences, `lost` is what rounding may leave of them.
+    Where the columns are differences, `lost` is what rounding may leave of them. Q is ``A inverse``, made orthonormal
+    once more: singular vectors have small rows, those of data next to a large ridge, to the precision of large ones.
     """
     size = _positive(_lengths(A, 0))
-    U, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
+    _, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
     left = np.linalg.norm(Vh[: len(s)] * (lost / size), axis=1)
     # of the numbers, and of the decomposition in double precision
     rounding = max(eps, float(np.finfo(A.dtype).eps) * max(A.shape, default=0))
     known = s > np.maximum(rounding * np.max(s, initial=0.0), left)
     null = Vh[np.append(~known, np.ones(len(Vh) - len(s), bool))].T
     null = np.where(np.abs(null) > NEGLIGIBLE, null, 0.0)
-    return (Vh[: len(s)][known].T / size[:, None]) / s[known], U[:, : len(s)][:, known], null / size[:, None]
+    inverse = Vh[: len(s)][known].T / s[known]
+    Q = (A / size) @ inverse
+    L = np.linalg.cholesky(Q.T @ Q)
+    inverse, Q = np.linalg.solve(L, inverse.T).T, np.linalg.solve(L, Q.T).T
+    return inverse / size[:, None], Q, null / size[:, None]
 
 
 def _moved(A: np.ndarray, size: np.ndarray, directions: np.ndarray) -> np.ndarray:

@@ -140,7 +140,7 @@ class Linearised(NamedTuple):
         """The same with real numbers only: real parts above imaginary ones, for w too where it is complex."""
         if not np.iscomplexobj(self.y):
             return self
-        free = self.prepared.problem.lower.W is None or self.prepared.problem.lower.W.linear
+        free = self.prepared.problem.lower.W is None or not self.prepared.problem.lower.W.real
         M, ridge = (_parts(x, free) for x in (self.M, self.ridge))
         return self._replace(
             M=M,
