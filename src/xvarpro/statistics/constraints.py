@@ -15,10 +15,9 @@ from xvarpro.lower import L1, Bounded, Nonnegative, Simplex
 from xvarpro.sets import Box
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import event
-from xvarpro.statistics.linearised import Linearised
+from xvarpro.statistics.linearised import STOPPED, Linearised, near_bounds
 
 ZERO = 1e-12  # entries that are rounding next to the largest
-STOPPED = 1e-6  # what projectors, and cosines of right angles, may be off by
 
 
 class Limit(NamedTuple):
@@ -66,8 +65,7 @@ def of_theta(at: Linearised) -> list[Limit]:
             out += [Limit()] * x.size
         elif isinstance(C, Box):
             lower, upper = _broadcast(C.lower, x.shape), _broadcast(C.upper, x.shape)
-            near = np.minimum(x - lower, upper - x).ravel() <= STOPPED * np.max(np.abs(x), initial=0.0)
-            held = near & (np.diagonal(J) <= STOPPED)
+            held = near_bounds(C, leaf).ravel() & (np.diagonal(J) <= STOPPED)
             out += _between(x, lower, upper, held, g, held & (np.abs(g) <= zero))
         else:
             out += _on_face(at.prepared, C, leaf, J, g, zero)

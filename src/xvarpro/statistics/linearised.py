@@ -25,9 +25,11 @@ from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks, check_same_columns
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.whitening import Whitening
+from xvarpro.sets import Box
 
 LARGEST = 5000  # columns of the triangle of rows in chunks
 NEARBY = 1e-3  # of theta's largest entry, of 1 where that is 0: as far as a step from a solution leads
+STOPPED = 1e-6  # what projectors, and cosines of right angles, may be off by
 SMALLEST = 1e-306  # squares below this, or beyond one over it, are no longer numbers of full precision
 
 
@@ -310,7 +312,20 @@ def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[
             q = trees.axpy(-step, g, theta)
         J = jacobian(backend, region, theta, q)
         found = _host(matrix(region, theta, J))
+        sets: dict[int, Any] = dict(region.constrained)
+        # the step is one for all units: along it an entry in a small one may reach a bound that is far from it
+        near = [near_bounds(sets[i], x) if isinstance(sets.get(i), Box) else x == x for i, x in enumerate(theta)]
+        far = ~np.concatenate([np.ravel(_host(x)) for x in near]).astype(bool)
+        found[far, far] = 1.0
         return 0.5 * (found + found.T), bool(degenerate(region, theta, q, J)), step
+
+
+def near_bounds(C: Box, leaf: Array) -> np.ndarray:
+    """Entries that are at a bound, to what projectors may be off by, each in its own units."""
+    x, lower, upper = (backends.to_numpy(a) if trees.is_array(a) else a for a in (leaf, C.lower, C.upper))
+    off = np.minimum(x - lower, upper - x)
+    near: np.ndarray = off <= np.maximum(STOPPED * np.abs(x), np.finfo(x.dtype).eps * np.max(np.abs(x), initial=0.0))
+    return near
 
 
 def _ridge(problem: Problem, n: int, dtype: Any) -> np.ndarray:
