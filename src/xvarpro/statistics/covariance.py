@@ -67,7 +67,7 @@ class Influence:
     def __init__(self, at: Linearised) -> None:
         self.at = at
         (p, m, k), eps = at.X.shape, float(np.finfo(at.prepared.dtype).eps)
-        self._k, self._least = k, LOST * eps
+        self._k, self._least, self._slight = k, LOST * eps, max(NEGLIGIBLE, ROUNDING * eps)
         designs = max(len(at.M), len(at.directions))
         self._lower = [_factored(at, j, eps) for j in range(designs)]
         self.parameters = at.columns / designs * sum(float(np.sum(low.Q**2)) for low in self._lower)
@@ -87,12 +87,12 @@ class Influence:
         # where w explains nearly all of X the stack holds the rounding of X, and of Q: that of M times a condition
         off = np.array([ROUNDING + self.lower(j).condition for j in range(k)])
         lost = eps * np.linalg.norm((off * at.X).reshape(p, -1).T @ V, axis=0)
-        inverse, Q, null = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), lost)
+        inverse, Q, null = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), self._slight, lost)
         data = Q[: m * k]
         self._ways, self._null, self._root = V, null, V @ inverse
         self.theta = (self._root @ data.T).reshape(p, m, k)
         self.parameters += float(np.sum(data**2))
-        self.undetermined_theta = _moved(V, np.abs(V), null)
+        self.undetermined_theta = _moved(V, np.abs(V), null, self._slight)
         self.undetermined_w = np.empty(at.w.shape, dtype=bool)
         for low, own in self._designs():
             self.undetermined_w[:, own] = self._lost(self._tangents[own], low, X[own]).T
@@ -163,15 +163,16 @@ class Influence:
         """Which entries of w the data leave open, by theta or by w itself."""
         # of an entry that theta leaves alone, the tangent is the rounding of this
         size = np.abs(low.answer) @ np.abs(X) @ np.abs(self._ways)
-        return _moved(tangent @ self._ways, size, self._null) | _moved(low.ways, np.abs(low.ways), low.null)
+        by_theta = _moved(tangent @ self._ways, size, self._null, self._slight)
+        return by_theta | _moved(low.ways, np.abs(low.ways), low.null, self._slight)
 
     def undetermined(self, by_theta: np.ndarray, by_w: np.ndarray, j: int) -> np.ndarray:
         """Which functions the data leave open, (q,); derivatives by theta (q, p), by w of right-hand side j (q, n)."""
         low = self.lower(j)
         along = (by_theta + by_w @ self.tangent(j)) @ self._ways
         size = np.abs(by_theta) + np.abs(by_w) @ (np.abs(low.answer) @ np.abs(self.at.X[:, :, j].T))
-        by_ways = by_w @ low.ways
-        return _moved(along, size @ np.abs(self._ways), self._null) | _moved(by_ways, np.abs(by_ways), low.null)
+        found, by_ways = _moved(along, size @ np.abs(self._ways), self._null, self._slight), by_w @ low.ways
+        return found | _moved(by_ways, np.abs(by_ways), low.null, self._slight)
 
     def of(self, by_theta: np.ndarray, by_w: np.ndarray) -> np.ndarray:
         """How a function answers that has derivatives (q, p) by theta and (q, n, k) by w; shape (q, m k)."""
@@ -197,13 +198,15 @@ def _factored(at: Linearised, j: int, eps: float) -> Lower:
     A = np.concatenate([M, at.ridge])
     B, _ = exchanged(B, own_rows(np, B), _lengths(A, 0))
     A = A @ B
-    inverse, Q, null = _pseudo_inverse(A, eps)
+    inverse, Q, null = _pseudo_inverse(A, eps, max(NEGLIGIBLE, ROUNDING * eps))
     m = M.shape[0]
     condition = float(np.linalg.norm(_lengths(A, 0)[:, None] * inverse))
     return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, B, null, condition)
 
 
-def _pseudo_inverse(A: np.ndarray, eps: float, lost: Any = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pseudo_inverse(
+    A: np.ndarray, eps: float, slight: float, lost: Any = 0.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to 0.
 
     Where the columns are differences, `lost` is what rounding may leave of them. Singular vectors have small rows, such
@@ -217,7 +220,7 @@ def _pseudo_inverse(A: np.ndarray, eps: float, lost: Any = 0.0) -> tuple[np.ndar
     rounding = max(eps, float(np.finfo(A.dtype).eps) * max(A.shape, default=0))
     known = s > np.maximum(rounding * np.max(s, initial=0.0), left)
     null = Vh[np.append(~known, np.ones(len(Vh) - len(s), bool))].T
-    null = np.where(np.abs(null) > NEGLIGIBLE, null, 0.0)
+    null = np.where(np.abs(null) > slight, null, 0.0)
     inverse = np.linalg.qr(Vh[: len(s)][known] / s[known, None], mode="r").T
     Q = (A / size) @ inverse
     L = np.linalg.cholesky(Q.T @ Q)
@@ -225,6 +228,6 @@ def _pseudo_inverse(A: np.ndarray, eps: float, lost: Any = 0.0) -> tuple[np.ndar
     return inverse / size[:, None], Q, null / size[:, None]
 
 
-def _moved(A: np.ndarray, size: np.ndarray, directions: np.ndarray) -> np.ndarray:
+def _moved(A: np.ndarray, size: np.ndarray, directions: np.ndarray, slight: float) -> np.ndarray:
     """Entries of A times some direction that are more than rounding, `size` being that of the terms of A's entries."""
-    return np.any(np.abs(A @ directions) > NEGLIGIBLE * (size @ np.abs(directions)), axis=-1)
+    return np.any(np.abs(A @ directions) > slight * (size @ np.abs(directions)), axis=-1)

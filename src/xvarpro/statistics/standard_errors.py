@@ -525,11 +525,11 @@ def _reasons(s: Statistics) -> list[str]:
     lost = [name for name, yes in zip([*s.names, *w_names], gone, strict=True) if yes]
     if lost:
         said.append(f"the data do not determine {constraints.listed(list(dict.fromkeys(lost)))}")
-    if s._w_stderr is not None:
-        beyond = np.isinf(on_host(s._w_stderr).real).reshape(len(s.at.w), -1) & ~undetermined_w[: len(s.at.w)]
-        names = [name for name, yes in zip(s.w_names, beyond.ravel(), strict=True) if yes]
-        if names:
-            said.append(f"rounding leaves no digit of the standard errors of {constraints.listed(names)}")
+    if not s.at.in_columns:
+        beyond = np.isinf(on_host(s.w_stderr).real.ravel()) & ~undetermined_w.reshape(-1, len(s.w_names)).any(axis=0)
+        if beyond.any():
+            names = constraints.listed([name for name, yes in zip(s.w_names, beyond, strict=True) if yes])
+            said.append(f"rounding leaves no digits of the standard errors of {names}")
     if math.isnan(s.residual_variance):
         said.append("there are no more data than parameters: the residual says nothing of the fit")
     if any(limit.kink for limit in s.limits):

@@ -340,15 +340,20 @@ def eliminated(A: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     A row that follows from others is 0 there, and has -1. Of the rows that are left the next is the one of which the
     largest entry is most, so that entries keep their digits whatever the units of rows and columns.
     """
-    rounding = 8 * len(A) * np.finfo(np.result_type(A, np.float32)).eps
+    eps = np.finfo(np.result_type(A, np.float32)).eps
     A = np.array(A, np.result_type(A, np.float64))
     size, columns = np.abs(A), np.full(len(A), -1)  # of the terms of entries
-    while (left := (columns < 0) & np.any(A[:, :n], axis=1)).any():
-        shares = np.abs(A[left, :n]) / np.max(np.abs(A[left, :n]), axis=1, keepdims=True)
-        i = np.flatnonzero(left)[np.argmin(np.sum(shares, axis=1))]
-        j = columns[i] = np.argmax(np.abs(A[i, :n]))
+    while True:
+        entries = np.where(np.abs(A) > 8 * len(A) * eps * size, np.abs(A), 0.0)
+        left = np.flatnonzero((columns < 0) & np.any(entries[:, :n], axis=1))
+        if not left.size:
+            A[columns < 0] = np.where(entries > 0, A, 0.0)[columns < 0]
+            return A, columns
+        shares = entries[left, :n] / np.max(entries[left, :n], axis=1, keepdims=True)
+        i = left[np.argmin(np.sum(shares, axis=1))]
+        j = columns[i] = np.argmax(entries[i, :n])
         size[i], A[i] = size[i] / abs(A[i, j]), A[i] / A[i, j]
         others = np.where(np.arange(len(A)) == i, 0.0, A[:, j])[:, None]
         A, size = A - others * A[i], size + np.abs(others) * size[i]
-        A[np.abs(A) <= rounding * size], A[:, j] = 0.0, np.arange(len(A)) == i
-    return A, columns
+        A[:, :n][np.abs(A[:, :n]) <= 4 * eps * size[:, :n]] = 0.0
+        A[:, j] = np.arange(len(A)) == i
