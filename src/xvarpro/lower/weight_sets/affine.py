@@ -82,6 +82,11 @@ class Affine(WeightSet):
     def dimension(self, n: int) -> int:
         return self.B.shape[1]
 
+    @property
+    def has_choice(self) -> bool:
+        """Whether coefficients may be other entries of w: some entry depends on several."""
+        return bool(np.any(np.count_nonzero(to_numpy(self.B), axis=1) > 1))
+
     def resolved(self, lengths: np.ndarray | None = None) -> Affine:
         A, rows = self._reduced()
         B, rows = (A.T, rows) if lengths is None else exchanged(A.T, rows, lengths)
