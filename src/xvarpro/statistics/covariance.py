@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.lower.weight_sets._subspace import exchanged, own_rows
+from xvarpro.lower.weight_sets.subspace import exchanged, own_rows
 from xvarpro.statistics.linearised import Linearised
 
 FLAT = 1e-6  # eigenvalues of the derivative of a projection below which a direction is one that the sets forbid

@@ -15,8 +15,8 @@ from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.refined import Refined
 from xvarpro.lower.weight_sets._nothing import Nothing
-from xvarpro.lower.weight_sets._subspace import InSubspace, exchanged, own_rows
 from xvarpro.lower.weight_sets.interface import WeightSet, numbers, taken
+from xvarpro.lower.weight_sets.subspace import InSubspace, exchanged, own_rows
 
 
 @final
@@ -346,14 +346,15 @@ def eliminated(A: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     largest entry is most, so that entries keep their digits whatever the units of rows and columns.
     """
     eps = np.finfo(np.result_type(A, np.float32)).eps
-    A = np.array(A, np.result_type(A, np.float64))
+    double = np.result_type(A, np.float64)
+    A = np.array(A, np.result_type(A, np.longdouble))  # differences of large entries, where there are more digits
     size, columns = np.abs(A), np.full(len(A), -1)  # of the terms of entries
     while True:
         entries = np.where(np.abs(A) > 8 * len(A) * eps * size, np.abs(A), 0.0)
         left = np.flatnonzero((columns < 0) & np.any(entries[:, :n], axis=1))
         if not left.size:
             A[columns < 0] = np.where(entries > 0, A, 0.0)[columns < 0]
-            return A, columns
+            return A.astype(double), columns
         shares = entries[left, :n] / np.max(entries[left, :n], axis=1, keepdims=True)
         i = left[np.argmin(np.sum(shares, axis=1))]
         j = columns[i] = np.argmax(entries[i, :n])
