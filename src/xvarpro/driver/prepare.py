@@ -23,7 +23,6 @@ from xvarpro.driver.model_check import check_feasible, check_model, first_rows, 
 from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import for_design, multiplied, targets_near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError, warn_caller
-from xvarpro.lower import Affine
 from xvarpro.objective.columns import Columns
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
@@ -303,7 +302,7 @@ def _checked(
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving)
         moved, y_unit = targets_near_one(moved, to.backend, to.dtype) if solving and units else (moved, 1.0)
         W = moved.lower.W
-        if isinstance(W, Affine) and W.has_choice:
+        if W is not None and W.has_choice:
             low = Reduced(moved, to.backend, to.layout.treedef).lower_level(theta)[2]
             W = trees.map_arrays(transfer.plain, for_design(W, low, theta[0]))
             moved = replace(moved, lower=replace(moved.lower, W=W))

@@ -14,7 +14,7 @@ from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
-from xvarpro.lower import Affine, WeightSet
+from xvarpro.lower import WeightSet
 from xvarpro.objective.least_squares import EvaluatedLevel, is_complex_design
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.sets.interface import Set
@@ -57,7 +57,7 @@ def _largest(y: Array) -> float:
     return float(xp.max(xp.abs(y)) if trees.is_complex(y) else xp.maximum(xp.max(y), -xp.min(y)))
 
 
-def for_design(W: Affine, low: EvaluatedLevel, like: Array) -> WeightSet:
+def for_design(W: WeightSet, low: EvaluatedLevel, like: Array) -> WeightSet:
     """The set resolved for a design and its ridge, with lengths of columns by products with vectors of random signs."""
     (m, n), xp = low.M.shape, namespace_of(like)
     probes = trees.signs(tuple(xp.zeros((size, 1), dtype=like.dtype, device=device(like)) for size in (m, n)))

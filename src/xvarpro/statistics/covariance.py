@@ -221,7 +221,8 @@ def _pseudo_inverse(
     known = s > np.maximum(rounding * np.max(s, initial=0.0), left)
     null = Vh[np.append(~known, np.ones(len(Vh) - len(s), bool))].T
     null = np.where(np.abs(null) > slight, null, 0.0)
-    inverse = np.linalg.qr(Vh[: len(s)][known] / s[known, None], mode="r").T
+    R: Any = np.linalg.qr(Vh[: len(s)][known] / s[known, None], mode="r")
+    inverse = R.T
     Q = (A / size) @ inverse
     L = np.linalg.cholesky(Q.T @ Q)
     inverse, Q = np.linalg.solve(L, inverse.T).T, np.linalg.solve(L, Q.T).T

@@ -322,7 +322,7 @@ def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[
 
 def near_bounds(C: Box, leaf: Array) -> np.ndarray:
     """Entries that are at a bound, to what projectors may be off by, each in its own units."""
-    x, lower, upper = (backends.to_numpy(a) if trees.is_array(a) else a for a in (leaf, C.lower, C.upper))
+    x, lower, upper = (np.asarray(backends.to_numpy(a) if trees.is_array(a) else a) for a in (leaf, C.lower, C.upper))
     off = np.minimum(x - lower, upper - x)
     near: np.ndarray = off <= np.maximum(STOPPED * np.abs(x), np.finfo(x.dtype).eps * np.max(np.abs(x), initial=0.0))
     return near

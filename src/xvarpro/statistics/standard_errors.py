@@ -528,8 +528,8 @@ def _reasons(s: Statistics) -> list[str]:
     if not s.at.in_columns:
         beyond = np.isinf(on_host(s.w_stderr).real.ravel()) & ~undetermined_w.reshape(-1, len(s.w_names)).any(axis=0)
         if beyond.any():
-            names = constraints.listed([name for name, yes in zip(s.w_names, beyond, strict=True) if yes])
-            said.append(f"rounding leaves no digits of the standard errors of {names}")
+            without = constraints.listed([name for name, yes in zip(s.w_names, beyond, strict=True) if yes])
+            said.append(f"rounding leaves no digits of the standard errors of {without}")
     if math.isnan(s.residual_variance):
         said.append("there are no more data than parameters: the residual says nothing of the fit")
     if any(limit.kink for limit in s.limits):

@@ -84,7 +84,7 @@ class Affine(WeightSet):
 
     @property
     def has_choice(self) -> bool:
-        """Whether coefficients may be other entries of w: some entry depends on several."""
+        """Some entry depends on others, which may be coefficients in their place."""
         return bool(np.any(np.count_nonzero(to_numpy(self.B), axis=1) > 1))
 
     def resolved(self, lengths: np.ndarray | None = None) -> Affine:

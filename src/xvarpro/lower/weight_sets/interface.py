@@ -71,6 +71,11 @@ class WeightSet(Struct):
         """The same set, prepared for a solve: on the host, for a design with columns of these lengths, (n,)."""
         return self
 
+    @property
+    def has_choice(self) -> bool:
+        """Whether it is resolved to something else for other lengths."""
+        return False
+
     def part(self, indices: Array, scale: float) -> WeightSet:
         """The set of `scale` times the columns at `indices`: what goes with ``scale * y[:, indices]``."""
         return self

@@ -112,11 +112,10 @@ class InSubspace(LowerSolver):
         return namespace_of(r).concat([r, system.root * _weighted(system.Omega, w)])
 
 
-def own_rows(xp: Any, B: Array) -> Array:
+def own_rows(xp: Any, B: Any) -> Any:
     """The first row of the identity among the rows of B, (n, r), for each column: indices (r,)."""
     alone = xp.sum(xp.astype(B != 0, xp.int32), axis=1, keepdims=True) == 1
-    found: Array = xp.argmax(xp.astype((B == 1) & alone, xp.int32), axis=0)
-    return found
+    return xp.argmax(xp.astype((B == 1) & alone, xp.int32), axis=0)
 
 
 def exchanged(B: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
