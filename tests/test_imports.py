@@ -47,7 +47,7 @@ LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
     ("checksums", "placement"),
     ("interface", "group", "tape"),
-    ("plugin", "columns", "factorisations", "forks", "selection"),
+    ("plugin", "columns", "factorisations", "forks"),
     ("registry",),
     ("modules", "powers"),
     ("",),
@@ -199,8 +199,7 @@ def test_one_file_of_a_seam_needs_no_other_but_what_they_share(seam):
             (f"algorithms.steps.{name}", "algorithms.steps.backtracking")
             for name in ("armijo", "exact", "open_loop", "short_step")
         ),
-        ("lower.refined", "lower.qr"),
-        ("lower.weight_sets.affine", "lower.refined"),
+        ("lower.weight_sets.affine", "lower.qr"),
     }
     common = (
         f"{seam}.interface",

@@ -170,6 +170,7 @@ def solve(
         deterministic=deterministic,
         solving=True,
         units=algorithm is None or not algorithm.has_units,
+        debug=debug,
     )
     method = chosen(prepared, algorithm)
     if debug:
