@@ -93,6 +93,13 @@ class Linearised(NamedTuple):
         """``M w - y``, shape (m, k)."""
         return (self.M @ self.w.T[:, :, None])[:, :, 0].T - self.y
 
+    @property
+    def flat(self) -> np.ndarray:
+        """Sizes of entries of the gradient below which they are 0: an entry is <tangent, residual>."""
+        tolerance = max(STOPPED, float(np.finfo(self.prepared.dtype).eps) ** 0.5)
+        lengths: np.ndarray = np.linalg.norm(self.X.reshape(len(self.X), -1), axis=1)
+        return tolerance * lengths * float(np.linalg.norm(self.residual))
+
     def row_by_row(self, what: str) -> np.ndarray:
         """`root`, for what needs the rows themselves."""
         if self.root is None:
@@ -195,7 +202,7 @@ def linearised(
             f"got {size:.3g}. Give the target or theta other units"
         )
     J, flat, step = _projection(prepared, slopes, 1.0 / (float(np.sum(np.abs(rows) ** 2)) / p or 1.0))
-    return Linearised(
+    at = Linearised(
         prepared,
         np.concatenate([_host(x).ravel() for x in prepared.theta]),
         M if M.ndim == 3 else M[None],
@@ -213,6 +220,7 @@ def linearised(
         step,
         flat,
     )
+    return at._replace(J=_held(at))
 
 
 def _unlike_least_squares(problem: Problem) -> str:
@@ -312,20 +320,27 @@ def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[
             q = trees.axpy(-step, g, theta)
         J = jacobian(backend, region, theta, q)
         found = _host(matrix(region, theta, J))
-        sets: dict[int, Any] = dict(region.constrained)
-        # the step is one for all units: along it an entry in a small one may reach a bound that is far from it
-        near = [near_bounds(sets[i], x) if isinstance(sets.get(i), Box) else x == x for i, x in enumerate(theta)]
-        far = ~np.concatenate([np.ravel(_host(x)) for x in near]).astype(bool)
-        found[far, far] = 1.0
         return 0.5 * (found + found.T), bool(degenerate(region, theta, q, J)), step
 
 
-def near_bounds(C: Box, leaf: Array) -> np.ndarray:
-    """Entries that are at a bound, to what projectors may be off by, each in its own units."""
-    x, lower, upper = (np.asarray(backends.to_numpy(a) if trees.is_array(a) else a) for a in (leaf, C.lower, C.upper))
-    off = np.minimum(x - lower, upper - x)
-    near: np.ndarray = off <= np.maximum(STOPPED * np.abs(x), np.finfo(x.dtype).eps * np.max(np.abs(x), initial=0.0))
-    return near
+def _held(at: Linearised) -> np.ndarray:
+    """J, with a direct look at the entries of boxes: a step is one for all of them, and they may have units apart.
+
+    An entry is held that is at a bound, to what projectors may be off by, unless the gradient leads away from there.
+    """
+    sets: dict[int, Any] = dict(at.prepared.region.constrained)
+    J, flat, stop = at.J.copy(), at.flat, 0
+    for i, leaf in enumerate(at.prepared.theta):
+        x, C = _host(leaf).ravel(), sets.get(i)
+        here = np.arange(stop, stop := stop + x.size)
+        if isinstance(C, Box):
+            free, g = np.ones(x.size, dtype=bool), at.gradient[here]
+            for bound, down in ((C.lower, g), (C.upper, -g)):
+                b = np.ravel(np.broadcast_to(_host(bound), leaf.shape))
+                rounding = np.where(b == 0, np.finfo(at.prepared.dtype).eps * np.max(np.abs(x), initial=0.0), 0.0)
+                free &= (np.abs(x - b) > np.maximum(STOPPED * np.abs(x), rounding)) | (down < -flat[here])
+            J[here, here] = free
+    return J
 
 
 def _ridge(problem: Problem, n: int, dtype: Any) -> np.ndarray:
