@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any, cast
 from weakref import WeakSet
 
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, modules
 from xvarpro.core import trees
 from xvarpro.core.checks import number
 from xvarpro.core.namespace import device, dtype_name, namespace_of
@@ -155,7 +155,9 @@ def check_model(
     debug : bool
         Whether to call them once more in any case.
     """
-    twice = solving and (debug or not PROVEN.holds(stated))
+    # a module brings a function of its own
+    known = PROVEN.holds(stated) and not modules.architectures(trees.unflatten(treedef, theta))
+    twice = solving and (debug or not known)
     own = stated
     in_chunks = [isinstance(level.y, RowChunks) for level in problem.levels]
     if problem.in_rows:
