@@ -337,8 +337,9 @@ def _held(at: Linearised) -> np.ndarray:
             free, g = np.ones(x.size, dtype=bool), at.gradient[here]
             for bound, down in ((C.lower, g), (C.upper, -g)):
                 b = np.ravel(np.broadcast_to(_host(bound), leaf.shape))
-                rounding = np.where(b == 0, np.finfo(at.prepared.dtype).eps * np.max(np.abs(x), initial=0.0), 0.0)
-                free &= (np.abs(x - b) > np.maximum(STOPPED * np.abs(x), rounding)) | (down < -flat[here])
+                at_bound = (np.abs(x - b) <= STOPPED * np.abs(x)) & (down >= -flat[here])
+                rounded = np.abs(x - b) <= np.finfo(at.prepared.dtype).eps * np.max(np.abs(x), initial=0.0)
+                free &= ~(at_bound | ((b == 0) & rounded & (down > flat[here])))
             J[here, here] = free
     return J
 
