@@ -213,7 +213,8 @@ class Statistics:
         """Whether the residual is zero to rounding: it says nothing of noise then."""
         at = self.at.in_real_numbers
         eps = float(np.finfo(at.prepared.dtype).eps)
-        return self.chi2 <= (EXACT * eps) ** 2 * float(np.sum(at.y**2))
+        terms = np.abs(at.y) + (np.abs(at.M) @ np.abs(at.w).T[:, :, None])[:, :, 0].T
+        return self.chi2 <= (EXACT * eps * float(np.linalg.norm(terms))) ** 2
 
     @cached_property
     def limits(self) -> list[constraints.Limit]:
