@@ -30,6 +30,7 @@ LARGEST = 5000  # entries of theta and w up to which their covariance is one mat
 IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors, fit.statistics().w_stderr_chunks()"
 NO_LIKELIHOOD = "the loss is no log likelihood of the data: AIC and BIC are not given"
 EXACT = 100.0  # in eps of the target: a residual below says nothing of noise
+ROUNDED = 1e3  # in eps of its terms: a residual below has less than three digits
 AT_ONCE = 2**20  # entries of the tangents of right-hand sides in chunks
 # a design near the smallest numbers has weights near the largest: what is beyond them comes out as the error inf
 QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
@@ -214,7 +215,7 @@ class Statistics:
         at = self.at.in_real_numbers
         eps = float(np.finfo(at.prepared.dtype).eps)
         terms = np.abs(at.y) + (np.abs(at.M) @ np.abs(at.w).T[:, :, None])[:, :, 0].T
-        return self.chi2 <= (EXACT * eps * float(np.linalg.norm(terms))) ** 2
+        return self.chi2 <= (ROUNDED * eps * float(np.linalg.norm(terms))) ** 2
 
     @cached_property
     def limits(self) -> list[constraints.Limit]:
