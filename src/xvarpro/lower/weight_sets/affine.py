@@ -84,8 +84,9 @@ class Affine(WeightSet):
 
     @property
     def has_choice(self) -> bool:
-        """Some entry depends on others, which may be coefficients in their place."""
-        return bool(np.any(np.count_nonzero(to_numpy(self.B), axis=1) > 1))
+        """Some entry depends on others, or goes with one from a point of its own, so that these may change places."""
+        rows, columns = (np.count_nonzero(to_numpy(self.B), axis=axis) > 1 for axis in (1, 0))
+        return bool(np.any(rows) or (self.w0 is not None and np.any(columns)))
 
     def resolved(self, lengths: np.ndarray | None = None) -> Affine:
         A, rows = self._reduced()
