@@ -68,7 +68,7 @@ class Influence:
         self.at = at
         (p, m, k), eps = at.X.shape, float(np.finfo(at.prepared.dtype).eps)
         self._k, self._least, self._slight = k, LOST * eps, max(NEGLIGIBLE, ROUNDING * eps)
-        designs = max(len(at.M), len(at.directions))
+        designs = max(len(at.M), len(at.directions), len(at.ridge))
         self._lower = [_factored(at, j, eps) for j in range(designs)]
         self.parameters = at.columns / designs * sum(float(np.sum(low.Q**2)) for low in self._lower)
 
@@ -195,7 +195,7 @@ def _positive(x: np.ndarray) -> np.ndarray:
 
 def _factored(at: Linearised, j: int, eps: float) -> Lower:
     M, B = at.M[j % len(at.M)], at.directions[j % len(at.directions)]
-    A = np.concatenate([M, at.ridge])
+    A = np.concatenate([M, at.ridge[j % len(at.ridge)]])
     B, _ = exchanged(B, own_rows(np, B), _lengths(A, 0))
     A = A @ B
     inverse, Q, null = _pseudo_inverse(A, eps, max(NEGLIGIBLE, ROUNDING * eps))
