@@ -147,8 +147,29 @@ def test_complex_subspaces(backend):
         q, ((s, u),), *_ = within.adjoint(c, y, w, A @ w - y)
         for got, expected in ((q, A @ v), (s, A @ want - y), (u, v)):
             np.testing.assert_allclose(host(got), expected, rtol=0, atol=1e-12)
-        w0 = W.resolved().w0
-        assert np.linalg.norm(w0) == pytest.approx(np.linalg.norm(np.linalg.pinv(C) @ d), rel=1e-12)
+        np.testing.assert_allclose(C @ W.resolved().w0, d, rtol=0, atol=1e-12)
+
+
+def test_equations_far_apart_keep_the_digits_of_small_entries(backend):
+    """``y - c (c^T y) / c^T c``, of which the first entry is ``-1e-12 * 5``."""
+    w = host(Within(backend, lower.Equality(np.array([[1.0, 1e-12]]), 0.0), np.eye(2)).argmin(np.array([[3.0], [5.0]])))
+    np.testing.assert_allclose(w[:, 0], [-5e-12, 5.0], rtol=1e-9)
+
+
+def test_a_subspace_takes_for_coefficients_what_its_design_makes_large():
+    """Weights that sum to one, of columns with lengths far apart."""
+    import mpmath
+
+    c = np.array([1e8, 1.0, 1e-8])
+    A, y = rng(0).normal(size=(9, 3)) * c, rng(1).normal(size=9)
+    with mpmath.workdps(60):
+        M, kkt = mpmath.matrix(A.tolist()), mpmath.ones(4, 4)
+        kkt[:3, :3], kkt[3, 3] = M.T * M, 0
+        right = mpmath.matrix([*(M.T * mpmath.matrix(y.tolist())), 1])
+        want = np.array([float(x) for x in mpmath.lu_solve(kkt, right)[:3]])
+    problem = xv.separable(lambda theta, data: theta * data, y, data=A, W=lower.Equality(np.ones((1, 3)), 1.0))
+    fit = xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0))
+    np.testing.assert_allclose(fit.w, want, rtol=1e-10)
 
 
 @pytest.mark.parametrize(("where", "n"), [(np.array([False, True, False, True]), None), (np.array([3, 1]), 4)])

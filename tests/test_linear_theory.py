@@ -212,6 +212,72 @@ def test_certified_standard_deviations(backend):
     np.testing.assert_allclose(found.residual_variance**0.5, 1.0187876330e-01, rtol=1e-9)
 
 
+# -- numbers far apart: closed forms of a linear problem, whose theta a box holds --------------------------------------
+
+
+def linear_statistics(A, **level):
+    """Statistics of ``A w - y`` at its solution, for a noise of 1."""
+    y = rng(1).normal(size=len(A)).astype(A.dtype)
+    problem = xv.separable(lambda theta, A: theta * A, y, data=A, **level)
+    return xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).statistics(absolute_sigma=True)
+
+
+def test_errors_under_an_equation_whose_coefficients_are_far_apart():
+    A, c = rng(3).normal(size=(9, 2)), 1e-12
+    found = linear_statistics(A, W=xv.lower.Equality(np.array([[1.0, c]]), 2.0)).w_stderr
+    error = 1 / np.linalg.norm(A[:, 1] - c * A[:, 0])
+    np.testing.assert_allclose(found, [c * error, error], rtol=1e-9)
+
+
+def test_errors_next_to_a_ridge_that_crushes_weights_of_all_sizes():
+    A = np.linalg.qr(rng(3).normal(size=(9, 3)))[0] * np.array([1.0, 1e-6, 1e-12])
+    size = np.linalg.norm(A, axis=0)
+    np.testing.assert_allclose(linear_statistics(A, lam=1e20).w_stderr, size / (size**2 + 1e20), rtol=1e-9)
+
+
+def test_complex_weights_under_an_equation_with_a_right_hand_side_have_errors_of_both_parts():
+    A = rng(3).normal(size=(9, 3)) + 1j * rng(4).normal(size=(9, 3))
+    found, without = (
+        linear_statistics(A, W=xv.lower.Fixed(np.array([True, False, False]), 1.0)),
+        linear_statistics(A[:, 1:]),
+    )
+    np.testing.assert_allclose(found.w_stderr[1:], without.w_stderr, rtol=1e-9)
+    assert found.dof == without.dof == 18 - 4
+
+
+def test_errors_of_which_rounding_leaves_nothing_say_so():
+    """Next to a ridge a weight answers to nothing but what theta answers to already."""
+    problem = xv.separable(
+        lambda theta, t: xv.array_namespace(theta).stack(
+            [decays(theta, {"t": t})[:, 0], t * decays(theta, {"t": t})[:, 0]], axis=1
+        ),
+        np.exp(-T),
+        data=T,
+        lam=1e17,
+        W=xv.lower.Fixed(np.array([True, False]), 1.0),
+    )
+    found = xv.statistics.linear_theory(problem, np.array([0.9]), absolute_sigma=True)
+    assert np.isposinf(found.w_stderr[1])
+    assert "rounding leaves no digits of the standard errors of w[1]" in found.reasons
+
+
+def test_bounds_hold_entries_that_are_there_in_their_own_units():
+    """And only where the gradient does not lead away from them; of a point that is no solution."""
+    theta = np.array([0.5, 1e9, 0.0, 0.0])
+    _, g = xv.value_and_gradient(linear_problem(), theta)
+    assert g[0] != 0
+    for bound, held in ((0.4, False), (0.5, True)):
+        sides = (bound, 9.0) if g[0] > 0 else (-9.0, 1.0 - bound)
+        box = xv.sets.Box(*(np.array([b, *[s] * 3]) for b, s in zip(sides, (-np.inf, np.inf), strict=True)))
+        found = xv.statistics.linear_theory(linear_problem(), theta, box, absolute_sigma=True)
+        assert (found.limits[0].held, found.theta_stderr[0] == 0) == (held, held)
+    sides = (0.5, 9.0) if g[0] < 0 else (-9.0, 0.5)
+    box = xv.sets.Box(*(np.array([b, *[s] * 3]) for b, s in zip(sides, (-np.inf, np.inf), strict=True)))
+    found = xv.statistics.linear_theory(linear_problem(), theta, box, absolute_sigma=True)
+    assert not found.limits[0].held
+    assert found.theta_stderr[0] > 0
+
+
 def test_a_function_that_returns_no_array_is_refused():
     found = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES).statistics()
     for fun, message in (

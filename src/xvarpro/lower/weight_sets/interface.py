@@ -23,6 +23,7 @@ class WeightSet(Struct):
     """
 
     penalises: ClassVar[bool] = False  # whether `penalty` may be other than 0
+    real: ClassVar[bool] = True  # whether w has no imaginary part in it
 
     @property
     def size(self) -> int | None:
@@ -61,11 +62,19 @@ class WeightSet(Struct):
 
     @abstractmethod
     def directions(self, w: np.ndarray) -> list[np.ndarray]:
-        """Columns, (n, r), that span the directions in which a solution may move: one for all columns of w, or each."""
+        """Columns, (n, r), that span the directions in which a solution may move: one for all columns of w, or each.
 
-    def resolved(self) -> WeightSet:
-        """The same set, prepared for a solve: once, on the host."""
+        Among the rows of each are all of the identity.
+        """
+
+    def resolved(self, lengths: np.ndarray | None = None) -> WeightSet:
+        """The same set, prepared for a solve: on the host, for a design with columns of these lengths, (n,)."""
         return self
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether it is resolved to something else for other lengths."""
+        return False
 
     def part(self, indices: Array, scale: float) -> WeightSet:
         """The set of `scale` times the columns at `indices`: what goes with ``scale * y[:, indices]``."""
