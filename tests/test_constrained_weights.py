@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.optimize import lsq_linear, nnls
+from scipy.optimize import nnls
 
 import xvarpro as xv
 from xvarpro import lower
@@ -113,18 +113,6 @@ def test_affine_needs_no_basis_in_particular(w0, backend):
     assert error(second, first) <= 1e-12
 
 
-@pytest.mark.parametrize(("lam", "weighted"), RIDGES)
-@pytest.mark.parametrize("d", [1.5, np.array([1.0, -2.0]), np.arange(6.0).reshape(2, 3)], ids=["0", "1", "2"])
-def test_equality_solves_the_kkt_system(d, lam, weighted, backend):
-    A, y, _, Omega, H = level(lam=lam, weighted=weighted)
-    C = rng(5).normal(size=(2, N))
-    w = host(Within(backend, lower.Equality(C, d), A, lam, Omega).argmin(y))
-    right = np.broadcast_to(d[:, None] if np.ndim(d) == 1 else d, (2, K))
-    kkt = np.block([[H, C.T], [C, np.zeros((2, 2))]])
-    assert error(w, np.linalg.solve(kkt, np.vstack([A.T @ y, right]))[:N]) <= 1e-12
-    assert np.abs(C @ w - right).max() <= 1e-13 * (1 + np.abs(right).max())
-
-
 def test_complex_subspaces(backend):
     """Equations and directions of complex numbers: the same formulas with conjugates."""
     draw = rng(6)
@@ -152,22 +140,13 @@ def test_complex_subspaces(backend):
 
 @pytest.mark.parametrize(("where", "n"), [(np.array([False, True, False, True]), None), (np.array([3, 1]), 4)])
 @pytest.mark.parametrize("values", [2.0, np.array([1.0, -1.0]), np.arange(6.0).reshape(2, 3)], ids=["0", "1", "2"])
-def test_fixed_entries_are_a_smaller_design(values, where, n, backend):
+def test_entries_that_are_fixed_or_shared_are_so_to_the_last_bit(values, where, n, backend):
     A, y, *_ = level()
     w = host(Within(backend, lower.Fixed(where, values, n), A).argmin(y))
     held = np.broadcast_to(values[:, None] if np.ndim(values) == 1 else values, (2, K))
-    index = np.flatnonzero(where) if n is None else where
-    rest = np.setdiff1d(np.arange(N), index)
-    assert np.array_equal(w[index], held)
-    assert error(w[rest], np.linalg.lstsq(A[:, rest], y - A[:, index] @ held)[0]) <= 1e-12
-
-
-def test_shared_entries_are_a_summed_design(backend):
-    A, y, *_ = level()
+    assert np.array_equal(w[np.flatnonzero(where) if n is None else where], held)
     w = host(Within(backend, lower.Shared(np.array([7, 2, 7, 2])), A).argmin(y))
-    assert np.array_equal(w[0], w[2])
-    assert np.array_equal(w[1], w[3])
-    assert error(w[:2], np.linalg.lstsq(np.stack([A[:, 0] + A[:, 2], A[:, 1] + A[:, 3]], axis=1), y)[0]) <= 1e-12
+    assert np.array_equal(w[:2], w[2:])
 
 
 @pytest.mark.parametrize("inner", [xv.lower.QR(), xv.lower.Refined(), xv.lower.SVD()], ids=repr)
@@ -272,18 +251,6 @@ def test_nnls_of_hundreds_of_random_problems():
     assert solved == 1470
 
 
-@pytest.mark.parametrize("n", [3, 7])
-@pytest.mark.parametrize("W", [lower.Nonnegative(), lower.Bounded(-0.2, 0.3), lower.Bounded(-np.inf, 0.1)], ids=repr)
-def test_bounded_against_scipy(W, n, backend):
-    for k, seed in ((1, 0), (1, 1), (12, 2)):
-        A, y, *_ = level(seed, shape=(12, n), k=k)
-        w = host(Within(backend, W, A).argmin(y))
-        lo, hi = bounds(W, n, k)
-        for j in range(k):
-            want = lsq_linear(A, y[:, j], (lo[:, j], hi[:, j]), method="bvls", tol=1e-14).x
-            assert np.abs(w[:, j] - want).max() <= 1e-10
-
-
 def certificate(A, y, w, lo, hi, lam=0.0, Omega=None):
     """Largest violation of the optimality conditions, relative to rounding of the gradient's terms."""
     ridge = np.eye(A.shape[1]) if Omega is None else Omega
@@ -333,16 +300,12 @@ def test_more_right_hand_sides_than_are_inverted_at_a_time(monkeypatch):
     assert certificate(A, y, w, 0.0, np.inf) <= 1e-14
 
 
-def test_equal_bounds_fix_an_entry(backend):
+def test_equal_bounds_fix_an_entry_and_infinite_ones_are_none(backend):
     A, y, *_ = level()
     lo, hi = np.full(N, -np.inf), np.full(N, np.inf)
     lo[1] = hi[1] = 0.7
     got = Within(backend, lower.Bounded(lo, hi), A).argmin(y)
     assert error(got, Within(backend, lower.Fixed(np.arange(N) == 1, 0.7), A).argmin(y)) <= 1e-12
-
-
-def test_infinite_bounds_are_none(backend):
-    A, y, *_ = level()
     assert error(Within(backend, lower.Bounded(-np.inf, np.inf), A).argmin(y), np.linalg.lstsq(A, y)[0]) <= 1e-12
 
 
@@ -602,8 +565,8 @@ WITHIN = {
 }
 
 
-def problem(kind, W, lam, dtype="float64"):
-    data, y, z = ({"t": T.astype(dtype)}, TARGET.astype(dtype), OTHER.astype(dtype))
+def problem(kind, W, lam):
+    data, y, z = {"t": T}, TARGET, OTHER
     if kind == "separable":
         return xv.separable(basis, y, data=data, lam=lam, W=W)
     return xv.bilevel(lower=xv.Level(basis, y, lam, W=W), upper=xv.Level(other, z), data=data)
@@ -622,15 +585,6 @@ def test_gradient_against_differences(W, kind, lam, backend):
     assert abs(float(value) - f(THETA)) <= 1e-12 * float(value)
     # no kink is near: the same entries are free on both sides
     assert error(gradient, central_differences(f, THETA)) <= 1e-7
-
-
-@pytest.mark.parametrize("kind", ["separable", "bilevel"])
-@pytest.mark.parametrize("W", ["equality", "nonnegative"])
-def test_gradient_in_float32(W, kind, backend):
-    want = xv.value_and_gradient(problem(kind, WITHIN[W], 0.05), THETA)
-    got = xv.value_and_gradient(problem(kind, WITHIN[W], 0.05, "float32"), send(backend, THETA, "float32"))
-    assert abs(float(got[0]) / float(want[0]) - 1) <= 1e-5
-    assert error(got[1], want[1]) <= 1e-3
 
 
 def test_separable_gradient_is_continuous_across_a_kink_and_a_bilevel_one_is_not():
@@ -654,18 +608,6 @@ def test_separable_gradient_is_continuous_across_a_kink_and_a_bilevel_one_is_not
     fit = xv.solve(double, np.zeros(1), over=xv.sets.Box(0.0, 0.0))
     assert fit.verified.kinks == 1
     assert "multiplier of zero" in str(fit)
-
-
-@pytest.mark.frameworks
-def test_whole_loops_hold_weights_in_a_set():
-    """One compiled gradient with bounds and one in a subspace; the other cases of JAX compile by request."""
-    backend = xv.backends.get("jax")
-    for W in ("bounded", "equality"):
-        stated = problem("bilevel", WITHIN[W], 0.05)
-        value, gradient = xv.value_and_gradient(stated, THETA, backend=backend)
-        want, other = xv.value_and_gradient(stated, THETA)
-        assert abs(value - want) <= 1e-12 * want
-        assert error(gradient, other) <= 1e-11
 
 
 # -- solves ------------------------------------------------------------------------------------------------------------
@@ -841,19 +783,6 @@ def test_a_multiplier_of_no_more_than_its_rounding_frees_no_entry(high):
             after = _decided(Box(np.eye(2), z, x - 1, x + 1), state)
             assert after.change.tolist() == [[False] * 3, [wrong, False, False]]
             assert after.fewest.tolist() == [wrong, 0, 0]
-
-
-@pytest.mark.parametrize("high", [False, True])
-def test_a_multiplier_below_rounding_frees_no_entry(high):
-    """That of the largest target: below it is no promise, at either bound and of either sign."""
-    one, none, sign = np.ones(1, np.int32), np.zeros((2, 1), bool), 1 if high else -1
-    unit = 2**0.5 * EPS * 8
-    for by, wrong in ((2.0, True), (0.5, False), (0.0, False), (-0.5, False), (-2.0, False)):
-        z, gradient = np.array([[-8.0], [1.0]]), np.array([[0.0], [sign * by * unit]])
-        found = Solution(np.zeros((2, 1)), none, none | high, gradient)
-        state = _State(found, ~none, 3 * one, 3 * one, 0 * z, np.inf * z[0], none, 0 * one)
-        after = _decided(Box(np.eye(2), z, 0 * z, 0 * z), state)
-        assert after.change[:, 0].tolist() == [False, wrong]
 
 
 def test_a_set_answers_as_what_it_is_resolved_to():

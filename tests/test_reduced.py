@@ -183,26 +183,6 @@ def test_one_factorisation_per_value_in_a_whole_solve(algorithm, tally):
     assert tally["argmin"] == fit.counts.values + verification
 
 
-def test_bilevel_of_one_function_with_one_ridge_is_separable(backend):
-    value, gradient = xv.value_and_gradient(bilevel(level(lam=0.2), level(lam=0.2)), rates, backend=backend.name)
-    want, want_gradient = xv.value_and_gradient(separable(lam=0.2), rates, backend=backend.name)
-    assert error(value, want) <= 1e-14
-    assert error(gradient, want_gradient) <= 1e-12
-
-
-@pytest.mark.parametrize("ridges", [(0.2, 0.0), (0.0, 0.2), (0.2, 0.1)])
-def test_ridge_in_one_level_only_needs_the_adjoint(ridges, backend):
-    """The envelope gradient, w held constant, is then wrong: coupling vanishes for equal functions, ridge included."""
-    lower, upper = (level(lam=lam) for lam in ridges)
-    problem = bilevel(lower, upper)
-    _, gradient = xv.value_and_gradient(problem, rates, backend=backend.name)
-
-    M = np.exp(-np.outer(T_L, rates))
-    w = np.linalg.solve(M.T @ M + ridges[0] * np.eye(3), M.T @ Y_L)
-    envelope = ((M @ w - Y_L) @ (-T_L[:, None] * M)) * w
-    assert error(gradient, envelope) > 1e-3
-
-
 def test_value_and_gradient_return_in_the_callers_framework(backend):
     theta = backend.asarray(rates)
     for other in (name for name in BACKENDS if name != "cupy"):
