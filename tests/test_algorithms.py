@@ -26,17 +26,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, Simplex
 from xvarpro.sets.region import resolve
 
-from .support import (
-    Point,
-    Quadratic,
-    decays,
-    dictionary_problem,
-    dictionary_start,
-    error,
-    rng,
-    states,
-    vector,
-)
+from .support import Point, Quadratic, decays, dictionary_problem, dictionary_start, error, rng, states, vector
 
 EXPORTED = [getattr(algorithms, name) for name in algorithms.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Algorithm) and not inspect.isabstract(x)]

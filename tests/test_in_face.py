@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro.algorithms import (
-    AwayStep,
-    BlendedPairwise,
-    FrankWolfe,
-    InFaceFrankWolfe,
-    InFaceGradient,
-    Pairwise,
-)
+from xvarpro.algorithms import AwayStep, BlendedPairwise, FrankWolfe, InFaceFrankWolfe, InFaceGradient, Pairwise
 from xvarpro.algorithms.in_face import _reach
 from xvarpro.sets import Columns, L2Ball, Simplex
 from xvarpro.sets.region import resolve

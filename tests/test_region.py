@@ -90,10 +90,7 @@ def test_tuples_match_tuples():
     ("over", "message"),
     [
         ({"t": Box()}, r"over must have keys of theta, \['D', 'net', 's'\], got 't'"),
-        (
-            {"net": Box()},
-            r"must hold a set per array, got Box\(.*\) for theta\['net'\], a list of several",
-        ),
+        ({"net": Box()}, r"must hold a set per array, got Box\(.*\) for theta\['net'\], a list of several"),
         ({"net": [Box()]}, r"over must have 2 entries for theta\['net'\], got 1: None marks a free one"),
         ({"net": {"a": Box()}}, r"over must match theta\['net'\], which is a list, got a dict of sets"),
         ([Box()], r"over must match theta, which is a dict, got a list of sets"),
@@ -106,10 +103,7 @@ def test_tuples_match_tuples():
         ({"s": 1.0}, r"over must hold sets such as .*, got 1.0 for theta\['s'\]"),
         ({"s": Box}, r"over must hold sets such as .* for theta\['s'\]"),
         ("box", r"over must hold sets such as .*, got 'box' for theta"),
-        (
-            {"s": Box(np.zeros(4), np.ones(4))},
-            r"must broadcast to a point of shape \(3,\), got shape \(4,\)",
-        ),
+        ({"s": Box(np.zeros(4), np.ones(4))}, r"must broadcast to a point of shape \(3,\), got shape \(4,\)"),
         ({"s": Columns()}, r"Columns constrains a matrix: .* got shape \(3,\)"),
         (Simplex(), r"got Simplex\(radius=1.0\) for theta, a dict of several"),
     ],

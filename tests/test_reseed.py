@@ -10,12 +10,7 @@ import pytest
 from xvarpro_experiments import datasets
 
 import xvarpro as xv
-from xvarpro.algorithms import (
-    AcceleratedProjectedGradient,
-    FrankWolfe,
-    Reseeded,
-    cr_varpro,
-)
+from xvarpro.algorithms import AcceleratedProjectedGradient, FrankWolfe, Reseeded, cr_varpro
 from xvarpro.algorithms.reseed import _placed, _principal_directions
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError

@@ -121,10 +121,7 @@ def test_value_has_the_penalty_of_one_level_only():
 def test_units_of_target_and_design_do_not_count():
     """Powers of two: the same bits, times the units; a total and a penalty are in those of w and of the value."""
     A, y = drawn(9, 3)
-    for W, scaled in (
-        (lower.Simplex(), lower.Simplex(2.0**40)),
-        (lower.L1(0.05), lower.L1(0.05 * 2.0**40)),
-    ):
+    for W, scaled in ((lower.Simplex(), lower.Simplex(2.0**40)), (lower.L1(0.05), lower.L1(0.05 * 2.0**40))):
         w = xv.solve_lower(constant(A, y, W), ONE).w
         large = xv.solve(constant(A, 2.0**40 * y, scaled), ONE, over=xv.sets.Box(1.0, 1.0)).w
         assert np.array_equal(large, 2.0**40 * w)

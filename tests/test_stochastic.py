@@ -350,13 +350,7 @@ def dictionary_fit(backend, estimator, max_iter=50, **parameters):
     algorithm = StochasticFrankWolfe(**{"batch": 3, "estimator": estimator, **parameters})
     problem = dictionary_problem(compress=False)
     return xv.solve(
-        problem,
-        dictionary_start(),
-        over=L1Ball(4.0),
-        algorithm=algorithm,
-        max_iter=max_iter,
-        tol=0.0,
-        backend=backend,
+        problem, dictionary_start(), over=L1Ball(4.0), algorithm=algorithm, max_iter=max_iter, tol=0.0, backend=backend
     )
 
 
