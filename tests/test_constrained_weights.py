@@ -186,10 +186,9 @@ def test_refinement_in_a_subspace_gains_the_digits_that_conditioning_took(backen
     assert error(r, A[:, 1:] @ want[:, None] - y) <= 1e-9
 
 
-@pytest.mark.parametrize("subspace", [False, True], ids=["all weights", "in a subspace"])
 @pytest.mark.parametrize("levels", [1, 2])
-def test_a_wide_complex_level_is_dense_algebra(levels, subspace, backend):
-    """Of two right-hand sides, with an Omega: the value, w, and the gradient by differences."""
+def test_a_wide_complex_subspace_is_dense_algebra(levels, backend):
+    """More unknowns than M has rows, and no w0, under an Omega: the value, w, and the gradient by differences."""
     draw, m, n, lam = rng(9), 3, 5, 0.2
 
     def random(*shape):
@@ -197,9 +196,7 @@ def test_a_wide_complex_level_is_dense_algebra(levels, subspace, backend):
 
     data = {"A": random(m, n), "D": random(m, n), "A2": random(4, n), "D2": random(4, n)}
     y, z, Omega, theta = random(m, 2), random(4, 2), np.eye(n) + 0.2 * random(n, n), np.array([0.3, -0.7])
-    # the same in a subspace that has more unknowns than M has rows, and no w0
-    W = lower.Affine(None, random(n, n - 1)) if subspace else None
-    B = np.eye(n) if W is None else W.B
+    B = random(n, n - 1)
 
     def design(theta, data):
         return theta[0] * data["A"] + theta[1] ** 2 * data["D"]
@@ -215,17 +212,16 @@ def test_a_wide_complex_level_is_dense_algebra(levels, subspace, backend):
             return w, 0.5 * np.sum(np.abs(M @ w - y) ** 2) + 0.5 * lam * np.sum(np.abs(Omega @ w) ** 2)
         return w, 0.5 * np.sum(np.abs(other(theta, data) @ w - z) ** 2)
 
-    y, z, Omega, given = send_tree(backend, (y, z, Omega, data))
-    W = trees.map_arrays(lambda x: send(backend, x), W)
+    given = send_tree(backend, data)
+    level = {"lam": lam, "Omega": send(backend, Omega), "W": lower.Affine(None, send(backend, B))}
     if levels == 1:
-        stated = xv.separable(design, y, lam=lam, Omega=Omega, W=W, data=given)
+        stated = xv.separable(design, send(backend, y), data=given, **level)
     else:
-        stated = xv.bilevel(lower=xv.Level(design, y, lam, Omega, W=W), upper=xv.Level(other, z), data=given)
-    y, z, Omega = map(host, (y, z, Omega))
-    at = send(backend, theta)
-    found, (value, gradient) = xv.solve_lower(stated, at), xv.value_and_gradient(stated, at)
+        low, upper = xv.Level(design, send(backend, y), **level), xv.Level(other, send(backend, z))
+        stated = xv.bilevel(lower=low, upper=upper, data=given)
+    found, (value, gradient) = (fun(stated, send(backend, theta)) for fun in (xv.solve_lower, xv.value_and_gradient))
     w, want = dense(theta)
-    assert error(np.stack([host(found.w).real, host(found.w).imag]), np.stack([w.real, w.imag])) <= 1e-12
+    assert np.linalg.norm(host(found.w) - w) <= 1e-12 * np.linalg.norm(w)
     assert float(value) == pytest.approx(want, rel=1e-12)
     assert error(gradient, central_differences(lambda theta: dense(theta)[1], theta)) <= 1e-8
 
@@ -570,21 +566,6 @@ def problem(kind, W, lam):
     if kind == "separable":
         return xv.separable(basis, y, data=data, lam=lam, W=W)
     return xv.bilevel(lower=xv.Level(basis, y, lam, W=W), upper=xv.Level(other, z), data=data)
-
-
-@pytest.mark.parametrize("lam", [0.0, 0.05])
-@pytest.mark.parametrize("kind", ["separable", "bilevel"])
-@pytest.mark.parametrize("W", WITHIN)
-def test_gradient_against_differences(W, kind, lam, backend):
-    stated = problem(kind, WITHIN[W], lam)
-    value, gradient = xv.value_and_gradient(stated, send_tree(backend, THETA))
-
-    def f(theta):
-        return float(xv.value_and_gradient(stated, theta)[0])
-
-    assert abs(float(value) - f(THETA)) <= 1e-12 * float(value)
-    # no kink is near: the same entries are free on both sides
-    assert error(gradient, central_differences(f, THETA)) <= 1e-7
 
 
 def test_separable_gradient_is_continuous_across_a_kink_and_a_bilevel_one_is_not():

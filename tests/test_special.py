@@ -11,7 +11,6 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import backends
-from xvarpro.backends.calculus import hessian_product
 from xvarpro.backends.special import FUNCTIONS, evaluate
 from xvarpro.errors import BackendNotInstalledError, ModelError, UnsupportedError
 
@@ -102,31 +101,6 @@ def test_extremes(backend):
     np.testing.assert_allclose(slopes[1], [inf, 2e-30 / np.sqrt(np.pi), 0.0])
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", LIMITS)
-def test_a_framework_differentiates_to_the_derivatives(name, dtype, backend):
-    """Gradients, tangents, Hessian products and a third order are what `evaluate` gives."""
-    x = send(backend, np.array([0.3, 1.7, 4.0, 9.0]), dtype)
-    v = send(backend, np.array([1.0, -0.5, 2.0, 0.25]), dtype)
-    function = getattr(xv.special, name)
-
-    def slope(y):
-        (value,), pullback = backend.vjp(lambda x: (function(x),), (y,))
-        return pullback((xv.array_namespace(y).ones_like(value),))
-
-    with backend.scope(dtype):
-        wanted = [host(evaluate(x, name, n)) for n in (1, 2, 3)]
-        tangent = backend.linearise(lambda x: (function(x),), (x,))[1]((v,))[0]
-        gradient, product = hessian_product(backend, lambda x: xv.array_namespace(x).sum(function(x)), (x,))
-        third = backend.linearise(lambda x: hessian_product(
-            backend, lambda x: xv.array_namespace(x).sum(function(x)), (x,))[1]((v,)), (x,))[1]((v,))  # fmt: skip
-        found = [slope(x)[0], tangent, gradient[0], product((v,))[0], third[0]]
-    expected = [wanted[0], wanted[0] * host(v), wanted[0], wanted[1] * host(v), wanted[2] * host(v) ** 2]
-    for got, want in zip(found, expected, strict=True):
-        assert host(got).dtype == dtype
-        np.testing.assert_allclose(host(got), want, rtol=4 * np.finfo(dtype).eps)
-
-
 def test_compiled_and_mapped_by_jax():
     import jax
 
@@ -210,15 +184,6 @@ def emg(theta, data):
 
 def counts(noise):
     return emg(TRUTH, T) @ np.array([2.0, 5.0]) + noise * np.random.default_rng(0).normal(size=T.size)
-
-
-def test_model_is_the_convolution():
-    fine = np.linspace(0.0, 60.0, 600001)
-    for t in (-0.4, 0.1, 0.5, 4.0):
-        u = (t - TRUTH["at"] - fine) / TRUTH["s"]
-        response = np.exp(-0.5 * u**2) / (TRUTH["s"] * np.sqrt(2 * np.pi))
-        want = [np.trapezoid(response * np.exp(-k * fine), fine) for k in TRUTH["k"]]
-        np.testing.assert_allclose(emg(TRUTH, np.array([t]))[0], want, rtol=1e-6)
 
 
 def test_fit_of_decays_behind_a_gaussian_response(backend):

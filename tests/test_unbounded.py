@@ -69,16 +69,6 @@ def test_least_squares_with_infinite_bounds_are_scipys(subtests, name):
             assert np.isfinite(fit.trace.gap).all()
 
 
-@pytest.mark.parametrize("slow", [1.0, -0.02])
-def test_every_backend_takes_the_same_steps(backend, slow):
-    y, start, over = signal(slow), np.array([0.7, 4.0]), sets.Box(0.0, INF)
-    problem = xv.separable(decays, y, data=T, solver=xv.lower.QR())  # compiles fast
-    want, fit = (xv.solve(problem, start, over=over, backend=b) for b in ("numpy", backend))
-    assert fit.status is want.status is xv.Status.CONVERGED
-    assert fit.n_iter == want.n_iter
-    assert error(fit.theta, want.theta) <= 1e-9
-
-
 def test_a_box_without_bounds_is_free():
     problem, start = xv.separable(decays, signal(1.0), data=T), np.array([0.7, 4.0])
     for method in PROJECTING:
@@ -87,22 +77,6 @@ def test_a_box_without_bounds_is_free():
         assert error(boxed.theta, free.theta) <= 1e-6
         assert (boxed.trace.gap_A == 0).all()
         assert boxed.trace.gap_B[0] == pytest.approx(free.trace.gap_B[0], rel=1e-12)
-
-
-@pytest.mark.parametrize("unit", [[1e-8, 1e8], [1e6, 1e6]])
-@pytest.mark.parametrize("slow", [1.0, -0.02])
-def test_units_do_not_count(slow, unit):
-    unit = np.array(unit)
-
-    def solved(unit):
-        problem = xv.separable(lambda theta, t: decays(theta * unit, t), signal(slow), data=T)
-        over = sets.Box(np.array([0.0, -INF]), np.array([INF, 20.0]) / unit)
-        return xv.solve(problem, np.array([0.7, 4.0]) / unit, over=over)
-
-    want, got = solved(np.ones(2)), solved(unit)
-    assert got.status is want.status is xv.Status.CONVERGED
-    assert abs(got.n_iter - want.n_iter) <= 2
-    assert error(got.theta * unit, want.theta) <= 1e-6
 
 
 def methods():
