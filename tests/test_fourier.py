@@ -1,16 +1,17 @@
-"""Convolution designs and division of spectra, against dense matrices made by rolling, in NumPy and float64."""
+"""Convolution designs on grids of any shape and division of spectra, against their matrices, entry by entry."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import xvarpro as xv
 from xvarpro import lower, operators
+from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError
 from xvarpro.lower import FourierDivision, circulant_preconditioner
@@ -23,6 +24,7 @@ from xvarpro.operators import (
     Toeplitz,
     ValidConvolution,
 )
+from xvarpro_conformance.references import designs as written
 
 from .support import error, host, in_turn, inner, interpreted, rng, send
 
@@ -36,66 +38,28 @@ def draw(seed, *shape, complex_=False):
     return x + 1j * rng(seed + 100).normal(size=shape) if complex_ else x
 
 
-# -- dense matrices, from the definition -------------------------------------------------------------------------------
-
-
-def circulant(kernel):
-    """Column j is the kernel moved to j."""
-    places = itertools.product(*map(range, kernel.shape))
-    return np.stack([np.roll(kernel, j, axis=tuple(range(kernel.ndim))).ravel() for j in places], axis=1)
-
-
-def full(kernel, signal):
-    size = tuple(n + p - 1 for n, p in zip(signal, kernel.shape, strict=True))
-    columns = []
-    for j in itertools.product(*map(range, signal)):
-        out = np.zeros(size, kernel.dtype)
-        out[tuple(slice(a, a + p) for a, p in zip(j, kernel.shape, strict=True))] = kernel
-        columns.append(out.ravel())
-    return np.stack(columns, axis=1)
-
-
-def valid(kernel, signal):
-    size = tuple(n + p - 1 for n, p in zip(signal, kernel.shape, strict=True))
-    inner = tuple(slice(min(n, p) - 1, max(n, p)) for n, p in zip(signal, kernel.shape, strict=True))
-    return np.stack([c.reshape(size)[inner].ravel() for c in full(kernel, signal).T], axis=1)
-
-
-def toeplitz(diagonals, n):
-    m = diagonals.size - n + 1
-    return np.array([[diagonals[i - j + n - 1] for j in range(n)] for i in range(m)])
-
-
+@cache
 def designs(grid, complex_=False):
-    """Every operator on a grid, with its dense matrix, or one for each column."""
+    """Every operator on a grid around NumPy arrays, with its matrix, or one for each column."""
     x = partial(draw, complex_=complex_)
-    size = tuple(min(2, n) for n in grid)
-    one, many, short, long = x(0, *grid), x(1, K, *grid), x(2, *size), x(3, *(n + 2 for n in grid))
+    one, many, short, long = (
+        x(i, *s) for i, s in enumerate((grid, (K, *grid), [min(2, n) for n in grid], [n + 2 for n in grid]))
+    )
     found = {
-        "Circulant": (Circulant, one, (), circulant(one)),
-        "StackedCirculant": (StackedCirculant, many, (), np.vstack([circulant(x) for x in many])),
-        "CirculantPerColumn": (CirculantPerColumn, many, (), np.stack([circulant(x) for x in many])),
-        "FullConvolution": (FullConvolution, short, (grid,), full(short, grid)),
-        "ValidConvolution": (ValidConvolution, short, (grid,), valid(short, grid)),
-        "long ValidConvolution": (ValidConvolution, long, (grid,), valid(long, grid)),
+        "Circulant": Circulant(one),
+        "StackedCirculant": StackedCirculant(many),
+        "CirculantPerColumn": CirculantPerColumn(many),
+        "FullConvolution": FullConvolution(short, grid),
+        "ValidConvolution": ValidConvolution(short, grid),
+        "long ValidConvolution": ValidConvolution(long, grid),
     }
     if len(grid) == 1:
-        diagonals = x(4, grid[0] + 3)
-        found["Toeplitz"] = (Toeplitz, diagonals, grid, toeplitz(diagonals, *grid))
-    return found
+        found["Toeplitz"] = Toeplitz(x(4, grid[0] + 3), *grid)
+    return {name: (M, written.dense(M)) for name, M in found.items()}
 
 
-def times(A, w):
-    """``A w``, where each column may have a matrix of its own."""
-    return A @ w if A.ndim == 2 else np.stack([a @ w[:, j] for j, a in enumerate(A)], axis=1)
-
-
-def adjoint(A):
-    return np.conj(np.swapaxes(A, -1, -2))
-
-
-def spoken(dtype, *arrays):
-    return [x.astype({"float32": np.complex64}.get(dtype, complex) if np.iscomplexobj(x) else dtype) for x in arrays]
+def sent(backend, M):
+    return trees.map_arrays(lambda x: send(backend, x), M)
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------
@@ -108,59 +72,31 @@ mixed = in_turn("complex_", MIXED, ids=str)
 @in_turn("grid", GRIDS, ids=str)
 @mixed
 def test_products_are_those_of_the_dense_matrix(grid, complex_, backend):
-    for cls, kernel, rest, A in designs(grid, complex_[0]).values():
+    for name, (design, A) in designs(grid, complex_[0]).items():
         m, n = A.shape[-2:]
         w, r = draw(5, n, K, complex_=complex_[1]), draw(6, m, K, complex_=complex_[1])
-        M = cls(send(backend, kernel), *rest)
-        assert M.shape == (m, n)
-        assert M.columns == (K if A.ndim == 3 else None)
+        M = sent(backend, design)
+        assert (M.shape, M.columns) == ((m, n), K if A.ndim == 3 else None)
         np.testing.assert_array_equal(host(M.dense()), A)
         products = M.matvec(send(backend, w)), M.rmatvec(send(backend, r))
-        for got, want in zip(products, (times(A, w), times(adjoint(A), r)), strict=True):
+        for got, want in zip(products, (written.times(A, w), written.times(written.adjoint(A), r)), strict=True):
             assert dtype_name(got) == ("complex128" if any(complex_) else "float64")
-            np.testing.assert_allclose(host(got), want, rtol=0, atol=1e-14 * np.abs(A).sum(), err_msg=cls.__name__)
+            np.testing.assert_allclose(host(got), want, rtol=0, atol=1e-14 * np.abs(A).sum(), err_msg=name)
 
 
 # -- division ----------------------------------------------------------------------------------------------------------
 
 
-def difference(grid, dtype=float):
+def difference(grid):
     """Forward difference along the first axis: constants along it are free."""
-    kernel = np.zeros(grid, dtype)
+    kernel = np.zeros(grid)
     kernel[(0,) * len(grid)] -= 1
     kernel[(-1 % grid[0], *(0,) * (len(grid) - 1))] += 1
     return kernel
 
 
-class Level:
-    """A level on a backend, and the same in dense algebra."""
-
-    def __init__(self, backend, kind, grid, lam=0.3, weighted=False, complex_=(False, False), dtype="float64"):
-        self.backend = interpreted(backend)
-        cls, kernel, _, A = designs(grid, complex_[0])[kind]
-        self.y, self.c = (draw(i, n, K, complex_=complex_[1]) for i, n in ((7, A.shape[-2]), (8, A.shape[-1])))
-        kernel, self.y, self.c, weight = spoken(dtype, kernel, self.y, self.c, difference(grid))
-        self.A, Omega = A, circulant(weight) if weighted else np.eye(A.shape[-1])
-        self.H = adjoint(A) @ A + lam * (Omega.T @ Omega)
-        self.w = self.solved(times(adjoint(A), self.y))
-        self.v = self.solved(self.c)
-        self.s = np.sqrt(np.linalg.eigvalsh(self.H))
-        self.system = System(cls(self.send(kernel)), lam, Circulant(self.send(weight)) if weighted else None)
-        self.solver, self.dtype = lower.choose(*self.system), dtype
-        with self.backend.scope(dtype):
-            self.factor = self.solver.factor(self.backend, self.system)
-
-    def send(self, x):
-        return send(self.backend, x)
-
-    def solved(self, b):
-        if self.H.ndim == 2:
-            return np.linalg.solve(self.H, b)
-        return np.stack([np.linalg.solve(h, b[:, j]) for j, h in enumerate(self.H)], axis=1)
-
-    def ask(self, what, *args):
-        with self.backend.scope(self.dtype):
-            return getattr(self.solver, what)(self.backend, *args)
+def by_column(H, b):
+    return np.linalg.solve(H, b) if H.ndim == 2 else np.linalg.solve(H, b.T[..., None])[..., 0].T
 
 
 PERIODIC = ("Circulant", "StackedCirculant", "CirculantPerColumn")
@@ -170,30 +106,31 @@ PERIODIC = ("Circulant", "StackedCirculant", "CirculantPerColumn")
 @in_turn(("lam", "weighted"), [(0.0, False), (0.3, False), (0.3, True)])
 @mixed
 def test_division_solves_the_level_and_its_adjoint(grid, lam, weighted, complex_, backend):
+    weight, there = Circulant(difference(grid)), interpreted(backend)
+    Omega = written.dense(weight) if weighted else np.eye(math.prod(grid))
     for kind in PERIODIC:
-        divides(kind, grid, lam, weighted, complex_, backend)
-
-
-def divides(kind, grid, lam, weighted, complex_, backend):
-    level = Level(backend, kind, grid, lam, weighted, complex_)
-    assert level.solver == FourierDivision()
-    w = level.ask("argmin", level.system, level.factor, level.send(level.y))
-    assert dtype_name(w) == ("complex128" if any(complex_) else "float64")
-    kappa = level.s.max() / level.s.min()
-    assert np.linalg.norm(host(w) - level.w) <= 20 * EPS["float64"] * kappa**2 * np.linalg.norm(level.w)
-    r = times(level.A, level.w) - level.y
-    q, pairs, v, _ = level.ask(
-        "adjoint", level.system, level.factor, level.send(level.c), level.send(level.y), w, level.send(r)
-    )
-    want = times(level.A, level.v)
-    assert np.linalg.norm(host(q) - want) <= 20 * EPS["float64"] * kappa**2 * np.linalg.norm(want)
-    assert np.linalg.norm(host(v) - level.v) <= 20 * EPS["float64"] * kappa**2 * np.linalg.norm(level.v)
-    ((s, same),) = pairs
-    assert same is v
-    np.testing.assert_array_equal(host(s), r)
-    found = level.ask("diagnose", level.system, level.factor, level.send(level.y))
-    assert float(found.condition) == pytest.approx((level.s.max(-1) / level.s.min(-1)).max())
-    assert not bool(found.deficient)
+        design, A = designs(grid, complex_[0])[kind]
+        y, c = (draw(i, n, K, complex_=complex_[1]) for i, n in ((7, A.shape[-2]), (8, A.shape[-1])))
+        H = written.adjoint(A) @ A + lam * (Omega.T @ Omega)
+        want, v = by_column(H, written.times(written.adjoint(A), y)), by_column(H, c)
+        s = np.sqrt(np.linalg.eigvalsh(H))
+        r, Mv = written.times(A, want) - y, written.times(A, v)
+        system = System(sent(there, design), lam, sent(there, weight) if weighted else None)
+        solver, (y, c, residual) = lower.choose(*system), (send(there, x) for x in (y, c, r))
+        assert solver == FourierDivision()
+        with there.scope("float64"):
+            factor = solver.factor(there, system)
+            w = solver.argmin(there, system, factor, y)
+            q, pairs, slope, _ = solver.adjoint(there, system, factor, c, y, w, residual)
+            found = solver.diagnose(there, system, factor, y)
+        assert dtype_name(w) == ("complex128" if any(complex_) else "float64")
+        for got, expected in ((w, want), (q, Mv), (slope, v)):
+            off = np.linalg.norm(host(got) - expected) / np.linalg.norm(expected)
+            assert off <= 20 * EPS["float64"] * (s.max() / s.min()) ** 2
+        assert pairs[0][1] is slope
+        np.testing.assert_array_equal(host(pairs[0][0]), r)
+        assert float(found.condition) == pytest.approx((s.max(-1) / s.min(-1)).max())
+        assert not bool(found.deficient)
 
 
 def test_the_paper_s_closed_form(backend):
@@ -202,7 +139,7 @@ def test_the_paper_s_closed_form(backend):
     X, Y = draw(0, N, D) / 80, draw(1, N, D)
     Xf, Yf = np.fft.fft(X), np.fft.fft(Y)
     w = np.fft.ifft((Xf.conj() * Yf).sum(0) / ((np.abs(Xf) ** 2).sum(0) + lam)).real
-    A = np.vstack([circulant(x) for x in X])
+    A = np.vstack([scipy.linalg.circulant(x) for x in X])
     dense = np.linalg.lstsq(np.vstack([A, math.sqrt(lam) * np.eye(D)]), np.r_[Y.ravel(), np.zeros(D)])[0]
     assert error(w, dense) <= 1e-12
     there = interpreted(backend)
@@ -316,22 +253,22 @@ def test_what_it_does_not_fit_goes_elsewhere(backend):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_preconditioner_is_the_nearest_circulant_matrix(grid, complex_, weighted, backend):
     """In the Fourier basis it is the diagonal of H; for a valid convolution, of H but for its borders."""
-    weight = circulant(difference(grid)) if weighted else np.eye(math.prod(grid))
+    weight = written.dense(Circulant(difference(grid))) if weighted else np.eye(math.prod(grid))
     F = np.eye(1)
     for size in grid:
         F = np.kron(F, np.fft.fft(np.eye(size), norm="ortho"))
-    for kind, (cls, kernel, rest, A) in designs(grid, complex_).items():
+    for kind, (M, A) in designs(grid, complex_).items():
         Omega = Circulant(send(backend, difference(grid))) if weighted else None
-        P = circulant_preconditioner(System(cls(send(backend, kernel), *rest), 0.2, Omega))
-        H = adjoint(A) @ A + 0.2 * weight.T @ weight
+        P = circulant_preconditioner(System(sent(backend, M), 0.2, Omega))
+        H = written.adjoint(A) @ A + 0.2 * weight.T @ weight
         if kind == "CirculantPerColumn":
             r = draw(9, A.shape[-1], K)
-            assert error(np.real(times(H, host(P.apply(send(backend, r))))), r) <= 1e-10
+            assert error(np.real(written.times(H, host(P.apply(send(backend, r))))), r) <= 1e-10
             continue
         C = np.linalg.inv(host(P.apply(send(backend, np.eye(A.shape[-1])))))
-        assert np.linalg.norm(C - adjoint(C)) <= 1e-11 * np.linalg.norm(C)
+        assert np.linalg.norm(C - written.adjoint(C)) <= 1e-11 * np.linalg.norm(C)
         assert np.linalg.eigvalsh(C).min() > 0
-        got, want = (np.diag(F @ X @ adjoint(F)).real for X in (C, H))
+        got, want = (np.diag(F @ X @ written.adjoint(F)).real for X in (C, H))
         if "Valid" in kind or kind == "Toeplitz":
             assert 0.5 <= got.sum() / want.sum() <= 2
         else:
