@@ -115,9 +115,9 @@ def rng(seed=0):
 
 
 def decays(theta, data):
-    """Exponential decays sampled at ``data["t"]``: shape (m, n)."""
+    """Exponential decays sampled at the times `data`, or ``data["t"]``: shape (m, n)."""
     xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+    return xp.exp(-xp.expand_dims(data["t"] if isinstance(data, dict) else data, axis=1) * theta)
 
 
 T = np.linspace(0.0, 2.0, 40)

@@ -103,18 +103,6 @@ def recorded(name):
     return [(iterate, [f.values, f.gradients, *asked.values()]) for iterate in run]
 
 
-def test_gap_scales_with_the_objective_and_the_radius():
-    f, region, theta = mixed()
-    here = next(states(FrankWolfe(), f, region, theta, 0))
-    for c in (2.0**-40, 8.0, 2.0**40):
-        there = next(states(FrankWolfe(), f.scaled(c), region, theta, 0))
-        assert (float(there.gap_A), float(there.gap_B)) == (c * float(here.gap_A), c * float(here.gap_B))
-    wide = resolve({**MIXED, "z": Free(radius=4.0)}, START)
-    there = next(states(FrankWolfe(), f, wide, theta, 0))
-    assert float(there.gap_A) == float(here.gap_A)
-    assert float(there.gap_B) == 4 * float(here.gap_B)
-
-
 # -- the contract ------------------------------------------------------------------------------------------------------
 
 
@@ -166,7 +154,7 @@ def test_rules_by_the_clock_go_on_where_the_objective_rises(rule, blocks):
 
 
 def test_iterates_are_feasible_certified_and_counted(subtests):
-    """Both parts of the gap, from the gradient at the theta that is reported with them; no rise of a monotone method."""
+    """Both parts of the gap are of the theta that is reported with them; a monotone method does not rise."""
     f, region, _ = mixed()
     vertices = np.stack([np.zeros(4), *(2.0 * np.eye(4))])
     for name, method in STEPWISE.items():
@@ -577,26 +565,6 @@ def test_resuming_continues(subtests):
 # -- blocks ------------------------------------------------------------------------------------------------------------
 
 
-def test_one_l_for_both_blocks_is_what_costs_most():
-    """A free block with a curvature of its own: the constrained one creeps unless each has its L."""
-    draw = rng(0)
-    A, B = draw.normal(size=(60, 30)), 20 * draw.normal(size=(60, 8))
-    M, y = np.hstack([A, B]), draw.normal(size=60) + A @ np.eye(30)[0]
-    f = Quadratic(M.T @ M, M.T @ y, offset=0.5 * y @ y)
-    theta = (np.full(30, 1 / 30), np.zeros(8))
-    region = resolve((Simplex(), None), theta)
-    L, L_A, L_B = (float(np.linalg.norm(X, 2) ** 2) for X in (M, A, B))
-    *_, last = states(algorithms.AcceleratedProjectedGradient(), f, region, theta, 600)
-    lowest = float(last.value)
-
-    def excess(rule, blocks):
-        *_, last = states(FrankWolfe(rule, blocks), f, region, theta, 200)
-        return float(last.value) - lowest
-
-    shared = excess(ShortStep(L=L), Together())
-    assert excess(ShortStep(L=(L_A, L_B)), Separate()) < 0.25 * shared
-
-
 @pytest.mark.parametrize("blocks", [Together(), Separate()], ids=repr)
 def test_cap_holds_the_constrained_block_alone(blocks):
     f, region, theta = mixed()
@@ -617,15 +585,6 @@ def test_separate_steps_the_free_block_first_and_the_other_from_its_gradient():
     g = f.gradient(Point((theta[0], z), None))[0]
     d = CappedSimplex(2.0).lmo(g) - theta[0]
     assert after.theta[0] == pytest.approx(theta[0] + min(1.0, -(g @ d) / (f.L * (d @ d))) * d, rel=1e-13)
-
-
-def test_spectral_and_sign_balls_descend():
-    f = quadratic(6)
-    theta = (np.zeros((2, 3)),)
-    for norm in (xv.sets.norms.Spectral(), xv.sets.norms.Sign()):
-        region = resolve(Free(norm, radius=0.3), theta[0])
-        *_, last = states(FrankWolfe(), f, region, theta, 200)
-        assert float(last.gap_B) <= 1e-4 * np.linalg.norm(f.b)
 
 
 # -- free blocks -------------------------------------------------------------------------------------------------------

@@ -371,15 +371,6 @@ def test_a_limit_of_steps_shows_as_nan(backend):
     assert np.allclose(w[:, solved], want[:, solved])
 
 
-def test_murty_cycles_where_blocks_alone_would():
-    """Many problems with strongly correlated columns need the rule for single entries, and end."""
-    draw = rng(11)
-    A = np.ones((30, 1)) + 0.05 * draw.normal(size=(30, 10))
-    y = draw.normal(size=(30, 200)) + 1
-    w = Within(NUMPY, lower.Nonnegative(), A).argmin(y)
-    assert certificate(A, y, w, 0.0, np.inf) <= 1e-13
-
-
 def guesses(R, z, lo, hi):
     """The free entries of one problem after each exchange, as the module says them."""
     n = z.size
@@ -477,55 +468,18 @@ def test_kinks_are_weights_at_a_bound_without_a_multiplier(backend):
         assert int(mirrored.diagnose(-np.abs(A) @ w * unit).kinks) == (w == 0).sum()
 
 
-@pytest.mark.parametrize("W", [lower.Nonnegative(), lower.Bounded(-0.1, 0.2 + np.arange(3) / 10)], ids=repr)
-def test_with_a_design_per_column_each_is_solved_as_if_it_were_alone(W, backend):
-    """Weights, adjoints and kinks; real and complex, with and without a ridge."""
-    draw, k, n = rng(0), 3, N
-    W = W if isinstance(W, lower.Nonnegative) else lower.Bounded(W.lower, np.broadcast_to(W.upper, (n, k)).copy())
-    for lam, imaginary in ((0.0, 0.0), (0.3, 0.0), (0.3, 1j)):
-        A = draw.normal(size=(k, M, n)) + imaginary * draw.normal(size=(k, M, n))
-        y, c = (draw.normal(size=(s, k)) + imaginary * draw.normal(size=(s, k)) for s in (M, n))
-        many = Within(backend, W, A, lam)
-        w = host(many.argmin(y))
-        r = np.stack([A[j] @ w[:, j] - y[:, j] for j in range(k)], axis=1)
-        q, _, v, _ = many.adjoint(c, y, w, r)
-        for j in range(k):
-            at = slice(j, j + 1)
-            part = W if isinstance(W, lower.Nonnegative) else lower.Bounded(W.lower, W.upper[:, at])
-            one = Within(backend, part, A[j], lam)
-            np.testing.assert_allclose(w[:, at], host(one.argmin(y[:, at])), rtol=1e-11, atol=1e-13)
-            alone = one.adjoint(c[:, at], y[:, at], w[:, at], r[:, at])
-            for all_, its in ((q, alone[0]), (v, alone[2])):
-                np.testing.assert_allclose(host(all_)[:, at], host(its), rtol=1e-10, atol=1e-12)
-    exact = np.stack([A[j].real @ np.maximum(w[:, j].real, 0) for j in range(k)], axis=1)
-    zeros = int((w.real <= 0).sum())
-    assert int(Within(backend, lower.Nonnegative(), A.real, 0.0).diagnose(exact).kinks) == zeros
-
-
-@pytest.mark.parametrize("kind", ["separable", "bilevel"])
-def test_gradient_of_masked_targets_within_bounds(kind, backend):
-    """A mask of entries gives every column rows, and so a design, of its own."""
-    seen = rng(7).random(TARGET.shape) > 0.2
-    options = {"W": WITHIN["nonnegative"], "weights": seen}
-    y = np.where(seen, TARGET, np.nan)
-    if kind == "separable":
-        stated = xv.separable(basis, y, data={"t": T}, **options)
-    else:
-        upper = xv.Level(other, OTHER, weights=~seen)
-        stated = xv.bilevel(lower=xv.Level(basis, y, 0.05, **options), upper=upper, data={"t": T})
-    value, gradient = xv.value_and_gradient(stated, send_tree(backend, THETA))
-    alone = 0.0
-    if kind == "separable":
+def test_with_a_design_per_column_kinks_are_those_of_each_alone(backend):
+    """And weights: real and complex, without a ridge."""
+    draw = rng(0)
+    for imaginary in (0.0, 1j):
+        A = draw.normal(size=(3, M, N)) + imaginary * draw.normal(size=(3, M, N))
+        y = draw.normal(size=(M, 3)) + imaginary * draw.normal(size=(M, 3))
+        w = host(Within(backend, lower.Nonnegative(), A).argmin(y))
         for j in range(3):
-            rows = seen[:, j]
-            column = xv.separable(basis, TARGET[rows, j], data={"t": T[rows]}, W=WITHIN["nonnegative"])
-            alone += float(xv.value_and_gradient(column, THETA)[0])
-        assert float(value) == pytest.approx(alone, rel=1e-12)
-
-    def f(theta):
-        return float(xv.value_and_gradient(stated, theta)[0])
-
-    assert error(gradient, central_differences(f, THETA)) <= 1e-7
+            alone = Within(backend, lower.Nonnegative(), A[j]).argmin(y[:, j : j + 1])
+            np.testing.assert_allclose(w[:, j : j + 1], host(alone), rtol=1e-11, atol=1e-13)
+    exact = np.stack([A[j].real @ np.maximum(w[:, j].real, 0) for j in range(3)], axis=1)
+    assert int(Within(backend, lower.Nonnegative(), A.real).diagnose(exact).kinks) == (w.real <= 0).sum()
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------

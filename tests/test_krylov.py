@@ -364,17 +364,6 @@ def test_certificate_is_honest_from_the_first_step_to_the_last(algorithm, bileve
     assert "lower residual" in str(fit)
 
 
-@pytest.mark.parametrize("bilevel", [False, True])
-def test_a_solve_runs_on_every_backend(bilevel, backend):
-    """Compiled, where a backend compiles."""
-    fit = xv.solve(
-        fitting(lower.LSMR(), bilevel), START, over=xv.sets.Box(*BOX), algorithm=ALGORITHMS["paper"], tol=1e-1,
-        max_iter=15, backend=backend,
-    )  # fmt: skip
-    assert true_gap(bilevel, fit.theta) <= fit.gap_A * (1 + 1e-9)
-    assert fit.success
-
-
 def test_tolerance_follows_the_gap_and_saves_products():
     data = {"t": T, "c": CENTRES}
     y = bumps(np.array([0.07, 0.6]), data) @ rng(0).normal(size=(12, 2)) + 0.3 * rng(1).normal(size=(40, 2))

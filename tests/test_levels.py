@@ -9,7 +9,7 @@ import scipy.optimize
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
 
-from .support import error, host, in_turn, rng, vector
+from .support import decays, error, host, in_turn, rng, vector
 
 T = np.linspace(0.0, 2.0, 14)
 LATE = np.linspace(0.1, 1.9, 9)
@@ -18,13 +18,8 @@ Y = rng(0).normal(size=(14, 3))
 DATA = {"t": T, "late": LATE, "ramp": np.linspace(0.5, 1.5, 14)}
 
 
-def decays(theta, data):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
-
-
 def late(theta, data):
-    return decays(theta, {"t": data["late"]})
+    return decays(theta, data["late"])
 
 
 def waves(theta, data):

@@ -18,15 +18,10 @@ from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 from xvarpro.sets.regions import Regions
 
-from .support import error, host, rng, send
+from .support import decays, error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
 RATES, SPREAD = np.array([1.0, 5.0]), 1e-2
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
 def with_offset(theta, t):

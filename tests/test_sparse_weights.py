@@ -10,7 +10,7 @@ from xvarpro import lower
 from xvarpro.errors import ProblemError
 from xvarpro.lower.weight_sets import _pivoting
 
-from .support import central_differences, error, host, jax_interpreted, rng, send, send_tree
+from .support import central_differences, decays, error, host, jax_interpreted, rng, send, send_tree
 
 M, N = 30, 8
 
@@ -187,12 +187,6 @@ def test_loss_of_rank_is_reported_and_a_ridge_helps():
 
 
 T = np.linspace(0.0, 2.0, 40)
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
 
 TRACES = np.exp(-np.outer(T, [0.5, 2.0, 6.0])) @ np.array([[0.7, 0.3], [0.3, 0.0], [0.0, 0.7]])
 NOISY = TRACES + 0.01 * rng(0).normal(size=TRACES.shape)

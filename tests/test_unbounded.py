@@ -14,16 +14,11 @@ from xvarpro import algorithms, sets
 from xvarpro.results.serialization import decode, encode
 from xvarpro.sets.region import resolve
 
-from .support import error, host, rng, send
+from .support import decays, error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
 INF = np.inf
 MIXED = sets.Box(np.array([0.0, -INF, -INF, 1.0]), np.array([INF, 5.0, INF, 2.0]))
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
 def signal(slow):

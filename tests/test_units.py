@@ -16,7 +16,7 @@ from xvarpro import algorithms, sets
 from xvarpro.driver.units import targets_near_one, theta_near_one
 from xvarpro.sets.region import resolve
 
-from .support import error, host, rng
+from .support import decays, error, host, rng
 
 T = np.linspace(0.0, 3.0, 80)
 INF = np.inf
@@ -31,11 +31,6 @@ class Case(NamedTuple):
     over: Any  # a function of the units
     entrywise: bool  # whether every entry of theta may have units of its own
     keywords: dict[str, Any]
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
 def peaks(theta, t):
