@@ -21,7 +21,7 @@ from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.lower.weight_sets.interface import taken
 from xvarpro.operators import Dense, Operator
 
-from .support import central_differences, error, host, interpreted, rng, send, send_tree, vector
+from .support import Solved, central_differences, error, host, interpreted, rng, send, send_tree, vector
 
 SETS = [
     x for x in (getattr(lower, name) for name in lower.__all__)
@@ -40,35 +40,8 @@ def named(example):
     return f"{type(W).__name__}-{n}-{'x'.join(map(str, np.shape(getattr(W, 'w0', getattr(W, 'lower', 0)))))}"
 
 
-class Within:
-    """A level of NumPy arrays with w in a set, on a backend; answers come back as NumPy arrays."""
-
-    def __init__(self, backend, W, A, lam=0.0, Omega=None, dtype="float64", inner=None):
-        self.backend = interpreted(backend)  # gradients below run as a solve does
-        self.dtype = dtype
-        W = trees.map_arrays(self.send, W.resolved())
-        self.solver = W.solver(inner)
-        self.system = System(Dense(self.send(A)), lam, None if Omega is None else self.send(Omega))
-        with backend.scope(dtype):
-            self.factor = self.solver.factor(self.backend, self.system)
-
-    def send(self, x):
-        x = host(x)
-        kind = {"float32": "complex64", "float64": "complex128"}[self.dtype] if x.dtype.kind == "c" else self.dtype
-        return send(self.backend, x, kind)
-
-    def __getattr__(self, name):
-        def ask(*args):
-            with self.backend.scope(self.dtype):
-                return getattr(self.solver, name)(self.backend, self.system, self.factor, *map(self.send, args))
-
-        return ask
-
-    @property
-    def deficient(self):
-        with self.backend.scope(self.dtype):
-            y = self.send(np.ones((self.system.M.shape[0], 1)))
-            return bool(self.solver.diagnose(self.backend, self.system, self.factor, y).deficient)
+def within_set(backend, W, A, lam=0.0, Omega=None, dtype="float64", inner=None):
+    return Solved(backend, W.resolved().solver(inner), A, lam, Omega, dtype)
 
 
 def level(seed=0, lam=0.0, weighted=False, shape=(M, N), k=K):
@@ -96,7 +69,7 @@ RIDGES = [(0.0, False), (0.3, False), (0.3, True)]
 def test_affine_is_the_projection_in_the_norm_of_H(W, lam, weighted, backend):
     """``w0 + B (B^T H B)^-1 B^T H (w_free - w0)``: paper, section 3.3."""
     A, y, _, Omega, H = level(lam=lam, weighted=weighted)
-    got = host(Within(backend, W, A, lam, Omega).argmin(y))
+    got = host(within_set(backend, W, A, lam, Omega).argmin(y))
     flat = W.resolved()
     B, w0 = flat.B, np.zeros((N, 1)) if flat.w0 is None else flat.w0.reshape(N, -1)
     free = np.linalg.solve(H, A.T @ y)
@@ -109,7 +82,7 @@ def test_affine_needs_no_basis_in_particular(w0, backend):
     A, y, *_ = level()
     B, mix = rng(3).normal(size=(N, 2)), np.array([[1e6, 1.0], [0.0, 1e-3]])
     other = w0 if w0 is None else w0 + (B @ np.array([2.0, -1.0])).reshape(N, *[1] * (w0.ndim - 1))
-    first, second = (Within(backend, lower.Affine(*args), A, 0.1).argmin(y) for args in ((w0, B), (other, B @ mix)))
+    first, second = (within_set(backend, lower.Affine(*args), A, 0.1).argmin(y) for args in ((w0, B), (other, B @ mix)))
     assert error(second, first) <= 1e-12
 
 
@@ -128,7 +101,7 @@ def test_complex_subspaces(backend):
     v = np.linalg.solve(kkt, np.vstack([c, 0 * d]))[:N]
     B = np.linalg.svd(C)[2][2:].conj().T @ random(N - 2, N - 2)
     for W in (lower.Equality(C, d), lower.Affine(np.linalg.pinv(C) @ d + B @ random(N - 2, K), B)):
-        within = Within(backend, W, A, 0.3, Omega)
+        within = within_set(backend, W, A, 0.3, Omega)
         w = host(within.argmin(y))
         np.testing.assert_allclose(w, want, rtol=0, atol=1e-12)
         q, ((s, u),), *_ = within.adjoint(c, y, w, A @ w - y)
@@ -142,10 +115,10 @@ def test_complex_subspaces(backend):
 @pytest.mark.parametrize("values", [2.0, np.array([1.0, -1.0]), np.arange(6.0).reshape(2, 3)], ids=["0", "1", "2"])
 def test_entries_that_are_fixed_or_shared_are_so_to_the_last_bit(values, where, n, backend):
     A, y, *_ = level()
-    w = host(Within(backend, lower.Fixed(where, values, n), A).argmin(y))
+    w = host(within_set(backend, lower.Fixed(where, values, n), A).argmin(y))
     held = np.broadcast_to(values[:, None] if np.ndim(values) == 1 else values, (2, K))
     assert np.array_equal(w[np.flatnonzero(where) if n is None else where], held)
-    w = host(Within(backend, lower.Shared(np.array([7, 2, 7, 2])), A).argmin(y))
+    w = host(within_set(backend, lower.Shared(np.array([7, 2, 7, 2])), A).argmin(y))
     assert np.array_equal(w[:2], w[2:])
 
 
@@ -156,7 +129,7 @@ def test_entries_that_are_fixed_or_shared_are_so_to_the_last_bit(values, where, 
 def test_adjoint_in_a_subspace(W, inner, backend):
     """``v = B (B^T H B)^-1 B^T c``, ``q = M v`` and the pair ``(r, v)``, whoever solves inside."""
     A, y, c, Omega, H = level(lam=0.3, weighted=True)
-    within = Within(backend, W, A, 0.3, Omega, inner=inner)
+    within = within_set(backend, W, A, 0.3, Omega, inner=inner)
     B = W.resolved().B
     v = B @ np.linalg.solve(B.T @ H @ B, B.T @ c)
     w = host(within.argmin(y))
@@ -176,12 +149,8 @@ def test_refinement_in_a_subspace_gains_the_digits_that_conditioning_took(backen
         rest, right = mpmath.matrix(A[:, 1:].tolist()), mpmath.matrix(y.tolist())
         solution = mpmath.lu_solve(rest.T * rest, rest.T * right)
         want = np.array([float(x) for x in solution])
-    within = Within(backend, lower.Fixed(np.arange(11) == 0, 0.0), A)
-    plain = within.argmin(y)
-    with within.backend.scope("float64"):
-        target = within.send(y)
-        r = within.system.M.residual(plain, target)
-        w, r = within.solver.refine(within.backend, within.system, within.factor, target, plain, r)
+    within = within_set(backend, lower.Fixed(np.arange(11) == 0, 0.0), A)
+    plain, (w, r) = within.argmin(y), within.refined(y)
     assert error(host(w)[1:, 0], want) <= 1e-14 < error(host(plain)[1:, 0], want)
     assert error(r, A[:, 1:] @ want[:, None] - y) <= 1e-9
 
@@ -238,7 +207,7 @@ def test_nnls_of_hundreds_of_random_problems():
         m, k = n + int(draw.integers(0, 20)), 1 if seed % 10 else 40
         A, y = draw.normal(size=(m, n)), draw.normal(size=(m, k))
         A = np.abs(A) if seed % 3 == 0 else A
-        w = Within(NUMPY, lower.Nonnegative(), A).argmin(y)
+        w = within_set(NUMPY, lower.Nonnegative(), A).argmin(y)
         want = np.stack([nnls(A, y[:, j])[0] for j in range(k)], axis=1)
         assert np.abs(w - want).max() <= 1e-10 * max(1.0, np.abs(want).max())
         got, best = (np.sum((A @ x - y) ** 2) for x in (w, want))
@@ -261,7 +230,7 @@ def certificate(A, y, w, lo, hi, lam=0.0, Omega=None):
 @pytest.mark.parametrize("W", [W for W, n in EXAMPLES if isinstance(W, BOXES) and n == N], ids=lambda W: named((W, N)))
 def test_optimality_conditions(W, lam, weighted, dtype, backend):
     A, y, _, Omega, _ = level(4, lam, weighted)
-    got = Within(backend, W, A, lam, Omega, dtype).argmin(y)
+    got = within_set(backend, W, A, lam, Omega, dtype).argmin(y)
     assert dtype_name(got) == dtype
     lo, hi = (x.astype(dtype).astype(float) for x in bounds(W))
     assert certificate(A, y, host(got).astype(float), lo, hi, lam, Omega) <= 20 * np.finfo(dtype).eps
@@ -276,7 +245,7 @@ def test_ill_conditioned_problems_end_with_a_certificate(cond, k, noise, backend
     U, V = np.linalg.qr(draw.normal(size=(20, 5)))[0], np.linalg.qr(draw.normal(size=(5, 5)))[0]
     A = U * np.logspace(0, -np.log10(cond), 5) @ V.T
     y = A @ np.maximum(draw.normal(size=(5, k)), 0) + noise * draw.normal(size=(20, k))
-    w = host(Within(backend, lower.Nonnegative(), A).argmin(y))
+    w = host(within_set(backend, lower.Nonnegative(), A).argmin(y))
     assert certificate(A, y, w, 0.0, np.inf) <= 1e-14
 
 
@@ -291,7 +260,7 @@ def test_more_right_hand_sides_than_are_inverted_at_a_time(monkeypatch):
 
     monkeypatch.setattr(_pivoting, "BLOCK", 2000)
     A, y, *_ = level(2, shape=(13, 10), k=45)
-    w = Within(Counting(), lower.Nonnegative(), A).argmin(y)
+    w = within_set(Counting(), lower.Nonnegative(), A).argmin(y)
     assert made == [(10, 10)] * 4
     assert certificate(A, y, w, 0.0, np.inf) <= 1e-14
 
@@ -300,15 +269,15 @@ def test_equal_bounds_fix_an_entry_and_infinite_ones_are_none(backend):
     A, y, *_ = level()
     lo, hi = np.full(N, -np.inf), np.full(N, np.inf)
     lo[1] = hi[1] = 0.7
-    got = Within(backend, lower.Bounded(lo, hi), A).argmin(y)
-    assert error(got, Within(backend, lower.Fixed(np.arange(N) == 1, 0.7), A).argmin(y)) <= 1e-12
-    assert error(Within(backend, lower.Bounded(-np.inf, np.inf), A).argmin(y), np.linalg.lstsq(A, y)[0]) <= 1e-12
+    got = within_set(backend, lower.Bounded(lo, hi), A).argmin(y)
+    assert error(got, within_set(backend, lower.Fixed(np.arange(N) == 1, 0.7), A).argmin(y)) <= 1e-12
+    assert error(within_set(backend, lower.Bounded(-np.inf, np.inf), A).argmin(y), np.linalg.lstsq(A, y)[0]) <= 1e-12
 
 
 def test_units_of_the_columns_do_not_count(backend):
     A, y, *_ = level(k=40)
     units = np.array([1e-9, 1.0, 1e7, 1e3])
-    w, scaled = (host(Within(backend, lower.Nonnegative(), a).argmin(y)) for a in (A, A * units))
+    w, scaled = (host(within_set(backend, lower.Nonnegative(), a).argmin(y)) for a in (A, A * units))
     assert error(units[:, None] * scaled, w) <= 1e-12
 
 
@@ -316,7 +285,7 @@ def test_targets_of_other_sizes_are_solved_each_by_itself(backend):
     A, y, *_ = level(k=40)
     sizes = 2.0 ** np.resize([0, 60, -60, 20], 40)
     for sign, W in ((1, lower.Nonnegative()), (-1, lower.Bounded(-np.inf, 0.0))):
-        w, scaled = (sign * host(Within(backend, W, A).argmin(sign * x)) for x in (y, y * sizes))
+        w, scaled = (sign * host(within_set(backend, W, A).argmin(sign * x)) for x in (y, y * sizes))
         np.testing.assert_allclose(scaled / sizes, w, rtol=0, atol=1e-13)
 
 
@@ -325,11 +294,11 @@ def test_targets_of_other_sizes_are_solved_each_by_itself(backend):
 def test_dependent_columns_are_seen_and_a_ridge_helps(kind, k, backend):
     A, y, *_ = level(k=k)
     A[:, 3] = A[:, 1] if kind == "equal" else 0.0
-    within = Within(backend, lower.Nonnegative(), A)
-    assert within.deficient
+    within = within_set(backend, lower.Nonnegative(), A)
+    assert within.said("deficient")
     assert within.argmin(y).shape == (N, k)
-    ridged = Within(backend, lower.Nonnegative(), A, 1e-3)
-    assert not ridged.deficient
+    ridged = within_set(backend, lower.Nonnegative(), A, 1e-3)
+    assert not ridged.said("deficient")
     assert certificate(A, y, host(ridged.argmin(y)), 0.0, np.inf, 1e-3) <= 1e-14
 
 
@@ -338,19 +307,19 @@ def test_dependent_columns_are_seen_and_a_ridge_helps(kind, k, backend):
 def test_nan_never_raises_and_never_passes(bad, k, backend):
     A, y, *_ = level(k=k)
     A[1, 1] = bad
-    within = Within(backend, lower.Nonnegative(), A)
+    within = within_set(backend, lower.Nonnegative(), A)
     w = host(within.argmin(y))
     within.adjoint(np.ones((N, k)), y, w, y)
-    assert within.deficient or not np.isfinite(w).any()
+    assert within.said("deficient") or not np.isfinite(w).any()
 
 
 @pytest.mark.parametrize("k", [1, 20])
 @pytest.mark.parametrize("W", [lower.Nonnegative(), lower.Bounded(-0.1, 0.2)], ids=repr)
 def test_a_bad_target_shows_in_its_column_alone(W, k, backend):
     A, y, *_ = level(k=k)
-    want = host(Within(backend, W, A).argmin(y))
+    want = host(within_set(backend, W, A).argmin(y))
     y[2, 0] = np.nan
-    within = Within(backend, W, A)
+    within = within_set(backend, W, A)
     w = host(within.argmin(y))
     assert np.isnan(w[:, 0]).all()
     assert np.abs(w[:, 1:] - want[:, 1:]).max(initial=0.0) <= 1e-13
@@ -360,8 +329,8 @@ def test_a_limit_of_steps_shows_as_nan(backend):
     """In the columns that are not solved, and in them alone."""
     A, y, *_ = level(1, k=N)  # of more, a first guess solves some
     y[:, 1::2] = A @ np.abs(rng(2).normal(size=(N, N // 2)))
-    want = host(Within(backend, lower.Nonnegative(), A).argmin(y))
-    within = Within(backend, lower.Nonnegative(), A)
+    want = host(within_set(backend, lower.Nonnegative(), A).argmin(y))
+    within = within_set(backend, lower.Nonnegative(), A)
     within.solver = replace(within.solver, limit=0)
     w = host(within.argmin(y))
     solved = (np.linalg.lstsq(A, y)[0] >= 0).all(axis=0)
@@ -427,7 +396,7 @@ def test_pivoting_exchanges_what_the_method_says(backend):
 def test_adjoint_on_the_free_entries(W, k, backend):
     """``v_F = (H_FF)^-1 c_F`` column by column, 0 elsewhere: the face is read off w."""
     A, y, c, Omega, H = level(3, 0.3, True, k=k)
-    within = Within(backend, W, A, 0.3, Omega)
+    within = within_set(backend, W, A, 0.3, Omega)
     w, (lo, hi) = host(within.argmin(y)), bounds(W, k=k)
     v = np.zeros((N, k))
     for j in range(k):
@@ -445,14 +414,14 @@ def test_complex_designs_with_real_weights(backend):
     """A real w fits real and imaginary parts as rows."""
     A, y, c, *_ = level()
     Ai, yi, ci, *_ = level(1)
-    w = Within(backend, lower.Nonnegative(), A + 1j * Ai).argmin(y + 1j * yi)
-    real = Within(backend, lower.Nonnegative(), np.vstack([A, Ai]))
+    w = within_set(backend, lower.Nonnegative(), A + 1j * Ai).argmin(y + 1j * yi)
+    real = within_set(backend, lower.Nonnegative(), np.vstack([A, Ai]))
     want = host(real.argmin(np.vstack([y, yi])))
     assert dtype_name(w) == "complex128"
     assert error(host(w).real, want) <= 1e-12
     assert not host(w).imag.any()
     r = (A + 1j * Ai) @ want - y - 1j * yi
-    q, *_ = Within(backend, lower.Nonnegative(), A + 1j * Ai).adjoint(c + 1j * ci, y + 1j * yi, w, r)
+    q, *_ = within_set(backend, lower.Nonnegative(), A + 1j * Ai).adjoint(c + 1j * ci, y + 1j * yi, w, r)
     both, *_ = real.adjoint(c, np.vstack([y, yi]), want, np.vstack([r.real, r.imag]))
     assert error(np.vstack([host(q).real, host(q).imag]), both) <= 1e-12
 
@@ -460,11 +429,11 @@ def test_complex_designs_with_real_weights(backend):
 def test_kinks_are_weights_at_a_bound_without_a_multiplier(backend):
     A, y, *_ = level(3, k=20)
     for sizes in (np.ones(20), 2.0 ** np.resize([0, 60, -60, 20], 20)):
-        assert int(Within(backend, lower.Nonnegative(), A).diagnose(y * sizes).kinks) == 0
+        assert int(within_set(backend, lower.Nonnegative(), A).diagnose(y * sizes).kinks) == 0
     w = np.maximum(rng(0).normal(size=(N, 20)), 0)
     for unit in (1e-9, 1.0, 1e9):
-        assert int(Within(backend, lower.Nonnegative(), A).diagnose(A @ w * unit).kinks) == (w == 0).sum()
-        mirrored = Within(backend, lower.Bounded(-np.inf, 0.0), np.abs(A))
+        assert int(within_set(backend, lower.Nonnegative(), A).diagnose(A @ w * unit).kinks) == (w == 0).sum()
+        mirrored = within_set(backend, lower.Bounded(-np.inf, 0.0), np.abs(A))
         assert int(mirrored.diagnose(-np.abs(A) @ w * unit).kinks) == (w == 0).sum()
 
 
@@ -474,12 +443,12 @@ def test_with_a_design_per_column_kinks_are_those_of_each_alone(backend):
     for imaginary in (0.0, 1j):
         A = draw.normal(size=(3, M, N)) + imaginary * draw.normal(size=(3, M, N))
         y = draw.normal(size=(M, 3)) + imaginary * draw.normal(size=(M, 3))
-        w = host(Within(backend, lower.Nonnegative(), A).argmin(y))
+        w = host(within_set(backend, lower.Nonnegative(), A).argmin(y))
         for j in range(3):
-            alone = Within(backend, lower.Nonnegative(), A[j]).argmin(y[:, j : j + 1])
+            alone = within_set(backend, lower.Nonnegative(), A[j]).argmin(y[:, j : j + 1])
             np.testing.assert_allclose(w[:, j : j + 1], host(alone), rtol=1e-11, atol=1e-13)
     exact = np.stack([A[j].real @ np.maximum(w[:, j].real, 0) for j in range(3)], axis=1)
-    assert int(Within(backend, lower.Nonnegative(), A.real).diagnose(exact).kinks) == (w.real <= 0).sum()
+    assert int(within_set(backend, lower.Nonnegative(), A.real).diagnose(exact).kinks) == (w.real <= 0).sum()
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
@@ -599,8 +568,8 @@ def test_some_columns_have_their_part_of_the_set():
     """`scale` times some columns are fitted by `scale` times their weights."""
     A, many = np.exp(-np.outer(T, [1.0, 2.0, 4.0])), np.arange(9.0).reshape(3, 3)
     for W in (*WITHIN.values(), lower.Bounded(-many, many)):
-        whole = Within(NUMPY, W, A).argmin(TARGET)
-        some = Within(NUMPY, W.resolved().part(np.array([2, 0]), 3.0), A).argmin(3.0 * TARGET[:, [2, 0]])
+        whole = within_set(NUMPY, W, A).argmin(TARGET)
+        some = within_set(NUMPY, W.resolved().part(np.array([2, 0]), 3.0), A).argmin(3.0 * TARGET[:, [2, 0]])
         assert error(some, 3.0 * whole[:, [2, 0]]) <= 1e-12
 
 
@@ -652,7 +621,7 @@ def test_nothing_that_was_given_is_written_to(W, n):
     arrays = trees.partition(W)[0]
     before = [np.array(x) for x in arrays]
     A, y, c, *_ = level(shape=(M, n))
-    within = Within(NUMPY, W, A)
+    within = within_set(NUMPY, W, A)
     within.argmin(y)
     within.adjoint(c, y, within.argmin(y), y)
     assert all(np.array_equal(a, b) for a, b in zip(arrays, before, strict=True))

@@ -19,7 +19,7 @@ from xvarpro.lower.normal import length, norms, products
 from xvarpro.lower.stack import deficient, deficient_gram, pivots
 from xvarpro.operators import Dense, Diagonal, LowRankPlusDiagonal
 
-from .support import error, host, in_turn, inner, interpreted, rng, send
+from .support import Solved, error, host, in_turn, inner, rng, send
 
 EXPORTED = [getattr(lower, name) for name in lower.__all__]
 NOT_FOR_ARRAYS = (lower.FourierDivision, lower.Cholesky)  # test_operators and test_streamed have theirs
@@ -35,57 +35,6 @@ EPS = {"float32": np.finfo(np.float32).eps, "float64": np.finfo(np.float64).eps}
 each = in_turn("solver", [kind() for kind in SOLVERS], ids=lambda solver: type(solver).__name__)
 
 
-class Solved:
-    """A level of NumPy arrays, factored on a backend by a solver; answers come back as NumPy arrays."""
-
-    def __init__(self, backend, solver, A, lam=0.0, Omega=None, dtype="float64"):
-        self.backend = interpreted(backend)  # test_reduced runs the solvers as a solve does
-        self.solver, self.dtype = solver, dtype
-        self.system = System(Dense(self.send(A)), lam, None if Omega is None else self.send(Omega))
-        with backend.scope(dtype):
-            self.factor = solver.factor(backend, self.system)
-
-    def send(self, x):
-        x = host(x)
-        kind = {"float32": "complex64", "float64": "complex128"}[self.dtype] if x.dtype.kind == "c" else self.dtype
-        return send(self.backend, x, kind)
-
-    @property
-    def deficient(self):
-        with self.backend.scope(self.dtype):
-            return bool(self.diagnosis.deficient)
-
-    @property
-    def truncated(self):
-        with self.backend.scope(self.dtype):
-            return bool(self.diagnosis.truncated)
-
-    @property
-    def condition(self):
-        with self.backend.scope(self.dtype):
-            return float(self.diagnosis.condition)
-
-    @property
-    def diagnosis(self):
-        y = self.send(np.ones((self.system.M.shape[0], 1)))
-        return self.solver.diagnose(self.backend, self.system, self.factor, y)
-
-    def argmin(self, y):
-        with self.backend.scope(self.dtype):
-            return self.solver.argmin(self.backend, self.system, self.factor, self.send(y))
-
-    def refined(self, y):
-        with self.backend.scope(self.dtype):
-            w = self.argmin(y)
-            r = self.system.M.residual(w, self.send(y))
-            return self.solver.refine(self.backend, self.system, self.factor, self.send(y), w, r)
-
-    def adjoint(self, c, y):
-        w, r = self.refined(y)
-        with self.backend.scope(self.dtype):
-            return self.solver.adjoint(self.backend, self.system, self.factor, self.send(c), self.send(y), w, r)
-
-
 @in_turn("shape", SHAPES)
 @in_turn("lam", [0.0, 0.3])
 @each
@@ -95,7 +44,7 @@ def test_no_shape_raises(shape, lam, solver):
     level = Solved(NUMPY, solver, A, lam)
     w = level.argmin(y)
     assert w.shape == (A.shape[1], 2)
-    if not level.deficient:
+    if not level.said("deficient"):
         optimal = A.T @ (A @ host(w) - y) + lam * host(w)
         assert np.linalg.norm(optimal) <= 1e-12
 
@@ -128,7 +77,7 @@ SCALES = {"as it is": np.ones(4), "units": np.array([1e-12, 1.0, 1e12, 1e3]), "t
 
 def test_a_w_of_minimum_norm_is_said_to_be_one_of_several():
     for kind in ("full rank", "zero column", "equal columns", "combination"):
-        assert Solved(NUMPY, lower.SVD(), dependent(kind)).truncated == (kind != "full rank")
+        assert Solved(NUMPY, lower.SVD(), dependent(kind)).said("truncated") == (kind != "full rank")
 
 
 @in_turn("solver", [lower.QR, lower.Refined])  # a w of minimum norm is a choice of units by itself
@@ -137,8 +86,8 @@ def test_a_w_of_minimum_norm_is_said_to_be_one_of_several():
 def test_rank_does_not_depend_on_units(kind, scale, solver):
     """Which a ridge restores, however small."""
     A = dependent(kind) * SCALES[scale]
-    assert Solved(NUMPY, solver(), A).deficient == (kind != "full rank")
-    assert not Solved(NUMPY, solver(), dependent(kind), 1e-6).deficient
+    assert Solved(NUMPY, solver(), A).said("deficient") == (kind != "full rank")
+    assert not Solved(NUMPY, solver(), dependent(kind), 1e-6).said("deficient")
 
 
 POWERS = 2.0 ** np.array([-30, 0, 17, 3])
@@ -162,9 +111,9 @@ def test_units_of_the_columns_change_no_bit(solver, hard, ridge, backend):
     for one, two in zip(plain.refined(y), other.refined(y), strict=True):
         w, moved = host(one), host(two)
         assert np.array_equal(w, moved * POWERS[:, None] if w.shape[0] == 4 else moved)
-    mine, its = plain.adjoint(c, y), other.adjoint(c * POWERS[:, None], y)
+    mine, its = plain.pulled(c, y), other.pulled(c * POWERS[:, None], y)
     assert np.array_equal(host(mine.q), host(its.q))
-    assert plain.condition == other.condition
+    assert plain.said("condition") == other.said("condition")
 
 
 def test_a_target_of_zeros_is_refined_to_zeros(backend):
@@ -180,7 +129,7 @@ def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):
     A, y, c = (rng(i).normal(size=s) for i, s in enumerate([(4, 11), (4, 1), (11, 1)]))
     level = Solved(backend, lower.choose(Dense(A), 1e-20), A, 1e-20)
     w = level.argmin(y)
-    q, pairs, *_ = level.adjoint(c, y)
+    q, pairs, *_ = level.pulled(c, y)
     P = np.linalg.pinv(A)
     assert error(w, P @ y) <= 1e-12
     assert error(q, P.T @ c) <= 1e-12
@@ -275,7 +224,7 @@ def test_an_adjoint_is_refined_to_the_last_digit(solver, lam, complex_, backend)
         pytest.skip("a wide design has no answer without a ridge")
     A = on_a_grid(20, 1e4, (10, 60) if wide else (60, 10), complex_)
     v = whole(A.shape[1], complex_)
-    q = host(Solved(backend, solver, A, lam).adjoint(A.conj().T @ (A @ v) + lam * v, A[:, :1]).q)
+    q = host(Solved(backend, solver, A, lam).pulled(A.conj().T @ (A @ v) + lam * v, A[:, :1]).q)
     assert abs(q - A @ v).max() <= 4 * EPS["float64"] * abs(A @ v).max()
 
 
@@ -291,7 +240,7 @@ def test_the_derivative_of_a_minimum_norm_w_is_that_of_the_pseudo_inverse(comple
     y, c = random(4, 7, 3), random(5, 5, 3)
     level = Solved(backend, lower.SVD(), L @ R)
     w, dM = host(level.argmin(y)), dL @ R + L @ dR
-    q, pairs, *_ = level.adjoint(c, y)
+    q, pairs, *_ = level.pulled(c, y)
     got = -inner(dM @ w, host(q)) - sum(inner(host(s), dM @ host(v)) for s, v in pairs)
     ahead, behind = (inner(c, np.linalg.pinv((L + t * dL) @ (R + t * dR)) @ y) for t in (1e-5, -1e-5))
     assert got == pytest.approx((ahead - behind) / 2e-5, rel=1e-7)

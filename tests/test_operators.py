@@ -165,14 +165,6 @@ def test_loss_of_rank_is_seen(kind, backend):
     assert answers(M, 0.0, y, c, there)[4]
 
 
-def test_one_factor_that_is_not_finite_is_enough():
-    for ridge in (0.0, 0.3):
-        for bad in (0, 1):
-            factors = [np.eye(3, 2), np.ones((4, 1))]
-            factors[bad] = factors[bad] * np.nan
-            assert answers(Kronecker(*factors), ridge, np.ones((12, 1)), np.ones((2, 1)))[4]
-
-
 # -- whole objectives --------------------------------------------------------------------------------------------------
 
 

@@ -176,14 +176,6 @@ def test_infinite_bounds_are_stored():
     assert found["at"].lower.tolist() == MIXED.lower.tolist()
 
 
-def test_bounds_with_missing_ones_are_a_box():
-    found = sets.bounds([(0, None), (None, 5.0), (None, None)])
-    assert found.lower.tolist() == [0.0, -INF, -INF]
-    assert found.upper.tolist() == [INF, 5.0, INF]
-    assert sets.bounds(0.0, None) == sets.Box(0.0, INF)
-    assert sets.bounds(scipy.optimize.Bounds([0.0, 0.0], [1.0, INF])).upper.tolist() == [1.0, INF]
-
-
 @pytest.mark.parametrize("slow", [1.0, -0.02])
 def test_derivatives_of_solutions_are_those_of_wide_bounds(slow):
     problem = xv.separable(decays, signal(slow), data=T)
