@@ -101,14 +101,6 @@ def test_complex_targets_are_compressed_to_the_same_function(width):
 
 
 @pytest.mark.parametrize("levels", MAKERS)
-def test_chunks_equal_the_whole(levels, backend):
-    value, gradient = xv.value_and_gradient(CHUNKED[levels](), D, backend=backend.name)
-    want, want_gradient = xv.value_and_gradient(MAKERS[levels](compress=False), D, backend=backend.name)
-    assert error(value, want) <= 1e-12
-    assert error(gradient, want_gradient) <= 1e-12
-
-
-@pytest.mark.parametrize("levels", MAKERS)
 def test_steps_of_a_solve_do_not_change(levels):
     few, all_, parts = (
         xv.solve(problem, D, over=BALL, algorithm=STEPS, max_iter=15, tol=0.0)

@@ -26,7 +26,7 @@ from xvarpro.operators import (
 )
 from xvarpro_conformance.references import designs as written
 
-from .support import error, host, in_turn, inner, interpreted, rng, send
+from .support import error, host, in_turn, interpreted, rng, send
 
 GRIDS = [(1,), (2,), (5,), (6,), (3, 4), (4, 3), (2, 3, 4), (3, 2, 3), (2, 1, 3, 2)]
 K = 3
@@ -184,8 +184,6 @@ def test_which_kernels_are_deficient(backend):
     with there.scope("float64"):
         assert bool(diagnosed(there, Circulant(send(there, np.zeros(8))), 0.0).deficient)
         assert bool(diagnosed(there, columns, 0.0).deficient)
-        for bad in (np.nan, np.inf):
-            assert bool(diagnosed(there, Circulant(send(there, np.array([1.0, bad, 2.0]))), 0.1).deficient)
     with there.scope("float32"):
         large = Circulant(send(there, draw(3, 2**16).astype(np.float32)))
         assert not bool(diagnosed(there, large, 0.0).deficient)
@@ -301,54 +299,19 @@ def modulated(theta, data):
     return StackedCirculant(theta * theta + data["b"] * xp.sin(theta))
 
 
-def per_column(theta, data):
-    return CirculantPerColumn(theta)
-
-
-START = draw(30, 3, 6)
-TARGET = draw(31, 18)
-LONG = draw(32, 18)
+START, TARGET = draw(30, 3, 6), draw(31, 18)
 OMEGA = Circulant(difference((6,)))
-PROBLEMS = {
-    "separable Omega": (xv.separable(stacked, TARGET, lam=0.2, Omega=OMEGA), START),
-    "per column": (xv.separable(per_column, draw(34, 6, 3), lam=0.2, compress=False), START),
-    "two dimensions": (xv.separable(stacked, draw(35, 24), lam=0.2), draw(36, 2, 3, 4)),
-    "moving target": (
-        xv.separable(modulated, lambda t, d: t[0, 0] * d["y"], data={"y": TARGET, "b": LONG.reshape(3, 6)}, lam=0.1),
-        START,
-    ),
-    "bilevel": (
-        xv.bilevel(
-            lower=xv.Level(stacked, TARGET, lam=0.2),
-            upper=xv.Level(modulated, LONG),
-            data={"b": LONG.reshape(3, 6)},
-        ),
-        START,
-    ),
-    "bilevel Omega": (
-        xv.bilevel(
-            lower=xv.Level(stacked, TARGET, lam=0.2, Omega=OMEGA),
-            upper=xv.Level(modulated, LONG, lam=0.3, Omega=OMEGA),
-            data={"b": LONG.reshape(3, 6)},
-        ),
-        START,
-    ),
-}  # fmt: skip
 
 
-@in_turn("case", PROBLEMS)
-def test_gradient_is_that_of_the_value(case, backend):
-    problem, theta = PROBLEMS[case]
-    _, gradient = xv.value_and_gradient(problem, theta, backend=backend.name)
-    way = draw(40, *theta.shape)
-    ahead, behind = (float(xv.value_and_gradient(problem, theta + h * way)[0]) for h in (1e-6, -1e-6))
-    allowed = 1e-7 * np.linalg.norm(gradient) * np.linalg.norm(way)
-    assert inner(host(gradient), way) == pytest.approx((ahead - behind) / 2e-6, abs=allowed)
+def two_levels(Omega=None):
+    lower = xv.Level(stacked, TARGET, lam=0.2, Omega=Omega)
+    upper = xv.Level(modulated, draw(32, 18), lam=0.3 if Omega is not None else 0.0, Omega=Omega)
+    return xv.bilevel(lower=lower, upper=upper, data={"b": draw(32, 18).reshape(3, 6)})
 
 
 @pytest.mark.parametrize("solver", [lower.QR(), lower.SVD()], ids=repr)
 def test_a_weight_that_is_an_operator_suits_every_solver(solver, backend):
-    want = xv.value_and_gradient(PROBLEMS["separable Omega"][0], START)
+    want = xv.value_and_gradient(xv.separable(stacked, TARGET, lam=0.2, Omega=OMEGA), START)
     problem = xv.separable(stacked, TARGET, lam=0.2, Omega=OMEGA, solver=solver)
     assert error(xv.value_and_gradient(problem, START, backend=backend.name), want) <= 1e-12
 
@@ -391,8 +354,8 @@ def test_blind_deconvolution_reaches_the_water_filling_optimum(name):
 def test_a_program_of_operators_is_what_they_are_one_by_one():
     """The one case of JAX that always runs."""
     pytest.importorskip("jax")
-    problem, theta = PROBLEMS["bilevel Omega"]
-    assert error(xv.value_and_gradient(problem, theta, backend="jax"), xv.value_and_gradient(problem, theta)) <= 1e-12
+    problem = two_levels(OMEGA)
+    assert error(xv.value_and_gradient(problem, START, backend="jax"), xv.value_and_gradient(problem, START)) <= 1e-12
 
 
 def test_a_zero_frequency_is_reported_as_rank_deficiency():
@@ -403,7 +366,6 @@ def test_a_zero_frequency_is_reported_as_rank_deficiency():
 
 def test_a_large_operator_is_never_made_dense(monkeypatch):
     monkeypatch.setattr(StackedCirculant, "dense", lambda self: pytest.fail("made dense"))
-    problem, start = PROBLEMS["bilevel"]
-    fit = xv.solve(problem, start / 10, over=xv.sets.L2Ball(1.0), max_iter=3, progress=False)
+    fit = xv.solve(two_levels(), START / 10, over=xv.sets.L2Ball(1.0), max_iter=3, progress=False)
     assert fit.w.shape == (6,)
     assert fit.verified.dead_units == 0

