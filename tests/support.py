@@ -19,6 +19,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.backends.exchange import find_device
 from xvarpro.core import trees
+from xvarpro.lower import Ridge
 from xvarpro.lower.interface import System
 from xvarpro.objective.interface import Objective
 from xvarpro.operators import Dense
@@ -153,7 +154,7 @@ class Solved:
     def __init__(self, backend, solver, A, lam=0.0, Omega=None, dtype="float64"):
         self.backend, self.dtype = interpreted(backend), dtype
         self.solver = trees.map_arrays(self.send, solver)
-        self.system = System(Dense(self.send(A)), lam, None if Omega is None else self.send(Omega))
+        self.system = System(Dense(self.send(A)), Ridge(lam, None if Omega is None else self.send(Omega)))
         with backend.scope(dtype):
             self.factor = self.solver.factor(self.backend, self.system)
 
