@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.reproducibility.comparison import Runs, _Pair, _Path, _Recorder, apart
+from xvarpro.fit.comparison import _Pair, _Path, _Recorder, apart
+from xvarpro.fit.runs import Runs
 
 
 def decays(theta, t):
@@ -293,7 +294,7 @@ def test_another_end_is_another_branch():
 
 
 def test_iterates_that_would_fill_the_memory_are_thinned(monkeypatch):
-    monkeypatch.setattr("xvarpro.reproducibility.comparison.MEMORY", 0)
+    monkeypatch.setattr("xvarpro.fit.comparison.MEMORY", 0)
     recorder = _Recorder(START)
     for n in range(1, 301):
         recorder(SimpleNamespace(iteration=n, theta=n))

@@ -64,7 +64,7 @@ def solved_by(kind):
 
 
 def test_a_solver_that_is_off_by_a_millionth(monkeypatch):
-    only = [f"lower level/weights/{name}*" for name in ("SVD, ", "QR, ", "Refined, complex", "BlockDiagonal 0, ")]
+    only = [f"lower level/weights/{name}*" for name in ("SVD, ", "QR, ", "DualQR, complex", "BlockDiagonal 0, ")]
     assert run("numpy", "float64", *only).ok
     own = lower.SVD.argmin
     monkeypatch.setattr(lower.SVD, "argmin", lambda *args: own(*args) * (1 + 1e-6))

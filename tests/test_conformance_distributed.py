@@ -12,15 +12,18 @@ from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import GroupError
 from xvarpro.lower.accumulation import Triangle
 from xvarpro.objective import reductions
-from xvarpro.objective.columns import Columns
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem import column_chunks
 from xvarpro_conformance.checks import distributed
 from xvarpro_conformance.members import together
 
 FAULTS = {
-    "a penalty for every member": (Columns, "half_mu", Reduced.half_mu, "value and derivatives/columns"),
-    "a gradient of one part": (Columns, "gradient", Reduced.gradient, "value and derivatives/columns of two levels"),
+    "a penalty for every member": (
+        Reduced, "half_mu", property(lambda f: 0.5 * f.problem.mu), "value and derivatives/columns",
+    ),
+    "a gradient of one part": (
+        Reduced, "_total", lambda _, gradient: gradient, "value and derivatives/columns of two levels",
+    ),
     "a ridge for every member": (reductions, "scaled", lambda _, arrays: arrays, "value and derivatives/rows"),
     "an odd part left out": (
         reductions, "tree", lambda merge, parts: merge(*parts[:2]), "value and derivatives/rows without ridge",

@@ -11,8 +11,8 @@ import pytest
 import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.core.status import Status
-from xvarpro.driver import run
-from xvarpro.driver.saddle import Curvature
+from xvarpro.driver import restarts
+from xvarpro.driver.restarts import Curvature
 from xvarpro.sets import Box, CappedSimplex, L2Ball, Simplex
 
 from .support import SIGNAL, Quarter, T, decay_problem, decays, error, host, rng
@@ -423,7 +423,7 @@ def test_curvature_is_looked_at_where_a_few_gradients_show_all_of_it(monkeypatch
         looked.append(scale.size)
         return Curvature([], 0.0, 0.0)
 
-    monkeypatch.setattr(run, "curvature", watched)
+    monkeypatch.setattr(restarts, "curvature", watched)
     t = np.linspace(0.0, 2.0, 90)
     y = np.exp(-np.outer(t, [1.0, 4.0])) @ np.ones(2)
 

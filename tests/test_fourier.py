@@ -319,9 +319,9 @@ def test_columns_of_other_sizes_are_preconditioned_each_by_its_own():
 
 def test_what_it_does_not_fit_goes_elsewhere(backend):
     M = Circulant(send(backend, draw(0, 4)))
-    assert isinstance(lower.choose(M, 0.1, send(backend, np.eye(4))), lower.Refined)
-    assert isinstance(lower.choose(M, 0.1, Circulant(send(backend, draw(0, 2, 2)))), lower.Refined)
-    assert isinstance(lower.choose(ValidConvolution(send(backend, draw(0, 2)), (4,)), 0.1), lower.Refined)
+    assert isinstance(lower.choose(M, 0.1, send(backend, np.eye(4))), lower.QR)
+    assert isinstance(lower.choose(M, 0.1, Circulant(send(backend, draw(0, 2, 2)))), lower.QR)
+    assert lower.choose(ValidConvolution(send(backend, draw(0, 2)), (4,)), 0.1) == lower.DualQR()
     dense = System(operators.Dense(send(backend, np.eye(4))), 0.1, None)
     with pytest.raises(ProblemError, match="circulant designs, got Dense"):
         FourierDivision().factor(backend, dense)

@@ -11,8 +11,8 @@ from xvarpro.backends.calculus import hessian_product
 from xvarpro.core import trees
 from xvarpro.differentiation.conjugate_gradients import conjugate_gradients
 from xvarpro.differentiation.implicit import Cotangent
-from xvarpro.differentiation.projection import degenerate, jacobian
 from xvarpro.errors import ProblemError
+from xvarpro.sets.projection import degenerate, jacobian
 from xvarpro.sets.region import Region
 
 from .support import decays, error, host, host_tree, rng, send, send_tree

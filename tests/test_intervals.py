@@ -12,7 +12,7 @@ import scipy.stats
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.statistics import profiles
+from xvarpro.fit import profiles
 from xvarpro.statistics.intervals import student
 
 from .support import RATES, T, decays, rng

@@ -26,8 +26,8 @@ from xvarpro.driver.iteration import (
 from xvarpro.driver.prepare import prepare
 from xvarpro.driver.record import Record, Schedule
 from xvarpro.driver.run import Run
-from xvarpro.driver.solve import chosen
 from xvarpro.driver.units import near_one
+from xvarpro.fit.solve import chosen
 from xvarpro.objective.interface import LowerError
 from xvarpro.sets import Box
 

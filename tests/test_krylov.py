@@ -271,7 +271,7 @@ def test_lengths_of_complex_columns_have_two_parts():
 
 def test_a_design_known_by_its_products_is_solved_by_iteration():
     assert lower.choose(Products(np.ones((4, 3))), 0.1) == lower.LSMR()
-    assert lower.choose(Dense(np.ones((4, 3))), 0.1) == lower.Refined()
+    assert lower.choose(Dense(np.ones((4, 3))), 0.1) == lower.QR()
 
 
 # -- the gradient ------------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro.batch.minima import labelled
 from xvarpro.core import trees
+from xvarpro.fit.multistart import labelled
 
 from .conftest import float64
 from .support import host, host_tree, rng, send_tree

@@ -139,7 +139,7 @@ class Counting(LowerSolver):
 
     def _count(self, name, *args):
         self.tally[name] = self.tally.get(name, 0) + 1
-        return getattr(xv.lower.Refined(), name)(*args)
+        return getattr(xv.lower.QR(), name)(*args)
 
     def factor(self, *args):
         return self._count("factor", *args)
@@ -151,10 +151,10 @@ class Counting(LowerSolver):
         return self._count("adjoint", *args)
 
     def refine(self, *args):
-        return xv.lower.Refined().refine(*args)
+        return xv.lower.QR().refine(*args)
 
     def diagnose(self, *args):
-        return xv.lower.Refined().diagnose(*args)
+        return xv.lower.QR().diagnose(*args)
 
 
 @pytest.fixture

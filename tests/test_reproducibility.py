@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 import xvarpro as xv
 from xvarpro.backends.numpy import NumPyBackend
-from xvarpro.backends.torch import Switch
+from xvarpro.backends.torch_settings import Switch
 from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Struct
 from xvarpro.errors import ProblemError
-from xvarpro.results import serialization as stored
+from xvarpro.fit import serialization as stored
 from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import Box, CappedSimplex, L1Ball, L2Ball
 

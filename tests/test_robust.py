@@ -12,7 +12,7 @@ import scipy.stats
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.statistics.robust import _Descent
+from xvarpro.fit.robust import _Descent
 
 from .conftest import float64
 from .support import HOST_BACKENDS, decays, error, rng

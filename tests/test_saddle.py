@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xvarpro.driver.saddle import STEPS, curvature
+from xvarpro.driver.restarts import STEPS, curvature
 
 from .support import rng
 

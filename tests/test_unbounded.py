@@ -11,7 +11,7 @@ import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import algorithms, sets
-from xvarpro.results.serialization import decode, encode
+from xvarpro.fit.serialization import decode, encode
 from xvarpro.sets.region import resolve
 
 from .support import error, host, rng, send

@@ -314,7 +314,6 @@ WRONG = [
     ),
     (lambda: lower.Bounded(np.array([1j, 0.0])), "Bounded: lower must be real, got complex128"),
     (lambda: lower.Bounded(object()), "Bounded: lower must be a number or a vector or a matrix of numbers"),
-    (lambda: lower.Refined(lower.SVD()), "Refined needs xv.lower.QR() or xv.lower.DualQR(), got SVD"),
     (lambda: lower.Given(1), "Given needs a function fun(M, parameters, x) -> P x, got int"),
     (lambda: lower.choose(WithSolver(A23, "QR"), 0.0), "WithSolver.solver must return a solver of xvarpro.lower"),
     (lambda: lower.LSMR(tol=-1.0), "LSMR"),

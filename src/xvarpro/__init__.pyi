@@ -11,21 +11,21 @@ from xvarpro.driver.evaluate import LowerFit, project, solve_lower, value_and_gr
 from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.driver.prepare import SlicesWarning
 from xvarpro.driver.run import IterationInfo
-from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import PrecisionWarning
+from xvarpro.fit.comparison import Comparison, compare
+from xvarpro.fit.nonlinear import least_squares
+from xvarpro.fit.result import Result
+from xvarpro.fit.robust import RobustResult, solve_robust
+from xvarpro.fit.solve import solve
+from xvarpro.fit.verification import Verification, verify
 from xvarpro.problem.column_chunks import ColumnChunks, compress
 from xvarpro.problem.parameters import Parameters
 from xvarpro.problem.problem import Level, Problem, bilevel, separable
 from xvarpro.problem.read_ahead import ReadAhead
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.samples import Samples
-from xvarpro.reproducibility.comparison import Comparison, compare
-from xvarpro.reproducibility.verification import Verification, verify
 from xvarpro.results.outcome import Trace
-from xvarpro.results.result import Result
 from xvarpro.statistics import losses
-from xvarpro.statistics.nonlinear import least_squares
-from xvarpro.statistics.robust import RobustResult, solve_robust
 
 __all__ = [
     "ColumnChunks",

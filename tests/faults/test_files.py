@@ -23,8 +23,8 @@ from tests.support import decay_problem, decays, posix, product, rng, send
 from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError, XvarproError
+from xvarpro.fit.stored import FORMAT
 from xvarpro.results import files
-from xvarpro.results.stored import FORMAT
 
 START, BOX = np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
 PROBLEM = decay_problem(noise=0.01, lam=1e-6)

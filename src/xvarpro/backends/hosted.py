@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.backends import get
+from xvarpro.backends.registry import get
 from xvarpro.backends.taped import TapedBackend
 from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Array

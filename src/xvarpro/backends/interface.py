@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -13,10 +14,8 @@ from xvarpro.backends import checksums
 from xvarpro.backends.placement import Placement
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import map_leaves
 from xvarpro.errors import ModelError, ProblemError
-
-if TYPE_CHECKING:
-    from xvarpro.backends.modules import Architecture
 
 Function: TypeAlias = Callable[..., Leaves]  # arrays -> tuple of arrays
 Linear: TypeAlias = Callable[[Leaves], Leaves]  # a pull-back, or the map of tangents
@@ -82,8 +81,8 @@ class Backend(ABC):
     def devices(self) -> dict[str, Device]:
         """Devices that can be used now: names such as ``"cpu"`` or ``"cuda:0"``, and the framework's own objects."""
 
-    def architecture(self, x: object) -> Architecture | None:
-        """How a module of this framework's is taken apart and put together; None where `x` is none."""
+    def architecture(self, x: object) -> Any:
+        """How a module of this framework's is taken apart: an `Architecture` of `backends.modules`; else None."""
         return None
 
     # -- derivatives -------------------------------------------------------------------------------------------------
@@ -159,6 +158,21 @@ class Backend(ABC):
     @abstractmethod
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
         """``fun(state) if condition else state``, for a 0-d condition."""
+
+    def select(self, condition: Array, a: Any, b: Any) -> Any:
+        """``a`` where `condition` holds, else ``b``, in every array of two nested tuples of one structure.
+
+        `condition` is 0-d, or has the leading axes of the arrays: one entry per problem of a batch.
+        """
+        xp = self.xp
+        if not self.compiled and math.prod(condition.shape) == 1:
+            return a if bool(xp.all(condition)) else b
+
+        def where(x: Array, y: Array) -> Array:
+            ones = (1,) * (x.ndim - condition.ndim) if condition.ndim else ()
+            return xp.where(xp.reshape(condition, (*condition.shape, *ones)) if ones else condition, x, y)
+
+        return map_leaves(where, a, b)
 
     @abstractmethod
     def call(self, make: Callable[[Leaves], Callable[..., Any]], key: Any, once: bool = False) -> Callable[..., Any]:

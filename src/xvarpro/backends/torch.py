@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
 
 import array_api_compat.torch as xp
 import numpy as np
 import torch
-from optree import tree_leaves, tree_map
+from optree import tree_map
 from torch import Tensor
-from torch.nn import Parameter
-from torch.overrides import TorchFunctionMode
 
 from xvarpro.backends import checksums
 from xvarpro.backends.eager import EagerBackend
@@ -25,14 +22,15 @@ from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, State, impure
 from xvarpro.backends.modules import Architecture
 from xvarpro.backends.special import derivative
+from xvarpro.backends.torch_checks import Watch, check_reached
 from xvarpro.backends.torch_modules import TorchArchitecture
+from xvarpro.backends.torch_settings import deterministic, full_precision, no_autocast
 from xvarpro.backends.transformations import Transforming, implicit_root
 from xvarpro.core import trees
 from xvarpro.core.namespace import adopt
-from xvarpro.errors import ModelError, ProblemError
+from xvarpro.errors import ModelError
 
 _LINE = 64  # bytes that the widest instructions read at once
-_KINDS = ("cpu", "cuda")  # of devices
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
 _started = os.getpid()
 adopt(Tensor, xp, None)
@@ -169,7 +167,7 @@ class TorchBackend(Transforming, EagerBackend):
                 recorded.append((arrays, outputs))
             return outputs
 
-        with _Watch() if pure else nullcontext() as watch:
+        with Watch() if pure else nullcontext() as watch:
             found = super().program(kept, primals, constants, pure)
         if watch and watch.written:
             raise impure(watch.written)
@@ -182,7 +180,7 @@ class TorchBackend(Transforming, EagerBackend):
                     "and not in a list, a dict or a lambda, and call .requires_grad_(False) on what is constant"
                 )
         if pure:
-            _check_reached(fun, *recorded[0], primals, constants)
+            check_reached(fun, *recorded[0], primals, constants)
         return found
 
     def qr(self, A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
@@ -229,9 +227,8 @@ class TorchBackend(Transforming, EagerBackend):
     def scope(self, dtype: str) -> Iterator[None]:
         if torch.get_num_threads() > 1:
             refuse_fork("PyTorch", _started, ", call torch.set_num_threads(1) in this one")
-        precision = _full_precision() if torch.cuda.is_available() else nullcontext()
-        held = _deterministic() if self.reproducible else nullcontext()
-        with torch.inference_mode(False), torch.no_grad(), _no_autocast(), precision, held:
+        held = deterministic() if self.reproducible else nullcontext()
+        with torch.inference_mode(False), torch.no_grad(), no_autocast(), full_precision(), held:
             yield
 
     def deterministic(self) -> TorchBackend:
@@ -286,91 +283,6 @@ def _reproducible() -> TorchBackend:
 def _added_rows(rows: Tensor, columns: Tensor, data: Tensor, shape: tuple[int, int], w: Tensor) -> Tensor:
     terms = data.unsqueeze(1) * w[columns]
     return terms.new_zeros((shape[0], w.shape[1])).index_add(0, rows, terms)
-
-
-def _check_reached(
-    fun: Function, arrays: tuple[Tensor, ...], outputs: Any, primals: tuple[Tensor, ...], constants: tuple[Tensor, ...]
-) -> None:
-    """Check that no array without a path of derivatives to `outputs`, computed from `arrays`, moves their values."""
-    reached = _leaves_of(outputs)
-    given = arrays[: len(primals)]
-    cut = [i for i, x in enumerate(given) if x.is_leaf and id(x) not in reached and x.numel()]
-    if not cut:
-        return
-
-    def moved(i: int, p: Tensor) -> Tensor:
-        # along no direction that a sum or a quotient is likely to hide, and too short for a curvature to show
-        way = torch.arange(1, p.numel() + 1, dtype=p.dtype, device=p.device).cos().reshape(p.shape)
-        return p + torch.finfo(p.dtype).eps ** 0.5 * p.abs().max().clamp(min=1.0) * way if i in cut else p
-
-    with torch.no_grad():
-        others = fun(*(moved(i, p) for i, p in enumerate(primals)), *constants)
-        for x, y in zip(outputs, others, strict=True):
-            if x.shape == y.shape and x.numel() and (x.is_floating_point() or x.is_complex()):
-                rounding = 100 * torch.finfo(x.dtype).eps * x.abs().max()
-                if (off := (x - y).abs().max()) > rounding:
-                    which = "" if len(cut) == len(primals) else f" of shape {tuple(primals[cut[0]].shape)}"
-                    raise ModelError(
-                        f"what a model returns must be differentiable by PyTorch; got values that move with a "
-                        f"parameter{which}, by {float(off):.2g} for a small step, and no gradient with respect to it: "
-                        "the gradient is cut. Take .detach(), .item(), float(), torch.tensor(), torch.no_grad() and "
-                        "NumPy's functions out of the model; what shall stay constant belongs in data, or in "
-                        "parameters with .requires_grad_(False)"
-                    )
-
-
-def _leaves_of(outputs: Any) -> set[int]:
-    """The ids of the leaves in the graph of what was computed."""
-    found = {id(y) for y in outputs if y.is_leaf}
-    left = [y.grad_fn for y in outputs if y.grad_fn is not None]
-    seen = set(left)
-    while left:
-        node = left.pop()
-        found.add(id(getattr(node, "variable", None)))
-        new = {parent for parent, _ in node.next_functions if parent is not None} - seen
-        seen |= new
-        left.extend(new)
-    return found
-
-
-class _Watch(TorchFunctionMode):
-    """The tensors that functions of PyTorch are given and have not made, with how often these were written to.
-
-    `trained` are the parameters of modules of which they have made something that has a gradient.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.given: dict[int, tuple[Tensor, int]] = {}
-        self.made: dict[int, Tensor] = {}
-        self.trained: dict[int, Tensor] = {}
-
-    def __torch_function__(self, fun: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = _tensors((args, kwargs))
-        for x in given:
-            if id(x) not in self.made:
-                self.given.setdefault(id(x), (x, x._version))
-        found = fun(*args, **(kwargs or {}))
-        made = _tensors(found)
-        if any(x.requires_grad for x in made):
-            self.trained |= {id(x): x for x in given if isinstance(x, Parameter) and x.requires_grad}
-        self.made |= {id(x): x for x in made if id(x) not in self.given}
-        return found
-
-    @property
-    def written(self) -> str:
-        """Which of them have changed, in words."""
-        shapes = [tuple(x.shape) for x, version in self.given.values() if x._version != version]
-        if not shapes:
-            return ""
-        return (
-            f"it writes to a tensor of shape {shapes[0]} that is not its own, as BatchNorm in training mode, "
-            "x.clamp_() of data, and a module that is made inside do"
-        )
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [x for x in tree_leaves(tree) if isinstance(x, Tensor) and not x.is_inference()]
 
 
 class _Special(torch.autograd.Function):
@@ -454,82 +366,5 @@ class _WithPullback(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
-        with _no_autocast(), _full_precision() if torch.cuda.is_available() else nullcontext():
+        with no_autocast(), full_precision():
             return None, None, *ctx.pull(saved[: ctx.split], saved[ctx.split :], cotangents)
-
-
-class Switch:
-    """A setting that PyTorch has once for all threads, held by every solve that wants it on.
-
-    The first to hold it turns it on, the last to let go restores what `read` gave before the first.
-
-    Had each put back what it found itself, two solves that overlap in two threads would leave it on.
-    """
-
-    def __init__(self, read: Callable[[], Any], turn_on: Callable[[], None], restore: Callable[[Any], None]) -> None:
-        self._read, self._turn_on, self._restore = read, turn_on, restore
-        self._lock, self._holders, self._before = threading.Lock(), 0, None
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        with self._lock:
-            if not self._holders:
-                self._before = self._read()
-                self._turn_on()
-            self._holders += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._holders -= 1
-                if not self._holders:
-                    self._restore(self._before)
-
-
-# what `torch.use_deterministic_algorithms` switches, without Inductor, whose import takes seconds
-_algorithms = Switch(
-    torch.get_deterministic_debug_mode,
-    lambda: torch.set_deterministic_debug_mode("error"),
-    torch.set_deterministic_debug_mode,
-)
-# no TF32 in CUDA matrix products; once a program sets the switch of PyTorch 2.9, the older one cannot be read
-if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
-    _product_precision = partial(getattr, torch.backends.cuda.matmul, "fp32_precision")
-    _full_precision = Switch(
-        _product_precision,
-        partial(setattr, torch.backends.cuda.matmul, "fp32_precision", "ieee"),
-        partial(setattr, torch.backends.cuda.matmul, "fp32_precision"),
-    )
-else:
-    _product_precision = torch.get_float32_matmul_precision
-    _full_precision = Switch(
-        _product_precision,
-        partial(torch.set_float32_matmul_precision, "highest"),
-        torch.set_float32_matmul_precision,
-    )
-
-
-@contextmanager
-def _no_autocast() -> Iterator[None]:
-    """No products in half precision, whatever a training loop around the solve has switched on."""
-    with ExitStack() as off:
-        for kind in _KINDS:
-            if torch.is_autocast_enabled(kind):
-                off.enter_context(torch.autocast(kind, enabled=False))
-        yield
-
-
-@contextmanager
-def _deterministic() -> Iterator[None]:
-    """Deterministic algorithms while inside; an operation without one is an error that names it."""
-    try:
-        with _algorithms():
-            yield
-    except (RuntimeError, ModelError) as error:
-        reason = str(error if isinstance(error, RuntimeError) else error.__cause__)
-        if "deterministic" not in reason:
-            raise
-        reason = reason.partition(". You can turn off")[0]
-        raise ProblemError(
-            f"deterministic=True needs deterministic algorithms of PyTorch: {reason}. Leave it out, or change the model"
-        ) from error

@@ -1,11 +1,5 @@
 """Batches of independent problems: each has its own theta and w, all are solved together."""
 
-from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
-from xvarpro.batch.driver import solve_many
-from xvarpro.batch.lift import lifted
-from xvarpro.batch.minima import Minimum, Multistart
-from xvarpro.batch.multistart import multistart
-from xvarpro.batch.result import ManyResult
-from xvarpro.problem.each import Each
+from xvarpro.core.lazy import attach
 
-__all__ = ["Each", "LevenbergMarquardt", "ManyResult", "Minimum", "Multistart", "lifted", "multistart", "solve_many"]
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -17,6 +17,7 @@ from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import (
+    PROVEN,
     check_array,
     check_feasible,
     check_fit,
@@ -137,7 +138,8 @@ def prepare(
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
         regions = Regions(region, tuple(one))
         prepared = Prepared(moved, to, work, regions.join(theta), regions, layout, True, tally, y_units, units)
-        vector, found, program = _check_model(prepared)
+        vector, found, program = _check_model(prepared, problem)
+        PROVEN.add(problem)
         _check_independence(prepared)
     return replace(prepared, vector=vector, found=tuple(found.items()), program=program, fingerprints=stamps)
 
@@ -300,8 +302,8 @@ def _columns(y: Array) -> int:
     return y.shape[2] if y.ndim == 3 else 1
 
 
-def _check_model(prepared: Prepared) -> tuple[bool, dict[str, Any], str]:
-    """Check what the user's functions return, and that they return the same when they are called again.
+def _check_model(prepared: Prepared, stated: Problem) -> tuple[bool, dict[str, Any], str]:
+    """Check what the user's functions return, and once in a process that they return the same when called again.
 
     Returns whether targets have no axis of right-hand sides, shape and dtype of what each function returns, and the
     name of their program.
@@ -324,7 +326,7 @@ def _check_model(prepared: Prepared) -> tuple[bool, dict[str, Any], str]:
         return trees.partition(outputs)[0]
 
     with model_failures(backend, ADVICE):
-        _, program = backend.program(probe, (x,), f.constants)
+        _, program = backend.program(probe, (x,), f.constants, backend.compiled or not PROVEN.holds(stated))
     return _check_shapes(problem, shapes, x.shape[0]), found, program
 
 

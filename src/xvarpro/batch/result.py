@@ -62,7 +62,7 @@ class ManyResult:
     @property
     def counts(self) -> dict[Status, int]:
         """How many problems ended how, the most frequent status first."""
-        return {Status.of(code): n for code, n in Counter(self.status.tolist()).most_common()}
+        return counted(self.status)
 
     def ended(self, status: Status) -> np.ndarray:
         """Indices of the problems that ended with a status."""
@@ -85,3 +85,8 @@ class ManyResult:
     def __repr__(self) -> str:
         ends = ", ".join(f"{n} {status.name}" for status, n in self.counts.items())
         return f"ManyResult({len(self)} problems: {ends or 'none'})"
+
+
+def counted(statuses: np.ndarray) -> dict[Status, int]:
+    """How often each status occurs, the most frequent first."""
+    return {Status.of(code): n for code, n in Counter(statuses.tolist()).most_common()}

@@ -20,11 +20,11 @@ from xvarpro.cli import columns, options, programs, tables
 from xvarpro.core.namespace import dtype_name, is_complex
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
+from xvarpro.fit.result import Result
 from xvarpro.lower import Nonnegative
 from xvarpro.problem.loading import failures, find
 from xvarpro.problem.parameters import Parameters
 from xvarpro.results.files import write_atomically
-from xvarpro.results.result import Result
 from xvarpro.statistics.names import indexed
 
 BUILT_IN = tuple(name for name in models.__all__ if name not in ("columns", "polynomials"))

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from xvarpro.reproducibility.comparison import Comparison
+from xvarpro.fit.comparison import Comparison
 from xvarpro.results.files import write_atomically
 
 _WIDTH = 120  # of a pipe or a file, where no terminal says how wide it is

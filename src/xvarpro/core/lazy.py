@@ -1,4 +1,4 @@
-"""Packages that import their names on first use."""
+"""Packages that import their names on first use, and classes that import their methods."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 
@@ -33,3 +34,14 @@ def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]],
         return found
 
     return load, lambda: names, names
+
+
+class Method:
+    """A function as a method, by its full name: it is imported when it is first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._module, _, self._name = name.rpartition(".")
+
+    def __get__(self, obj: object, owner: type | None = None) -> Any:
+        found = getattr(import_module(self._module), self._name)
+        return found if obj is None else MethodType(found, obj)

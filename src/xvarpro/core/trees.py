@@ -74,7 +74,7 @@ def paths(tree: Tree, root: str = "theta") -> list[str]:
 
 
 def _written(treedef: Any, root: str) -> list[str]:
-    return list((_paths if _hashes(treedef) else _paths.__wrapped__)(treedef, root))
+    return list((_paths if hashes(treedef) else _paths.__wrapped__)(treedef, root))
 
 
 @lru_cache
@@ -142,7 +142,7 @@ def partition(obj: Any) -> tuple[Leaves, Skeleton]:
             arrays.append(x)
             static.append(Skeleton)
         else:
-            static.append(x if x is None or _hashes(x) else _Identity(x))
+            static.append(x if x is None or hashes(x) else _Identity(x))
     return tuple(arrays), Skeleton(treedef, tuple(static))
 
 
@@ -165,7 +165,8 @@ def _counted(treedef: Any) -> tuple[bool, ...]:
     return tuple(map(counted, treedef.accessors()))
 
 
-def _hashes(x: Any) -> bool:
+def hashes(x: Any) -> bool:
+    """Whether `x` can be hashed."""
     try:
         hash(x)
     except TypeError:

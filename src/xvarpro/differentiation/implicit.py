@@ -29,12 +29,12 @@ from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.differentiation.conjugate_gradients import CGResult, conjugate_gradients
 from xvarpro.differentiation.hessian import ReducedHessian
-from xvarpro.differentiation.projection import crossed, degenerate, jacobian, jacobian_error, range_projector
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Problem
+from xvarpro.sets.projection import crossed, degenerate, jacobian, jacobian_error, range_projector
 from xvarpro.sets.region import Region
 
 __all__ = ["Cotangent", "DifferentiabilityWarning", "Sensitivity", "gradient"]

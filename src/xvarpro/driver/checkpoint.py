@@ -23,36 +23,23 @@ from xvarpro.driver.run import Run
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.row_chunks import Stream
+from xvarpro.results.outcome import Outcome
 from xvarpro.results.recipe import Recipe, hashes
-from xvarpro.results.result import Result
 
 FORMAT = 3
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A position of a run, in the memory of the processor.
+    """A position of a run, in the memory of the processor."""
 
-    Attributes
-    ----------
-    given : dict of str to str
-        What must not change, by name: arrays and numbers as hashes, the rest as text.
-    leaves : list of arrays
-        The algorithm's state, the best iterate and the size of the objective.
-    kinds : list of str
-        What a file of NumPy does not keep of each: whether it was an array, NumPy's scalar or a Python number, whose
-        powers are other code.
-    table : array (n, 13)
-        The trace: see `Record`.
-    numbers : array
-        Work that the state does not count, restarts, the objective at the last one, whether a callback is due.
-    """
-
-    given: dict[str, str]
-    leaves: list[np.ndarray]
+    given: dict[str, str]  # what must not change, by name: arrays and numbers as hashes, the rest as text
+    leaves: list[np.ndarray]  # the algorithm's state, the best iterate and the size of the objective
+    # what a file of NumPy does not keep of each: whether it was an array, NumPy's scalar or a Python number, whose
+    # powers are other code
     kinds: list[str]
-    table: np.ndarray
-    numbers: np.ndarray
+    table: np.ndarray  # the trace, (n, 13): see `Record`
+    numbers: np.ndarray  # work that the state does not count, restarts, the objective at the last one, a callback due
 
     @classmethod
     def of(cls, run: Run, given: dict[str, str]) -> Checkpoint:
@@ -73,13 +60,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Checkpoint:
-        """Read a file of `save`.
-
-        Raises
-        ------
-        ProblemError
-            The file is none, is damaged or has another format.
-        """
+        """Read a file of `save`; a ProblemError where it is none, is damaged or has another format."""
         from xvarpro.results.files import reading
 
         with reading(path, "checkpoint=") as file:
@@ -98,13 +79,7 @@ class Checkpoint:
             return cls(given, leaves, kinds, table, file.array("numbers", "f", (3 - WORK,)))
 
     def restore(self, run: Run, given: dict[str, str]) -> None:
-        """Put a run that has started at its theta0 where this one was.
-
-        Raises
-        ------
-        ProblemError
-            It is a run of another solve.
-        """
+        """Put a run that has started at its theta0 where this one was; a ProblemError for one of another solve."""
         if changes := [change for name in {**self.given, **given} if (change := self._change(name, given))]:
             raise ProblemError(
                 f"a solve goes on with the arguments that it had, but {'; '.join(changes)}. Pass what it had, or start "
@@ -187,14 +162,8 @@ def continuation(run: Run, over: Tree, given: dict[str, str]) -> tuple[Tree, Che
     return prepared.to_caller(prepared.theta), Checkpoint.of(run, given), had
 
 
-def going_on(fit: Result) -> tuple[Tree, Checkpoint, dict[str, Any]]:
-    """The `continuation` of a result.
-
-    Raises
-    ------
-    ProblemError
-        It has none.
-    """
+def going_on(fit: Outcome) -> tuple[Tree, Checkpoint, dict[str, Any]]:
+    """The `continuation` of a result, or a ProblemError where it has none."""
     if fit._continuation is None:
         raise ProblemError(
             "a solve goes on from a result of the same process; this one comes from a file or another process. Use "

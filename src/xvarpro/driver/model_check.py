@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, cast
+from weakref import WeakSet
 
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, modules
 from xvarpro.core import trees
 from xvarpro.core.checks import number
 from xvarpro.core.namespace import device, dtype_name, namespace_of
@@ -32,6 +33,33 @@ from xvarpro.sets.region import Region, event
 PROBED = 64  # samples that the check of independence looks at
 INDEPENDENT = 1e3  # machine epsilons by which rows may change with others, of the largest entry
 FEASIBLE = 1e3  # machine epsilons by which a point may violate its set, relative to the set's size
+
+
+class Proven:
+    """Functions of problems that were called twice and returned the same: once in a process is enough."""
+
+    def __init__(self) -> None:
+        self._seen: WeakSet[Any] = WeakSet()
+
+    def holds(self, problem: Problem) -> bool:
+        """Whether all functions of a problem are among them."""
+        return all(_kept(f) and f in self._seen for f in _functions(problem))
+
+    def add(self, problem: Problem) -> None:
+        """Those of a problem, as far as they can be kept without being kept alive."""
+        self._seen.update(f for f in _functions(problem) if _kept(f))
+
+
+PROVEN = Proven()
+
+
+def _functions(problem: Problem) -> list[Any]:
+    own = [f for level in problem.levels for f in (level.M, level.y, level.lam)]
+    return [f for f in (*own, problem.R) if callable(f)]
+
+
+def _kept(f: object) -> bool:
+    return bool(type(f).__weakrefoffset__) and trees.hashes(f)
 
 
 def check_limits(tol: Any, max_iter: Any) -> tuple[float, int]:
@@ -105,7 +133,13 @@ def check_feasible(
 
 
 def check_model(
-    problem: Problem, stated: Problem, backend: Backend, treedef: Any, theta: Leaves, solving: bool = False
+    problem: Problem,
+    stated: Problem,
+    backend: Backend,
+    treedef: Any,
+    theta: Leaves,
+    solving: bool = False,
+    debug: bool = False,
 ) -> ModelStructure:
     """Trace the user's functions once, as the gradient will, and check shapes, dtypes and namespaces of their outputs.
 
@@ -116,8 +150,15 @@ def check_model(
     stated : Problem
         As the user stated it, for the shapes in messages.
     solving : bool
-        Whether to call them once more, to check that they return the same, and to look at the values of ridges.
+        Whether to look at the values of ridges, at rows that must not depend on each other, and, once in a process, to
+        call functions once more, to check that they return the same.
+    debug : bool
+        Whether to call them once more in any case.
     """
+    # a module brings a function of its own
+    known = PROVEN.holds(stated) and not modules.architectures(trees.unflatten(treedef, theta))
+    twice = solving and (debug or not known)
+    own = stated
     in_chunks = [isinstance(level.y, RowChunks) for level in problem.levels]
     if problem.in_rows:
         problem = stated = first_rows(problem)
@@ -133,7 +174,7 @@ def check_model(
         return outputs
 
     with model_failures(backend):
-        outputs, program = backend.program(probe, theta, reduced.constants, solving)
+        outputs, program = backend.program(probe, theta, reduced.constants, twice or (solving and backend.compiled))
         lam = negative_ridge(problem, trees.unflatten(treedef, theta)) if solving else 0.0
         if lam:
             raise ModelError(
@@ -141,6 +182,7 @@ def check_model(
                 "parameter, or bound theta"
             )
         if solving:
+            PROVEN.add(own)
             check_independent_rows(problem, in_chunks, trees.unflatten(treedef, theta))
     return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs), program=program)
 

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 
 from xvarpro.algorithms.interface import Iterate
+from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
-from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
-from xvarpro.driver.record import RECORD, WORK
+from xvarpro.driver.record import RECORD, WORK, Record
 from xvarpro.driver.run import Run
 from xvarpro.driver.weights import coefficients, w_to_caller
 from xvarpro.errors import warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks
-from xvarpro.results.outcome import Counts, Trace, Verified, joined
+from xvarpro.results.outcome import Counts, Outcome, Trace, Verified, joined
 from xvarpro.results.provenance import provenance
 from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Result
 
 
 class DeadUnitsWarning(UserWarning):
@@ -33,23 +33,32 @@ class DeadUnitsWarning(UserWarning):
 ORDINARY = 2**20  # entries of w up to which it is solved for at once where the target was compressed
 
 
-def result(run: Run, status: Status, setup: float, recipe: Recipe, continuation: Callable[[], Any]) -> Result:
-    """Verify the best iterate and return it to the caller."""
+def recipe(run: Run, over: Tree, max_iter: int) -> Recipe:
+    """What a run was called with; copies, for the caller may write to what was passed."""
+    over, algorithm = trees.map_arrays(lambda x: np.array(to_numpy(x)), (over, run.algorithm))
+    prepared = run.prepared
+    return Recipe(prepared.theta0, over, algorithm, run.tol, max_iter, run.scale, prepared.fingerprints)
+
+
+def outcome(
+    run: Run, record: Record, status: Status, setup: float, recipe: Recipe, continuation: Callable[[], Any]
+) -> Outcome:
+    """Verify the best iterate and return it to the caller, with the record of the way to it."""
     prepared, found = run.prepared, run.best()[0]
     theta = found.theta
     status, verified, w = _verified(run, status, found)
     value, gap_A, gap_B, *_ = run.row(found)
     columns = ("iteration", "seconds", *RECORD)
-    table = {name: np.array(x) for name, x in zip(columns, run.record.table().T, strict=True) if name != "status"}
+    table = {name: np.array(x) for name, x in zip(columns, record.table().T, strict=True) if name != "status"}
     table["iteration"] = table["iteration"].astype(np.int64)
     work = {name: int(table[name][-1]) for name in RECORD[WORK:]}
-    return Result(
+    return Outcome(
         theta=prepared.to_caller(theta),
         value=value,
         gap_A=gap_A,
         gap_B=gap_B,
         status=status,
-        n_iter=run.record.done,
+        n_iter=record.done,
         counts=Counts(**work, factorisations=work["values"]),
         trace=Trace(**table),
         verified=verified,
@@ -60,7 +69,7 @@ def result(run: Run, status: Status, setup: float, recipe: Recipe, continuation:
             compressed=prepared.compressed,
             exchange=prepared.tally.counts,
         ),
-        seconds=run.record.seconds,
+        seconds=record.seconds,
         setup_seconds=setup,
         recipe=recipe,
         _problem=prepared.original,

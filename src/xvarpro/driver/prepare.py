@@ -18,12 +18,11 @@ from xvarpro.backends.group import Group
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.destination import CallerLayout, destination
+from xvarpro.driver.destination import CallerLayout, Destination, destination
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
 from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, targets_near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError, warn_caller
-from xvarpro.objective.columns import Columns
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
 from xvarpro.objective.interface import Objective
@@ -68,9 +67,8 @@ class Prepared:
         shared = {"backend": self.backend, "treedef": self.layout.treedef, "structure": self.structure}
         if self.problem.in_rows:
             return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
-        if self.group is not None and self.in_columns:
-            return partial(Columns, **shared, group=self.group)
-        return partial(Reduced if self.structure.exact else Inexact, **shared)
+        group = self.group if self.in_columns else None
+        return partial(Reduced if self.structure.exact else Inexact, **shared, group=group)
 
     @cached_property
     def group(self) -> Group | None:
@@ -233,18 +231,20 @@ def prepare(
     deterministic: bool = False,
     solving: bool = False,
     units: bool = True,
+    debug: bool = False,
 ) -> Prepared:
     """Check everything and move it. Raises before any work; see `solve` for the errors.
 
-    Before a solve the model is called once more, to check that it returns the same, and targets and leaves of theta
-    that are far from 1 are multiplied by powers of two, so that no square leaves the range of the precision; not
-    without `units`, for methods whose steps depend on them.
+    Before the first solve with a function it is called once more, to check that it returns the same; with `debug`
+    before every one. Targets and leaves of theta that are far from 1 are then multiplied by powers of two, so that no
+    square leaves the range of the precision; not without `units`, for methods whose steps depend on them.
     """
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
     group = problem.group
     with nullcontext() if group is None else group.together():
-        prepared = _checked(problem, theta0, over, backend, device, dtype, progress, deterministic, solving, units)
+        to = destination(theta0, backend, device, dtype, deterministic, problem)
+        prepared = _checked(problem, theta0, over, to, progress, solving, units, debug)
     backend, dtype, structure = prepared.compiler, prepared.dtype, prepared.structure
     with backend.scope(dtype):
         if group is not None:
@@ -269,16 +269,14 @@ def _checked(
     problem: Problem,
     theta0: Tree,
     over: Tree,
-    backend: str | Backend | None,
-    device: Any,
-    dtype: str | None,
+    to: Destination,
     progress: bool | None,
-    deterministic: bool,
     solving: bool,
     units: bool,
+    debug: bool,
 ) -> Prepared:
     """As `prepare`, without a word to other processes; theta has its own units, and nothing is compressed yet."""
-    to, group = destination(theta0, backend, device, dtype, deterministic, problem), problem.group
+    group = problem.group
     if all(0 in x.shape for x in to.leaves):
         raise ProblemError(
             f"theta0 must hold at least one number; got no entries in {', '.join(to.names)}. For a model without "
@@ -299,7 +297,7 @@ def _checked(
             trees.unflatten(to.layout.treedef, [np.array(to.backend.to_numpy(x)) for x in theta]) if solving else None
         )
         stamps = Fingerprints(problem, theta0)
-        structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving)
+        structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving, debug)
         moved, y_unit = targets_near_one(moved, to.backend, to.dtype) if solving and units else (moved, 1.0)
         moved = moved if moved.compress else _joined(moved, structure.rows)
     return Prepared(

@@ -18,23 +18,19 @@ from xvarpro.core.checks import described, number
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.iteration import ROUNDING, Program, Tracked, doubtful, negligible_gap, noise, running
+from xvarpro.driver.iteration import ROUNDING, Program, Tracked, doubtful, noise, running
 from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.record import RECORD, WORK, Mark, Record, Schedule
-from xvarpro.driver.saddle import curvature
+from xvarpro.driver.restarts import kinked, restart
 from xvarpro.driver.weights import weights
 from xvarpro.errors import ProblemError
-from xvarpro.objective.decrease import MANY
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.promises import Promises, is_own
 from xvarpro.sets.region import event
-from xvarpro.sets.regions import Regions
 
 BATCH = 0.2  # seconds that Ctrl-C waits for a compiled loop
 RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to it
-LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
-AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
 
 
 @dataclass(frozen=True)
@@ -99,15 +95,6 @@ def _record(it: Iterate) -> tuple[Array, ...]:
 def _gradient(f: Objective, theta: Leaves) -> Leaves:
     grad: Leaves = f.value_and_gradient(theta)[1]
     return grad
-
-
-def _condition(f: Objective, theta: Leaves) -> Array:
-    return f.diagnose(theta).condition
-
-
-def _value(f: Objective, theta: Leaves) -> Array:
-    value: Array = f.point(theta).value
-    return value
 
 
 class Run:
@@ -190,7 +177,12 @@ class Run:
     @property
     def scale(self) -> float:
         """What rounding of the objective is relative to, once the solve is started."""
-        return self.prepared.backend.to_floats([self.operands[1]])[0] / self.prepared.y_unit / self.prepared.y_unit
+        return self.floor / self.prepared.y_unit / self.prepared.y_unit
+
+    @property
+    def floor(self) -> float:
+        """As `scale`, in the units of the solve."""
+        return self.prepared.backend.to_floats([self.operands[1]])[0]
 
     @property
     def status(self) -> Status:
@@ -262,12 +254,14 @@ class Run:
             return False
         if status is Status.CONVERGED:
             self.recheck()
-        elif not self.modelled or (status is Status.NO_DESCENT and (self.prepared.region.constrained or self._kinked)):
+        elif not self.modelled or (
+            status is Status.NO_DESCENT and (self.prepared.region.constrained or kinked(self.prepared))
+        ):
             self.state = self._assess(self.operands, self.state)
             self.record.replace(self.row())
         if self.status is Status.RUNNING:
             return True  # to end at once where a callback has asked for it
-        state = self._restart() if self.restarts < RESTARTS else None
+        state = restart(self) if self.restarts < RESTARTS else None
         self.record.replace(self.row())  # with the work of looking for it
         if state is None:
             return False
@@ -282,166 +276,23 @@ class Run:
         self._mark()
         return True
 
-    def _restart(self) -> Tracked | None:
-        """The first state at a lower point than the last iterate, or at the same where the method may be worn out."""
-        found, value, margin = self.best()
-        last = found is self.state.iterate
-        worn = not (self.status.success and last) and not self.modelled
-        if worn and value < self.restarted - margin:
-            self.restarted = value
-            return self._started(found.theta)
-        if not last:
-            return None
-        state = self._opened(found.theta, value, margin) or self._below(found.theta, value, margin)
-        return state or self._again(found)
-
-    def _again(self, found: Iterate) -> Tracked | None:
-        """The start with steps that stay nearer to it, once, where columns of M have become dependent on the way.
-
-        Two terms that have become one, with weights of opposite signs that grow, are left by no step.
-        """
-        prepared = self.prepared
-        if self.status is not Status.NO_DESCENT or self.state.best or not prepared.structure.exact:
-            return None
-        condition = prepared.backend.to_floats([prepared.call(_condition, found.theta, once=True)])[0]
-        if not condition > float(np.finfo(prepared.dtype).eps) ** -0.3:
-            return None
-        state = self.algorithm.nearer(self._started(prepared.theta).state)
-        return None if state is None else Tracked(state, found)
-
     @property
-    def _has_faces(self) -> bool:
-        W = self.prepared.problem.lower.W
-        return not (W is None or W.linear)
+    def late(self) -> bool:
+        """Whether the time limit has passed."""
+        return self.clock() >= self._deadline
 
-    def _opened(self, theta: Leaves, value: float, rounding: float) -> Tracked | None:
-        """The first state where another value of an entry of theta that a closed weight has left behind is lower.
+    def slope(self, theta: Leaves, step: Leaves) -> np.ndarray:
+        """The gradient in the face of theta after a step in that face, (p,)."""
+        self.worked((1, 1, 0, 0, 0))
+        return self.prepared.backend.to_numpy(self._probe(self.operands, theta, step)).astype(np.float64)
 
-        Such an entry does nothing, or has gone to a bound.
-        """
-        prepared, backend = self.prepared, self.prepared.backend
-        B = self.algorithm.gauss_newton(self.state.state)
-        if B is None or not self._has_faces:
-            return None
-        points: list[Leaves] = []
-        for j, bend in enumerate(np.diagonal(backend.to_numpy(B))):
-            points += self._along(theta, j, idle=bend == 0)
-        if not points or self.clock() >= self._deadline:
-            return None
-        values = np.asarray(backend.to_floats([prepared.call(_value, point) for point in points]))
-        self._worked((len(points), 0, 0, 0, 0))
-        lowest = int(np.argmin(np.where(np.isnan(values), np.inf, values)))
-        lower = values[lowest] < value - max(rounding, self.tol * abs(value))
-        return self._started(points[lowest]) if lower else None
-
-    def _along(self, theta: Leaves, j: int, idle: bool) -> list[Leaves]:
-        """Points with other values of one entry of theta over its set, where it is idle or at a bound.
-
-        In equal steps and in equal ratios.
-        """
-        prepared = self.prepared
-        x = np.asarray(prepared.backend.to_numpy(trees.raveled(theta)), dtype=np.float64)
-        size = np.abs(x[j]) or 1.0
-
-        def moved(step: float) -> Leaves:
-            d = trees.unraveled(np.where(np.arange(x.size) == j, step, 0.0), theta)
-            leaves = (prepared.backend.asarray(y, dtype=prepared.dtype, device=prepared.device) for y in d)
-            return prepared.region.moved(tuple(leaves), theta)
-
-        def reached(step: float) -> float:
-            return float(np.asarray(prepared.backend.to_numpy(trees.raveled(moved(step))))[j])
-
-        low, high = reached(-1e3 * size), reached(1e3 * size)
-        if not low < high or not (idle or x[j] in (low, high)):
-            return []
-        ends = np.linspace(low, high, LOOKS + 2)[1:-1].tolist()
-        if low * high >= 0:
-            near, far = sorted((abs(low), abs(high)))
-            ratios = np.geomspace(max(near, 1e-3 * far), far, LOOKS + 2)[1:-1]
-            ends += (ratios if high > 0 else -ratios).tolist()
-        return [moved(end - x[j]) for end in ends]
-
-    @property
-    def _kinked(self) -> bool:
-        """Whether the objective is a function on a line with kinks, hence with many small minima."""
-        return self.prepared.problem.kinked and sum(math.prod(x.shape) for x in self.prepared.theta) == 1
-
-    def _below(self, theta: Leaves, value: float, rounding: float) -> Tracked | None:
-        """The first state at a point next to a saddle, lower than it by more than the tolerance; None at a minimum.
-
-        On a line with kinks, at the lowest of some points around. None also where the time limit ends the search.
-        A minimum has the status of one then.
-        """
-        prepared, backend = self.prepared, self.prepared.backend
-        few = sum(math.prod(x.shape) for x in theta) <= MANY
-        if not few or not prepared.structure.exact or prepared.problem.in_rows:
-            return None
-        kinked = self._kinked
-        if self.status.success and not kinked and self._well_determined():
-            return None
-
-        def leaves(step: np.ndarray) -> Leaves:
-            parts = trees.unraveled(step, theta)
-            return tuple(backend.asarray(x, dtype=prepared.dtype, device=prepared.device) for x in parts)
-
-        def probe(step: np.ndarray) -> np.ndarray:
-            if self.clock() >= self._deadline:
-                raise TimeoutError
-            self._worked((1, 1, 0, 0, 0))
-            return backend.to_numpy(self._probe(self.operands, theta, leaves(step))).astype(np.float64)
-
-        # an entry that goes to 0 is measured by where it began
-        pairs = zip(theta, prepared.theta, strict=True)
-        sizes = [np.maximum(*(np.abs(backend.to_numpy(x)) for x in pair)) for pair in pairs]
-        host: Leaves = tuple(x.astype(np.float64) for x in sizes)
-        size = np.asarray(trees.raveled(host))
-        size = np.where(size > 0, size, size.mean() or 1.0)
-        scale = np.asarray(Regions(prepared.region, host).evened(size[None, :]))[0, :]
-        eps = float(np.finfo(prepared.dtype).eps)
-        if kinked:
-            steps = [sign * share * scale for share in AROUND for sign in (1, -1)]
-            points = [prepared.region.moved(leaves(step), theta) for step in steps]
-            values = backend.to_floats([prepared.call(_value, point) for point in points])
-            self._worked((len(steps), 0, 0, 0, 0))
-            lowest = int(np.argmin(np.where(np.isnan(values), np.inf, values)))
-            steps, slope, left = steps[lowest : lowest + 1], 0.0, math.inf
-            if not values[lowest] < value - max(rounding, self.tol * abs(value)):
-                return None
-        else:
-            try:
-                steps, slope, left = curvature(probe, scale, eps)
-            except TimeoutError:
-                return None
-            if steps and self._has_faces:  # where weights meet their bounds a Hessian is one-sided: entry by entry too
-                steps += [0.25 * sign * row for row in np.diag(scale) for sign in (1, -1)]
-        least = self.tol * self.tol * abs(value)  # tol**2 of a large float raises
-        if not self.status.success and not slope <= max(self.tol, eps**0.5) * abs(value):
-            return None  # descent has not come to its end: what its gradients say is in doubt
-        if not self.status.success and left <= max(rounding, least) and self._is_certified():
-            # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
-            self._end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
-        for step in steps:
-            if self.clock() >= self._deadline:
-                return None
-            state = self._started(prepared.region.moved(leaves(step), theta))
-            if backend.to_floats([state.iterate.value])[0] < value - max(rounding, self.tol * abs(value)):
-                return state
-            self._worked(backend.to_floats(state.iterate.counts))
-        return None
-
-    def _is_certified(self) -> bool:
-        """Whether the gap of the sets at the last iterate is below the tolerance."""
-        it = self.state.iterate
-        floats = self.prepared.backend.to_floats([it.gap_A + it.slack, it.value, self.operands[1]])
-        gap, value, floor = (np.asarray(x, dtype=self.prepared.dtype) for x in floats)
-        return bool(gap <= negligible_gap(value, np.asarray(self.tol, dtype=self.prepared.dtype), floor))
-
-    def _end_with(self, status: Status) -> None:
+    def end_with(self, status: Status) -> None:
+        """Give the last iterate a status."""
         state, it = self.state.state, self.state.iterate
         code = self.prepared.backend.asarray(np.asarray(status.code, np.int32), device=self.prepared.device)
         self.state = self.state._replace(state=state._replace(iterate=it._replace(status=code)))
 
-    def _worked(self, counts: Sequence[float]) -> None:
+    def worked(self, counts: Sequence[float]) -> None:
         """Add to the work that the state does not count."""
         self.work = [a + b for a, b in zip(self.work, self._rows(counts), strict=True)]
 
@@ -451,22 +302,8 @@ class Run:
         of_all, of_batch = self._sizes
         return [*work, round((work[0] - batches) * of_all + batches * of_batch)]
 
-    def _well_determined(self) -> bool:
-        """Whether the method's own matrix shows that the objective bends up in every direction.
-
-        Where columns of the Jacobian have length 1, the terms that a Gauss-Newton matrix leaves out are of the order of
-        the residual, relative to the target.
-        """
-        B = self.algorithm.gauss_newton(self.state.state)
-        if B is None or self.record.done == 0:
-            return False
-        B = self.prepared.backend.to_numpy(B).astype(np.float64)
-        size = np.sqrt(np.diagonal(B))
-        value, floor = self.prepared.backend.to_floats([self.state.iterate.value, self.operands[1]])
-        left_out = max(math.sqrt(abs(value) / floor), float(np.finfo(self.prepared.dtype).eps) ** 0.5) if floor else 0.0
-        return bool(size.all()) and bool(np.linalg.eigvalsh(B / np.outer(size, size))[0] > left_out)
-
-    def _started(self, theta: Leaves) -> Tracked:
+    def started(self, theta: Leaves) -> Tracked:
+        """The first state at a point."""
         tol, _, *rest = self.operands
         return self._start((tol, *rest), theta)[0]
 

@@ -5,7 +5,6 @@ from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner, circulant_preconditioner
 from xvarpro.lower.qr import QR, Cholesky
-from xvarpro.lower.refined import Refined
 from xvarpro.lower.svd import SVD
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
 from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative
@@ -33,7 +32,6 @@ __all__ = [
     "LowerSolver",
     "Nonnegative",
     "Preconditioner",
-    "Refined",
     "Shared",
     "Simplex",
     "System",

@@ -14,67 +14,35 @@ Theorem B: ``s = a + b; t = s - a; e = (a - (s - t)) + (b - t)`` has ``s + e = a
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 from xvarpro.backends import Backend
 from xvarpro.backends.powers import power_of_two
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex
-from xvarpro.lower.interface import Adjoint, LowerSolver, System
-from xvarpro.lower.stack import pivots
+from xvarpro.lower.stack import QRFactor, pivots
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16
 # condition from which on: below it gradients stay within 10 eps cond even where their terms cancel (docs/accuracy.md)
 HARD = 300.0
-# the same in float32, which has no digits to lose
-HARD_SINGLE = 30.0
 
 # (f, g) and (a, b) of an augmented system; None is zero, `f` is zero below its own rows
 Targets = tuple[Array | None, Array | None]
 Pair = tuple[Array, Array]
-# of a backend, the factors Q and R of A, a function that forms A, the right-hand sides, and the solution by Q and R
-Improve = Callable[[Backend, Array, Array, Callable[[], Array], Targets, Pair], Pair]
 
 
-def as_factored(
-    backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], targets: Targets, solution: Pair
-) -> Pair:
-    """The solution as it is."""
-    return solution
-
-
-class Refinable(LowerSolver):
-    """A solver whose answers are solutions of augmented systems which may be improved."""
-
-    @abstractmethod
-    def refine_by(
-        self, improve: Improve, backend: Backend, system: System, factor: Any, y: Array, w: Array, r: Array
-    ) -> tuple[Array, Array]:
-        """As `refine`, from augmented systems that `improve` has improved."""
-
-    @abstractmethod
-    def adjoint_by(
-        self, improve: Improve, backend: Backend, system: System, factor: Any, c: Array, y: Array, r: Array
-    ) -> Adjoint:
-        """As `adjoint`."""
-
-    def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
-        return self.adjoint_by(as_factored, backend, system, factor, c, y, r)
-
-
-def refine(backend: Backend, Q: Array, R: Array, matrix: Callable[[], Array], targets: Targets, solution: Pair) -> Pair:
+def refine(backend: Backend, factor: QRFactor, matrix: Callable[[], Array], targets: Targets, solution: Pair) -> Pair:
     """Improve the first rows of `a`, and `b`, as often as the condition shown by R asks for: not at all if it is good.
 
-    `matrix` is called only where there is something to refine. Below the rows of `a` given, at the ridge, ``a = -A b``.
+    Nor in single precision, for large targets, and for a stack of matrices. `matrix` forms A, where there is something
+    to refine. Below the rows of `a` given, at the ridge, ``a = -A b``.
     """
-    m = solution[0].shape[0]
-    if not affordable(R, m, solution[1]):
+    (Q, R), (top, b) = factor, solution
+    m, xp = top.shape[0], namespace_of(R)
+    if xp.finfo(R.dtype).eps > 1e-12 or not affordable(R, m, b):
         return solution
-    xp = namespace_of(R)
     steps = _steps(R)
 
     def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -101,10 +69,10 @@ def affordable(R: Array, m: int, b: Array) -> bool:
 def _steps(R: Array) -> Array:
     """None where the diagonal of R shows a condition below `HARD`, one below eps^-1/2, then three."""
     xp = namespace_of(R)
-    share, eps = pivots(R), xp.finfo(R.dtype).eps
+    share = pivots(R)
     condition = xp.max(share) / xp.min(share)
-    one = xp.astype(condition > (HARD if eps < 1e-12 else HARD_SINGLE), xp.int32)
-    return one + 2 * xp.astype(condition > eps**-0.5, xp.int32)
+    one = xp.astype(condition > HARD, xp.int32)
+    return one + 2 * xp.astype(condition > xp.finfo(R.dtype).eps ** -0.5, xp.int32)
 
 
 def _correction(backend: Backend, A: Array, Q: Array, R: Array, targets: Targets, a: Array, b: Array) -> Pair:

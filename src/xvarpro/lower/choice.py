@@ -13,7 +13,6 @@ from xvarpro.lower.fourier import FourierDivision
 from xvarpro.lower.interface import LowerSolver, is_ridge
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.qr import QR
-from xvarpro.lower.refined import Refined
 from xvarpro.operators import (
     BlockDiagonal,
     Circulant,
@@ -35,7 +34,7 @@ def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = Non
     diagonal plus low rank, with a ridge, by a QR of the size of the rank. These need the identity for Omega. Circulant
     designs are solved in Fourier space, with an Omega that is the identity or circulant. Designs that differ from one
     right-hand side to the next are solved in one batch. All else, and every other Omega, takes the dense form: QR, or
-    its dual where a ridged design is wide, refined.
+    its dual where a ridged design is wide.
 
     A design that is known through its products only, and would be too large as an array, is solved by LSMR.
 
@@ -50,7 +49,7 @@ def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = Non
     --------
     >>> import numpy as np, xvarpro as xv
     >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), 1e-3)
-    Refined(solver=DualQR())
+    DualQR()
     """
     own = M.solver(lam, Omega)
     if not (own is None or isinstance(own, LowerSolver)):
@@ -62,7 +61,7 @@ def choose(M: Operator, lam: float | Array, Omega: Array | Operator | None = Non
         return LSMR()
     m, n = M.shape
     wide = n > m and is_ridge(lam)
-    return Refined(DualQR() if wide else QR())
+    return DualQR() if wide else QR()
 
 
 def _structured(M: Operator, lam: float | Array, Omega: Array | Operator | None) -> LowerSolver | None:

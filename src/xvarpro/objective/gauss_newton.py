@@ -12,8 +12,9 @@ from xvarpro.lower.interface import Accumulation
 from xvarpro.lower.stack import as_complex
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
+from xvarpro.objective.passes import Block, Pass
 from xvarpro.objective.reduced import Reduced
-from xvarpro.objective.streamed import Block, Pass, Streamed
+from xvarpro.objective.streamed import Streamed
 from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Problem

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from xvarpro import lower
 from xvarpro.backends import Backend, linalg_errors
+from xvarpro.backends.group import Group
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
@@ -16,7 +19,7 @@ from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.objective.failures import model_failures
 from xvarpro.objective.interface import LowerReport, Objective, dead_columns
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
-from xvarpro.objective.mini_batch import LowerRows, mini_batch, rows_evaluated
+from xvarpro.objective.mini_batch import LowerRows, chosen, mini_batch, rows_evaluated, some_columns
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.samples import lengths, plain
 
@@ -76,6 +79,8 @@ class InMemory(Objective):
         Of what the user's functions return; None before they have been called.
     energy : array, 0-d
         ``1/2 |y|^2``: what the objective is a small difference of, where it fits well. 0 where it is not known yet.
+    group : Group, optional
+        Processes that each hold some of the right-hand sides.
     """
 
     def __init__(
@@ -85,9 +90,11 @@ class InMemory(Objective):
         treedef: Any,
         structure: ModelStructure | None = None,
         energy: Array | float = 0.0,
+        group: Group | None = None,
     ) -> None:
         super().__init__(problem, backend, energy)
-        self.treedef, self.structure = treedef, structure
+        self.treedef, self.structure, self.group = treedef, structure, group
+        self._counted: list[int] = []
         weights = [None if level is None else level.weights for level in (problem.lower, problem.upper)]
         self.constants, self._held = partition((plain(problem.data), weights))
 
@@ -201,7 +208,7 @@ class InMemory(Objective):
         if callable(y):
             outputs = self.evaluate(theta, self.constants)
             y = (outputs.upper or outputs.lower).y
-        return 0.5 * inner(y, y)
+        return self.summed(0.5 * inner(y, y))
 
     @property
     def target_shape(self) -> tuple[int, int]:
@@ -223,14 +230,27 @@ class InMemory(Objective):
     def samples(self) -> int:
         """Terms of the upper level: right-hand sides where a separable problem has several, else rows.
 
-        The right-hand sides of a compressed target count as they are after compression.
+        The right-hand sides of a compressed target count as they are after compression, those of a group together.
         """
-        return self.target_shape[1 if self._by_column else 0]
+        return sum(self._counts) if self._by_column else self.target_shape[0]
+
+    @property
+    def _counts(self) -> list[int]:
+        """How many right-hand sides each process has."""
+        if not self._counted:  # no cached_property: its lock is one for all members that are threads
+            own = self.target_shape[1]
+            self._counted = [own] if self.group is None else [int(n) for n in self.group.numbers([own])[:, 0]]
+        return self._counted
+
+    def summed(self, x: Array) -> Array:
+        """A sum over right-hand sides, where other processes hold some of them."""
+        return x if self.group is None else self.group.total((x,))[0]
 
     @property
     def _by_column(self) -> bool:
         """Whether the terms of the upper level are right-hand sides."""
-        return self.problem.is_separable and self.target_shape[1] > 1 and not lengths(self.problem.data)
+        several = self.group is not None or self.target_shape[1] > 1
+        return self.problem.is_separable and several and not lengths(self.problem.data)
 
     @property
     def rows(self) -> int:
@@ -240,8 +260,22 @@ class InMemory(Objective):
         return rows_evaluated(self.problem, batch, self.rows, lower, self._by_column)
 
     def restricted(self, indices: Array, lower: LowerRows | None = None) -> InMemory:
-        problem = mini_batch(self.problem, indices, self.samples, self._by_column, lower)
-        return type(self)(problem, self.backend, self.treedef)
+        if self.group is None or not self._by_column:
+            problem = mini_batch(self.problem, indices, self.samples, self._by_column, lower)
+        else:
+            problem = self._own_columns(indices, lower)
+        return type(self)(problem, self.backend, self.treedef, group=self.group)
+
+    def _own_columns(self, indices: Array, lower: LowerRows | None) -> Problem:
+        """The problem of those right-hand sides, numbered from process to process, that this process has."""
+        assert self.group is not None
+        chosen(self.problem, lower, True)
+        before, count = sum(self._counts[: self.group.rank]), self._counts[self.group.rank]
+        places = self.backend.to_numpy(indices) - before
+        own = places[(places >= 0) & (places < count)]
+        # where none is drawn, one of weight 0: not every framework multiplies matrices without columns
+        scale, own = ((self.samples / places.size) ** 0.5, own) if own.size else (0.0, np.zeros(1, places.dtype))
+        return some_columns(self.problem, self.backend.asarray(own, device=device(indices)), scale)
 
     def check(self, theta: Leaves) -> None:
         low, _ = self.levels(self.evaluate(theta, self.constants))

@@ -69,22 +69,21 @@ class Reduced(InMemory):
         ```
         """
         outputs, pullback = self.linearised(point)
-        return pullback(self.cotangents(outputs, self.lower_solution(point, outputs)))
+        return self._total(pullback(self.cotangents(outputs, self.lower_solution(point, outputs))))
 
     def value_and_gradient(self, theta: Leaves) -> tuple[Point, Leaves]:
         """Both, from one evaluation of the user's functions."""
         outputs, pullback = self.linearise(theta)
         point = self.point_of(theta, outputs)
-        return point, pullback(self.cotangents(outputs, self.lower_solution(point, outputs)))
+        return point, self._total(pullback(self.cotangents(outputs, self.lower_solution(point, outputs))))
+
+    def _total(self, gradient: Leaves) -> Leaves:
+        return gradient if self.group is None else self.group.total(gradient)
 
     @property
     def half_mu(self) -> Any:
         """``mu/2``, or the part of it that this process adds to what is `summed`."""
-        return 0.5 * self.problem.mu
-
-    def summed(self, x: Array) -> Array:
-        """A sum over right-hand sides, where other processes hold some of them."""
-        return x
+        return 0.5 * self.problem.mu / (1 if self.group is None else self.group.size)
 
     def lagrangian(self, theta: Leaves, w: Array, *v: Array) -> Array:
         """``f_U(w, theta) - <grad_w f_L(w, theta), v>``, the objective with the lower level as a condition, 0-d.
@@ -111,7 +110,7 @@ class Reduced(InMemory):
 
     def with_problem(self, problem: Problem) -> Reduced:
         """The objective of another problem with the same structure and shapes; its arrays may be traced."""
-        return type(self)(problem, self.backend, self.treedef, self.structure)
+        return type(self)(problem, self.backend, self.treedef, self.structure, group=self.group)
 
     def point_of(self, theta: Leaves, outputs: ModelOutputs, solved: Solved | None = None) -> Point:
         """The point at theta from what the user's functions return there; `solved` of that, where it is known."""

@@ -24,32 +24,12 @@ ABANDONED = 3600.0  # seconds since a file was last written to, after which its 
 
 
 def write_atomically(path: str | bytes | PathLike[Any], write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file that holds all of its content, or what it held before.
+    """Write a file by ``write(file)``: it then holds all of its content, or what it held before.
 
     The content goes to a file of its own in the same folder, which takes the name when it is on the disk. So a process
     that is killed, a full disk and several writers at once leave the old file or a new one, never a part of one; only
-    a killed process leaves a file ``.NAME....part``, which a later writer removes once it is an hour old.
-
-    Parameters
-    ----------
-    path : path
-        A symbolic link is followed. A device or a pipe, which nothing can replace, is written to directly.
-    write : callable
-        ``write(file)``, with a file that is open for bytes.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written; the error has its name.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> from xvarpro.results.files import write_atomically
-    >>> folder = tempfile.mkdtemp()
-    >>> write_atomically(os.path.join(folder, "text"), lambda file: file.write(b"whole"))
-    >>> os.listdir(folder)
-    ['text']
+    a killed process leaves a file ``.NAME....part``, which a later writer removes once it is an hour old. A symbolic
+    link is followed; a device or a pipe, which nothing can replace, is written to directly.
     """
     name = os.fsdecode(path)
     target = os.path.realpath(name)
@@ -88,31 +68,10 @@ def _remove_abandoned(pattern: str) -> None:
 
 @contextlib.contextmanager
 def reading(path: str | bytes | PathLike[Any], writer: str) -> Iterator[ArrayFile]:
-    """The arrays of an ``.npz`` file, for a ``with`` block that parses them.
+    """The arrays of an ``.npz`` file of a writer, for a ``with`` block that parses them.
 
-    Parameters
-    ----------
-    path : path
-    writer : str
-        What writes such files, for the message.
-
-    Raises
-    ------
-    ProblemError
-        The file is no such file, or is damaged: the block raised any error.
-    OSError
-        The file cannot be opened.
-
-    Examples
-    --------
-    >>> import os, tempfile, numpy as np
-    >>> from xvarpro.results.files import reading
-    >>> path = os.path.join(tempfile.mkdtemp(), "x.npz")
-    >>> np.savez(path, x=np.ones((2, 3)))
-    >>> with reading(path, "numpy.savez") as file:
-    ...     x = file.array("x", shape=(2, None))
-    >>> x.shape
-    (2, 3)
+    An OSError where it cannot be opened; any error of the block is a ProblemError: the file is none of the writer's, or
+    it is damaged.
     """
     name = os.fsdecode(path)
     if os.path.exists(name) and not os.path.isfile(name):
@@ -129,37 +88,17 @@ def reading(path: str | bytes | PathLike[Any], writer: str) -> Iterator[ArrayFil
 
 
 class ArrayFile:
-    """Arrays of an ``.npz`` file that was not compressed, read by name.
+    """Arrays of an ``.npz`` file that was not compressed, read by name; all together have at most `size` bytes.
 
     No array is read before its header, its size in the file and what the caller requires agree, so that memory is
     taken for no more than the file holds. Nothing is unpickled, and what is not asked for is not looked at.
-
-    Parameters
-    ----------
-    archive : zipfile.ZipFile
-    size : int
-        Bytes of the file: all arrays together cannot have more.
     """
 
     def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
         self._archive, self._left = archive, size
 
     def array(self, name: str, kinds: str = NUMBERS, shape: tuple[int | None, ...] | None = None) -> np.ndarray:
-        """One array.
-
-        Parameters
-        ----------
-        name : str
-        kinds : str
-            Kinds of dtypes that it may have, as in ``numpy.dtype.kind``.
-        shape : tuple, optional
-            Its shape, with None for lengths that are free.
-
-        Raises
-        ------
-        ProblemError
-            It is missing, or another one than is required.
-        """
+        """One array, or a ProblemError: of these ``numpy.dtype.kind``, of this shape, where None is a free length."""
         info = self._archive.NameToInfo.get(f"{name}.npy")
         if info is None:
             raise ProblemError(f"it has no array {name}")

@@ -191,11 +191,6 @@ class Outcome:
         return self.stated
 
     @property
-    def standardised(self) -> Problem:
-        """The problem whose weights are the inverse variances of its data, as far as they are known: `stated` here."""
-        return self.stated
-
-    @property
     def deviance(self) -> float | None:
         """That of a fit by another loss, see `RobustResult`; None for least squares."""
         return None
@@ -267,7 +262,7 @@ class Outcome:
         return "\n".join([self.headline, *self.summary])
 
 
-def joined(blocks: Iterable[Array]) -> Array:
-    """Blocks of columns as one array; a vector is one block."""
+def joined(blocks: Iterable[Array], axis: int = 1) -> Array:
+    """Blocks of columns, or along another axis, as one array; a vector is one block."""
     parts = list(blocks)
-    return parts[0] if len(parts) == 1 else trees.array_namespace(parts[0]).concat(parts, axis=1)
+    return parts[0] if len(parts) == 1 else trees.array_namespace(parts[0]).concat(parts, axis=axis)

@@ -22,24 +22,7 @@ _CPUS = Path("/proc/cpuinfo")
 
 
 def provenance(backend: Backend, theta: Array, **more: object) -> dict[str, Any]:
-    """Describe backend, device, dtype, versions, processor and threads as JSON types.
-
-    Parameters
-    ----------
-    backend : Backend
-    theta : array
-        Its device and dtype are those of the computation.
-    **more : str, int, bool, dict
-        Further entries.
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> from xvarpro.results.provenance import provenance
-    >>> found = provenance(xv.backends.get("numpy"), np.ones(2))
-    >>> found["backend"], found["dtype"], found["determinism"]
-    ('numpy', 'float64', {'held': True, 'unpromised': []})
-    """
+    """Backend, device and dtype of an array, `more` entries, versions, processor and threads, as JSON types."""
     device = device_of(theta)
     held = backends.is_deterministic(backend)
     unpromised = list(backend.nondeterministic_operations(device)) if held else []

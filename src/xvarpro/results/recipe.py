@@ -7,26 +7,25 @@ import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import exchange, modules, of, owner
+from xvarpro.backends import exchange, of, owner
 from xvarpro.core import trees
-from xvarpro.core.checks import described
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Tree
-from xvarpro.errors import ProblemError
-from xvarpro.problem.loading import split_name
 from xvarpro.problem.problem import Problem
-from xvarpro.results.serialization import Opaque, checked, decode, encode
 
-if TYPE_CHECKING:
-    from xvarpro.results.files import ArrayFile
-
-_TREES = ("theta0", "over", "algorithm")
 WRITTEN = "written to after the solve"  # and before its fingerprint was asked for
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Placeholder for something that a file cannot store, such as a function, with its representation."""
+
+    what: str
 
 
 @dataclass(frozen=True)
@@ -65,42 +64,6 @@ class Recipe:
     problem: str | None = None
     folder: str = ""
 
-    def write(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """All of it but the folder as JSON; its arrays are added to `arrays`."""
-        stored = {name: getattr(self, name) for name in _FIELDS} | {
-            "theta0": modules.by_name(self.theta0), "fingerprints": dict(self.fingerprints),
-        }  # fmt: skip
-        return stored | {name: encode(stored[name], name, arrays) for name in _TREES}
-
-    @classmethod
-    def read(cls, stored: Any, arrays: ArrayFile, dtype: str, folder: str) -> Recipe:
-        """Inverse of `write`, of a solve in a dtype; a ProblemError says what is none of a recipe."""
-        read = checked(stored, _FIELDS, "recipe") | {name: decode(stored[name], name, arrays) for name in _TREES}
-        if not isinstance(read["algorithm"], Algorithm | Opaque):
-            raise ProblemError(f"the algorithm of its recipe is {read['algorithm']!r:.80}")
-        if not all(isinstance(x, str) for x in read["fingerprints"].values()):
-            raise ProblemError("fingerprints of its recipe must be strings")
-        if read["problem"] is not None:
-            split_name(read["problem"])
-        if read["scale"] < 0:
-            raise ProblemError(f"scale of its recipe must be >= 0; got {read['scale']}")
-        check_finite(read["theta0"], "theta0", dtype)
-        return cls(**read, folder=folder)
-
-
-_FIELDS = {
-    "theta0": object, "over": object, "algorithm": object, "tol": float, "max_iter": int, "scale": float,
-    "fingerprints": dict, "problem": str | None,
-}  # fmt: skip
-
-
-def check_finite(tree: Tree, name: str, dtype: str) -> None:
-    """Refuse a tree from a file that holds anything but finite arrays of the dtype."""
-    for x in trees.leaves(tree):
-        if not (isinstance(x, np.ndarray) and x.dtype == dtype and np.isfinite(x).all()):
-            kind = f"{described(x)} of {x.dtype}" if isinstance(x, np.ndarray) else described(x)
-            raise ProblemError(f"{name} must hold finite arrays of {dtype}; got {kind}")
-
 
 class Fingerprints(Mapping[str, str]):
     """Hashes of theta0 and of the arrays and numbers of a problem, by name. Functions have no hash.
@@ -109,24 +72,6 @@ class Fingerprints(Mapping[str, str]):
 
     A solve does not wait for them: they are made when they are first asked for, from the arrays themselves. What has
     been written to by then, as its `Backend.checksum` tells, has `WRITTEN` for a fingerprint, which no array has.
-
-    Parameters
-    ----------
-    problem : Problem
-    theta0 : pytree of NumPy arrays that nothing writes to, optional
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> from xvarpro.results.recipe import Fingerprints
-    >>> t = np.ones((3, 1))
-    >>> problem = xv.separable(lambda theta, data: data["t"] * theta, np.ones(3), data={"t": t}, lam=0.5)
-    >>> found = Fingerprints(problem, np.ones(1))
-    >>> t[0] = 2.0
-    >>> found.hold(problem)
-    False
-    >>> sorted(found)[:4]
-    ['compress', "data['t']", 'lower.lam', 'lower.y']
     """
 
     def __init__(self, problem: Problem, theta0: Tree = None) -> None:

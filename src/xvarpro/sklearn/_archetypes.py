@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 
 from xvarpro import lower, sets
 from xvarpro.core.struct import Array
-from xvarpro.driver.solve import solve
+from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
 from xvarpro.sklearn._base import Factorisation, design, exact_codes, nonnegative, whole
 

@@ -13,8 +13,8 @@ from xvarpro.core import trees
 from xvarpro.core.checks import number
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.outcome import DeadUnitsWarning
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
+from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
 from xvarpro.sets import CappedSimplex
 from xvarpro.sklearn._base import Factorisation, computed, nonnegative, whole

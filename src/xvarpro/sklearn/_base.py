@@ -19,8 +19,8 @@ from xvarpro.core.checks import number
 from xvarpro.core.status import Status
 from xvarpro.driver.evaluate import solve_lower
 from xvarpro.errors import ProblemError, warn_caller
+from xvarpro.fit.result import Result
 from xvarpro.problem.problem import Problem
-from xvarpro.results.result import Result
 
 
 def design(theta: Any, data: Any) -> Any:

@@ -17,8 +17,8 @@ from xvarpro.core.checks import switch
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError, warn_caller
+from xvarpro.fit.solve import solve
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.problem.column_chunks import compress
 from xvarpro.problem.problem import Problem, separable

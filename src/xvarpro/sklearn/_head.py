@@ -16,8 +16,8 @@ from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import project
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
+from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
 from xvarpro.sets.region import resolve
 from xvarpro.sklearn._base import nonnegative, warn_unless_converged, whole

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Tree
-from xvarpro.driver.solve import solve
+from xvarpro.fit.solve import solve
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.operators import as_operator
 from xvarpro.problem.problem import Problem, separable

@@ -13,10 +13,11 @@ from xvarpro.core.namespace import is_array
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
-from xvarpro.results.result import Result
+from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.intervals import complex_w, student
 from xvarpro.statistics.prediction import roots, sensitivities
 from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.theory import statistics
 
 
 class Band(NamedTuple):
@@ -33,7 +34,7 @@ class Band(NamedTuple):
 
 
 def band(
-    fit: Result,
+    fit: Outcome,
     data: Tree = None,
     level: float = 0.95,
     *,
@@ -72,6 +73,17 @@ def band(
         shape.
     ModelError
         M fails with this data.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> x = np.linspace(0.0, 1.0, 20)
+    >>> y = 2.0 * x**1.5 + 0.01 * np.cos(30 * x)
+    >>> fit = xv.solve(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), np.array([1.0]))
+    >>> np.round(fit.band(np.array([2.0])), 2)
+    array([[5.65],
+           [5.58],
+           [5.72]])
     """
     confidence(level)
     switch("prediction", prediction)
@@ -86,7 +98,7 @@ def band(
         raise ProblemError("a band of a fit to rows in chunks needs data=, such as those of a chunk; got none")
     if weights is not None and not prediction:
         raise ProblemError("weights are those of new observations; got some without prediction=True")
-    s = fit.statistics(absolute_sigma=absolute_sigma)
+    s = statistics(fit, absolute_sigma=absolute_sigma)
     w, supply = backends.to_numpy(fit.w), [problem.data if data is None else data]
     columns = []
     for j in range(1 if w.ndim == 1 else w.shape[1]):
@@ -106,7 +118,7 @@ def band(
 
 
 def errors_of_parts(
-    fit: Result, s: Statistics, by_theta: np.ndarray, by_w: np.ndarray, column: int
+    fit: Outcome, s: Statistics, by_theta: np.ndarray, by_w: np.ndarray, column: int
 ) -> list[np.ndarray]:
     """`Statistics.product_stderr` of the real and the imaginary part of what has complex derivatives, or of all."""
     by_w = np.concatenate([by_w, 1j * by_w], axis=1) if complex_w(fit) else by_w.astype(by_theta.dtype)

@@ -22,33 +22,17 @@ STOPPED = 1e-6  # what projectors, and cosines of right angles, may be off by
 
 
 class Limit(NamedTuple):
-    """The constraint on one entry of theta or w.
-
-    Attributes
-    ----------
-    lower, upper : float
-        Bounds; infinite where there are none.
-    note : str
-        What is active, in words; empty where nothing is. Equations that all points of a set fulfil are not.
-    multiplier : float
-        By how much the objective would fall per unit of the entry beyond its bound, or grow on the flatter side of the
-        0 of an l1 penalty; where the entry cannot move alone, the length of the gradient along the set. 0 where nothing
-        is active.
-    held : bool
-        Whether the entry cannot move in the face of the solution.
-    kink : bool
-        Whether it is there with a multiplier of 0, to rounding: its derivatives by the data are one-sided.
-    rounding : float
-        Size below which its value is 0.
-    """
+    """The constraint on one entry of theta or w."""
 
     lower: float = -np.inf
     upper: float = np.inf
-    note: str = ""
+    note: str = ""  # what is active, in words; equations that all points of a set fulfil are not
+    # by how much the objective would fall per unit of the entry beyond its bound, or grow on the flatter side of the 0
+    # of an l1 penalty; where the entry cannot move alone, the length of the gradient along the set; 0 where none is
     multiplier: float = 0.0
-    held: bool = False
-    kink: bool = False
-    rounding: float = 0.0
+    held: bool = False  # whether the entry cannot move in the face of the solution
+    kink: bool = False  # whether it is there with a multiplier of 0, to rounding: its derivatives are one-sided
+    rounding: float = 0.0  # size below which its value is 0
 
 
 def of_theta(at: Linearised) -> list[Limit]:

@@ -24,11 +24,12 @@ def data_frame(columns: Mapping[str, Any], names: Sequence[Any]) -> DataFrame:
     return DataFrame(columns, index=names)
 
 
-def aligned(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Rows of a text as lines, in columns."""
-    rows = list(rows)
+def aligned(rows: Iterable[tuple[str, ...]], left: int = 0) -> list[str]:
+    """Rows of a text as lines, in columns, and how many are `left` out."""
+    rows, more = list(rows), [f"  and {left} more"] if left > 0 else []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "   ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ["  " + "   ".join(x.ljust(n) for x, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [*lines, *more]
 
 
 def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -39,6 +40,11 @@ def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -
 
     body = "".join(line(row, "td") for row in rows)
     return f"<table><caption>{title}</caption>{line(head, 'th') if head else ''}{body}</table>"
+
+
+def vector(tree: Any) -> np.ndarray:
+    """All entries of a tree of arrays and numbers, leaf by leaf."""
+    return np.concatenate([np.ravel(on_host(x)) for x in trees.leaves(tree)] or [np.zeros(0)])
 
 
 def on_host(x: Any) -> np.ndarray:

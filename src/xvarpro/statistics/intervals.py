@@ -5,21 +5,15 @@ from __future__ import annotations
 import html
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core import trees
-from xvarpro.core.checks import confidence, instance, shown
-from xvarpro.errors import ProblemError
-from xvarpro.problem.parameters import Parameters
-from xvarpro.results.result import Result
+from xvarpro.results.outcome import Outcome
 from xvarpro.statistics import constraints
-from xvarpro.statistics.frames import data_frame, html_table
-from xvarpro.statistics.names import given_names
+from xvarpro.statistics.frames import data_frame, html_table, vector
 from xvarpro.statistics.standard_errors import IN_CHUNKS, Statistics
 
 if TYPE_CHECKING:
@@ -81,7 +75,7 @@ class IntervalMethod(ABC):
     """A way to confidence intervals."""
 
     @abstractmethod
-    def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
+    def intervals(self, fit: Outcome, s: Statistics, level: float) -> Intervals:
         """Intervals of a fit at a level in (0, 1); its statistics have the names that notes are to use."""
 
 
@@ -93,7 +87,7 @@ class Linear(IntervalMethod):
     Exact for linear models with Gaussian noise, and close to it where the model is nearly linear over an interval.
     """
 
-    def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
+    def intervals(self, fit: Outcome, s: Statistics, level: float) -> Intervals:
         value, notes, names = estimates(fit), warnings(s), s.entries
         width = student(s, level) * standard_errors(s)
         kink = np.array([limit.kink for limit in s.limits], bool)
@@ -116,56 +110,6 @@ class Linear(IntervalMethod):
         return Intervals(names, value, lower, upper, level, "linear theory", notes)
 
 
-def interval(
-    fit: Result,
-    level: float = 0.95,
-    by: IntervalMethod | str | None = None,
-    *,
-    names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
-    amplitudes: Sequence[str] | None = None,
-    absolute_sigma: bool = False,
-) -> Intervals:
-    """Confidence intervals of theta's entries, and of w's.
-
-    Parameters
-    ----------
-    fit : Result
-    level : float
-        In (0, 1).
-    by : IntervalMethod or str, optional
-        ``xv.statistics.Linear()``, the default, ``Profile()`` or ``Bootstrap(samples)``; or "linear", "profile" or
-        "bootstrap".
-    names, amplitudes : optional
-        As for `report`.
-    absolute_sigma : bool
-        Whether the problem's weights are 1 / sigma^2 of the data.
-
-    Returns
-    -------
-    Intervals
-
-    Raises
-    ------
-    ProblemError
-        As `linear_theory`; the method is not for this problem; w is complex.
-    ImportError
-        Quantiles need SciPy.
-    """
-    confidence(level)
-    found = instance(Linear() if by is None else by, IntervalMethod)
-    if found is None:
-        raise ProblemError(
-            "by must be 'linear', 'profile' or 'bootstrap', or one of xv.statistics.Linear(), Profile(), Bootstrap(); "
-            f"got {shown(by)}"
-        )
-    if not fit.in_columns and complex_w(fit):
-        raise ProblemError("intervals need a real w; got a complex one. fit.statistics() has errors of both its parts")
-    shape = (fit.verified.units,) if fit.in_columns else tuple(fit.w.shape)
-    of_theta, of_w = given_names(fit.theta, shape, names, amplitudes)
-    s = replace(fit.statistics(absolute_sigma=absolute_sigma), names=of_theta, w_names=of_w)
-    return found.intervals(fit, s, float(level))
-
-
 def quantile(p: Any, dof: float = math.inf) -> Any:
     """Quantiles of Student's distribution, of the normal one for infinite `dof`."""
     try:
@@ -180,7 +124,7 @@ def student(s: Statistics, level: float) -> float:
     return float(quantile(0.5 + level / 2, math.inf if s.absolute_sigma else s.dof))
 
 
-def complex_w(fit: Result) -> bool:
+def complex_w(fit: Outcome) -> bool:
     """Whether w has an imaginary part: bounds, where it has any, make it real."""
     W = fit.least_squares.lower.W
     return np.iscomplexobj(backends.to_numpy(fit.w)) and (W is None or W.linear)
@@ -189,21 +133,16 @@ def complex_w(fit: Result) -> bool:
 # -- entries of theta, then of w, as vectors ---------------------------------------------------------------------------
 
 
-def estimates(fit: Result) -> np.ndarray:
+def estimates(fit: Outcome) -> np.ndarray:
     """Values of theta's entries and, unless right-hand sides come in chunks, of w's."""
-    return _vector([*trees.leaves(fit.theta), *([] if fit.in_columns else [fit.w])])
+    return vector([fit.theta, *([] if fit.in_columns else [fit.w])]).real.astype(float)
 
 
 def standard_errors(s: Statistics) -> np.ndarray:
     """Their standard errors."""
-    return _vector(s.errors)
+    return vector(s.errors).real.astype(float)
 
 
 def warnings(s: Statistics) -> list[str]:
     """What limits the meaning of intervals: what the statistics say, and constraints that are active."""
     return [*s.reasons, *constraints.uncalibrated(s.entries, s.limits)]
-
-
-def _vector(arrays: list[Any]) -> np.ndarray:
-    parts = [np.ravel(backends.to_numpy(x) if trees.is_array(x) else x).real for x in arrays]
-    return np.concatenate(parts).astype(float)

@@ -13,7 +13,6 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.differentiation.projection import degenerate, jacobian, matrix, nearest
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
@@ -25,6 +24,7 @@ from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks, check_same_columns
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.whitening import Whitening
+from xvarpro.sets.projection import degenerate, jacobian, matrix, nearest
 
 LARGEST = 5000  # columns of the triangle of rows in chunks
 NEARBY = 1e-3  # of theta's largest entry, of 1 where that is 0: as far as a step from a solution leads

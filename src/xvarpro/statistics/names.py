@@ -14,17 +14,7 @@ from xvarpro.problem.parameters import Parameters
 
 
 def entry_names(theta: Tree) -> list[str]:
-    """A name for each entry of theta, in the order of its leaves.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from xvarpro.statistics.names import entry_names
-    >>> entry_names({"shift": np.array(0.1), "rates": np.ones(2)})
-    ['rates[0]', 'rates[1]', 'shift']
-    >>> entry_names(np.ones((1, 2)))
-    ['theta[0, 0]', 'theta[0, 1]']
-    """
+    """A name for each entry of theta, in the order of its leaves: ``rates[0]``, ``rates[1]``, ``shift``."""
     return list(each_name(theta))
 
 
@@ -42,14 +32,7 @@ def given_names(
     names: Sequence[str] | Mapping[Any, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
 ) -> tuple[list[str], list[str]]:
-    """A name for each entry of theta and of w, which has this shape: those given by a user, or those by place.
-
-    Raises
-    ------
-    ProblemError
-        There are more or fewer names than entries of theta, or than rows or entries of w; names are a list where the
-        keys of theta are in another order than its leaves.
-    """
+    """A name for each entry of theta and of w, which has this shape: those given by a user, or those by place."""
     of_theta = _names_of(theta, names)
     if amplitudes is not None and not isinstance(amplitudes, str) and len(amplitudes) == math.prod(shape) != shape[0]:
         return of_theta, [str(name) for name in amplitudes]

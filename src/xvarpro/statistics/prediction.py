@@ -23,6 +23,7 @@ from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.samples import plain
+from xvarpro.results.outcome import joined
 
 
 def predict(problem: Problem, theta: Tree, w: Array, data: Tree) -> Array:
@@ -62,7 +63,7 @@ def residuals(problem: Problem, theta: Tree, w: Array) -> Array:
     model = _Model(problem, theta)
     axis = 1 if isinstance(model.level.y, ColumnChunks) else 0
     with model.scope:
-        return model.returned(_joined(model.targets(), axis) - model.fitted(w))
+        return model.returned(joined(model.targets(), axis) - model.fitted(w))
 
 
 def components(problem: Problem, theta: Tree, w: Array, column: int = 0, supply: Iterable[Tree] | None = None) -> Array:
@@ -74,7 +75,7 @@ def components(problem: Problem, theta: Tree, w: Array, column: int = 0, supply:
     supply = (data for data, _ in model.pieces) if supply is None else supply
     with model.scope, model_failures(model.backend):
         w = as_matrix(model.transfer.plain(w))[:, column]
-        return _joined(model.design(model.theta, model.moved(data), column) * w for data in supply)
+        return joined((model.design(model.theta, model.moved(data), column) * w for data in supply), axis=0)
 
 
 def sensitivities(
@@ -151,7 +152,7 @@ class _Model:
 
     def fitted(self, w: Array) -> Array:
         """``M(theta) w`` for the problem's own data."""
-        return _joined(self.products(w, (data for data, _ in self.pieces)))
+        return joined(self.products(w, (data for data, _ in self.pieces)), axis=0)
 
     def products(self, w: Array, supply: Iterable[Tree]) -> Iterator[Array]:
         """``M(theta, data) w`` for each of the data."""
@@ -175,15 +176,7 @@ class _Model:
     def moved(self, data: Tree) -> Tree:
         """Data as arrays of theta's framework."""
         with self.scope:
-            return self._moved(data)
-
-    def _moved(self, data: Tree) -> Tree:
-        leaves, names, treedef = trees.named(exchange.arrays(data, "data"), "data")
-        pairs = zip(leaves, names, strict=True)
-        cast = [self.transfer.cast(x, n) if trees.is_array(x) else x for x, n in pairs]
-        return plain(trees.unflatten(treedef, cast))
-
-
-def _joined(parts: Iterator[Array], axis: int = 0) -> Array:
-    first, *rest = parts
-    return trees.array_namespace(first).concat([first, *rest], axis=axis) if rest else first
+            leaves, names, treedef = trees.named(exchange.arrays(data, "data"), "data")
+            pairs = zip(leaves, names, strict=True)
+            cast = [self.transfer.cast(x, n) if trees.is_array(x) else x for x, n in pairs]
+            return plain(trees.unflatten(treedef, cast))

@@ -17,13 +17,14 @@ from xvarpro.core.checks import switch
 from xvarpro.core.struct import Array
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.parameters import Parameters
-from xvarpro.results.result import Result
+from xvarpro.results.outcome import Outcome
 from xvarpro.statistics import constraints
 from xvarpro.statistics.constraints import Limit
-from xvarpro.statistics.frames import aligned, data_frame, on_host
+from xvarpro.statistics.frames import aligned, data_frame, on_host, vector
 from xvarpro.statistics.frames import html_table as _table
 from xvarpro.statistics.names import each_name, each_of, given_names
 from xvarpro.statistics.standard_errors import IN_CHUNKS, NO_LIKELIHOOD, SHOWN, Statistics, correlated
+from xvarpro.statistics.theory import statistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -85,7 +86,7 @@ class Report:
         Why there are no standard errors, or why they may mislead.
     """
 
-    fit: Result
+    fit: Outcome
     parameters: list[Row]
     amplitudes: list[Row]
     statistics: Statistics | None
@@ -105,8 +106,7 @@ class Report:
     def __str__(self) -> str:
         lines = [self.fit.headline]
         for title, rows in self._tables:
-            lines += ["", *aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])])]
-            lines += [f"  and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
+            lines += ["", *aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])], len(rows) - SHOWN)]
         lines += ["", "fit", *aligned(self.goodness)]
         if self.correlations:
             pairs = [(f"{a}, {b}", f"{c:+.3f}") for a, b, c in self.correlations[:PAIRS]]
@@ -165,7 +165,7 @@ class Report:
 
 
 def report(
-    fit: Result,
+    fit: Outcome,
     names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     *,
@@ -197,6 +197,15 @@ def report(
     ------
     ProblemError
         There are more or fewer names than entries, or `correlation` is not in [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> x = np.linspace(0.0, 1.0, 20)
+    >>> y = 2.0 * x**1.5 + 0.01 * np.cos(30 * x)
+    >>> fit = xv.solve(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), np.array([1.0]))
+    >>> fit.report(["exponent"], ["slope"]).to_frame()["value"].round(1).to_dict()
+    {'exponent': 1.5, 'slope': 2.0}
     """
     switch("absolute_sigma", absolute_sigma)
     chunked, units = fit.in_columns, fit.verified.units
@@ -206,16 +215,16 @@ def report(
     theta_names, w_names = given_names(fit.theta, (units,) if chunked else w.shape, names, amplitudes)
     found, notes = None, []
     try:
-        found = replace(fit.statistics(absolute_sigma=absolute_sigma), names=theta_names, w_names=w_names)
+        found = replace(statistics(fit, absolute_sigma=absolute_sigma), names=theta_names, w_names=w_names)
         notes = found.reasons
     except (ProblemError, ModelError) as error:
         notes = [f"no standard errors: {error}"]
-    values = [float(x) for leaf in trees.leaves(fit.theta) for x in np.ravel(on_host(leaf))]
+    values = vector(fit.theta).tolist()
     every = [*theta_names, *([] if chunked else w_names)]
     if found is None:
         errors, limits = [None] * len(every), [Limit()] * len(every)
     else:
-        errors = [x.item() for leaf in found.errors for x in np.ravel(on_host(leaf))]
+        errors = [x for leaf in found.errors for x in vector(leaf).tolist()]
         limits = found.limits
     table = [Row(*row) for row in zip(every, [*values, *w.ravel().tolist()], errors, limits, strict=True)]
     notes = [*notes, *constraints.uncalibrated([row.name for row in table], limits)]
@@ -227,7 +236,7 @@ def report(
     return Report(fit, [*table[:p], *others], table[p:], found, pairs, notes)
 
 
-def outline(fit: Result, w: Array | None) -> str:
+def outline(fit: Outcome, w: Array | None) -> str:
     """The first entries of theta and of w without errors, for fits whose errors would take long; w may not be known."""
     leaves = [on_host(x) for x in trees.leaves(fit.theta)]
     lines = [fit.headline, *_values("parameters", each_name(fit.theta), leaves)]
@@ -241,7 +250,7 @@ def outline(fit: Result, w: Array | None) -> str:
 def _values(title: str, names: Iterable[str], arrays: list[np.ndarray]) -> list[str]:
     size, entries = sum(x.size for x in arrays), itertools.chain.from_iterable(np.ravel(x)[:SHOWN] for x in arrays)
     rows = ((name, _number(x)) for x, name in itertools.islice(zip(entries, names, strict=False), SHOWN))
-    return ["", *aligned([(title, "value"), *rows]), *([f"  and {size - SHOWN} more"] if size > SHOWN else [])]
+    return ["", *aligned([(title, "value"), *rows], size - SHOWN)]
 
 
 def _number(x: complex | float) -> str:

@@ -1,4 +1,4 @@
-"""Standard errors, covariances and the goodness of a fit."""
+"""Standard errors, covariances and the goodness of a fit, from its linearisation."""
 
 from __future__ import annotations
 
@@ -11,24 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.checks import switch
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_array
-from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.weights import coefficients
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.objective.failures import model_failures
 from xvarpro.problem.column_chunks import columns
-from xvarpro.problem.problem import Problem
 from xvarpro.results.outcome import joined
 from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
-from xvarpro.statistics.frames import aligned, on_host
-from xvarpro.statistics.linearised import Linearised, linearised
-from xvarpro.statistics.names import entry_names, indexed
+from xvarpro.statistics.frames import aligned, on_host, vector
+from xvarpro.statistics.linearised import Linearised
 
 SHOWN = 30  # entries in a text
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
@@ -125,21 +120,19 @@ class Statistics:
     noise: np.ndarray
     names: list[str]
     w_names: list[str]
-    deviance: float | None = None
+    deviance: float | None
+    at: Linearised
+    influence: Influence
     remarks: list[str] = field(default_factory=list)
-    at: Any = None  # Linearised
-    influence: Any = None
-    _w_stderr: Array | None = None
 
-    @property
+    @cached_property
     def w_stderr(self) -> Array:
         """Standard errors of w, (n,) or (n, k), in theta's framework; of a complex w those of both parts, as its parts.
 
-        Of right-hand sides in chunks they are computed when they are asked for; `w_stderr_chunks` does it in blocks.
+        They are computed when they are first asked for; of right-hand sides in chunks `w_stderr_chunks` does it in
+        blocks.
         """
-        found = joined(self.w_stderr_chunks())
-        object.__setattr__(self, "_w_stderr", found)
-        return found
+        return joined(self.w_stderr_chunks())
 
     def w_stderr_chunks(self) -> Iterator[Array]:
         """Yield blocks of columns of `w_stderr`, as `Result.w_chunks` those of w; where processes share, the own ones.
@@ -149,9 +142,14 @@ class Statistics:
         ProblemError
             Arrays of the problem are others than those that the statistics are of.
         """
-        if self._w_stderr is not None:
-            return iter((self._w_stderr,))
-        return _errors_by_column(self.at, self.influence, self.noise)
+        if "w_stderr" in vars(self):
+            return iter((self.w_stderr,))
+        if self.at.in_columns:
+            return _errors_by_column(self.at, self.influence, self.noise)
+        with np.errstate(**QUIET):
+            return iter(
+                (_like_w(self.at, or_inf(self.influence.errors_of_w(self.noise), self.influence.undetermined_w)),)
+            )
 
     @property
     def reduced_chi2(self) -> float:
@@ -192,12 +190,13 @@ class Statistics:
         return "from each residual (sandwich)" if self.sandwich else f"scaled by reduced chi2 ({given} relative)"
 
     def __repr__(self) -> str:
-        errors = np.concatenate([np.ravel(on_host(x)) for x in self.errors])
-        rows = list(zip(self.entries[:SHOWN], (f"{x:.6g}" for x in errors), strict=False))
-        more = [f"  and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
-        more += ["  and those of w, in chunks: w_stderr_chunks()"] if self.at.in_columns else []
+        errors = vector(self.errors)
+        rows = zip(self.entries[:SHOWN], (f"{x:.6g}" for x in errors), strict=False)
+        more = ["  and those of w, in chunks: w_stderr_chunks()"] if self.at.in_columns else []
         notes = ["", "notes", *(f"  {reason}" for reason in self.reasons)] if self.reasons else []
-        return "\n".join(["standard errors", *aligned(rows), *more, "", "fit", *aligned(self.goodness), *notes])
+        return "\n".join(
+            ["standard errors", *aligned(rows, len(errors) - SHOWN), *more, "", "fit", *aligned(self.goodness), *notes]
+        )
 
     @property
     def entries(self) -> list[str]:
@@ -244,7 +243,7 @@ class Statistics:
                 "the covariance of theta and w needs all right-hand sides of the target in memory; got them in chunks. "
                 "Use theta_covariance, and w_stderr_chunks() for the errors of w"
             )
-        p, (n, k) = len(self.influence.theta), self.influence.undetermined_w.shape
+        p, (n, k) = len(self.influence.theta), self.at.in_real_numbers.w.shape
         if p + n * k > LARGEST:
             raise ProblemError(
                 f"the covariance of all entries is given for at most {LARGEST} of them; got {p + n * k}. Use "
@@ -324,7 +323,7 @@ class Statistics:
         moved = self.influence.of(units[:, :p], of_column) * self.noise.ravel()
         root = np.linalg.qr(moved.T).R  # of the covariance: q are many, and q by m k numbers may be too many
         errors = np.linalg.norm(np.concatenate([by_theta, by_w], axis=1) @ root.T, axis=1)
-        return _or_inf(errors, self.influence.undetermined(by_theta, by_w, column))
+        return or_inf(errors, self.influence.undetermined(by_theta, by_w, column))
 
     @np.errstate(**QUIET)
     def _covariance(self, slopes: np.ndarray) -> np.ndarray:
@@ -340,152 +339,6 @@ class Statistics:
         return C
 
 
-def linear_theory(
-    problem: Problem,
-    theta: Tree,
-    over: Tree = None,
-    *,
-    absolute_sigma: bool = False,
-    sandwich: bool = False,
-    backend: str | Backend | None = None,
-    device: Any = None,
-    dtype: str | None = None,
-) -> Statistics:
-    """Standard errors and the goodness of a fit at a solution, by linear theory.
-
-    Noise is taken to be independent from one number of the target to the next, with mean 0 and a variance of
-    ``variance / weight``. Constraints that are active count as equalities: theta varies in the face of its sets, and w
-    in that of its own. Standard errors there are those of linear theory for the face; they are not calibrated.
-
-    Parameters
-    ----------
-    problem : Problem
-        Separable, with a constant `lam` and no penalty on theta.
-    theta : pytree of arrays
-        A solution, ``Result.theta``.
-    over : Set, Free or a tree of them, optional
-        As for `solve`.
-    absolute_sigma : bool
-        Whether weights are 1 / sigma^2 of the data. Otherwise they are relative, and the residual gives the variance.
-    sandwich : bool
-        Let each residual speak for the noise of its own datum: standard errors that do not rely on the weights (those
-        of White, with the factor ``data / dof``: HC1).
-    backend, device, dtype : optional
-        Where to compute derivatives; theta's own by default. What follows from them is computed in NumPy.
-
-    Returns
-    -------
-    Statistics
-
-    Raises
-    ------
-    ProblemError
-        The problem is of another kind; there are no more data than parameters and `absolute_sigma` is False; the
-        residual is not finite; a set of theta has neither a projection nor faces; `absolute_sigma` and `sandwich` are
-        both asked for.
-
-    References
-    ----------
-    H. White, A heteroskedasticity-consistent covariance matrix estimator, Econometrica 48 (1980).
-
-    Examples
-    --------
-    A straight line, whose standard errors are those of the textbook:
-
-    >>> import numpy as np, xvarpro as xv
-    >>> x = np.array([0.0, 1.0, 2.0, 3.0])
-    >>> y = np.array([1.0, 2.9, 5.2, 6.9])
-    >>> problem = xv.separable(lambda theta, A: theta * A, y, data=np.stack([x, x**0], axis=1))
-    >>> found = xv.statistics.linear_theory(problem, np.ones(1), xv.sets.Box(1.0, 1.0))
-    >>> np.round(found.w_stderr, 4)
-    array([0.0775, 0.1449])
-    """
-    place = {"backend": backend, "device": device, "dtype": dtype}
-    return theory(problem, theta, over, None, absolute_sigma, sandwich, **place)
-
-
-def theory(
-    problem: Problem,
-    theta: Tree,
-    over: Tree,
-    solved: Prepared | None,
-    absolute_sigma: bool,
-    sandwich: bool,
-    deviance: float | None = None,
-    **place: Any,
-) -> Statistics:
-    """`linear_theory`; `solved` as for `linearised`, `deviance` that of a fit by a loss."""
-    switch("absolute_sigma", absolute_sigma)
-    switch("sandwich", sandwich)
-    if absolute_sigma and sandwich:
-        raise ProblemError("absolute_sigma and sandwich must not both be True: only the first one trusts the weights")
-    at = linearised(problem, theta, over, solved, **place)
-    if sandwich:
-        at.row_by_row("standard errors by the sandwich formula")
-    prepared, real = at.prepared, at.in_real_numbers
-    with np.errstate(**QUIET):
-        influence = Influence(real)
-    r = real.residual
-    data, chi2 = at.data, float(np.sum(r * r))
-    dof = data - influence.parameters
-    dof = 0.0 if abs(dof) < 1e-9 * data else dof  # by rounding
-    enough = dof >= 0.5  # whether the residual says anything of the fit
-    lost = influence.undetermined_theta.any() or influence.undetermined_w.any()
-    if not enough and not absolute_sigma:
-        advice = (
-            "Fix or leave out some of those that the data cannot determine, or take more data"
-            if lost
-            else "Give weights 1 / sigma^2 and absolute_sigma=True, or fix some"
-        )
-        raise ProblemError(
-            f"standard errors need more data than parameters; got {data} numbers in the target and "
-            f"{'more' if lost else f'{influence.parameters:.4g}'} parameters. {advice}"
-        )
-    # data are known to rounding at best: a residual of 0 makes no error 0
-    rounding = (float(np.finfo(prepared.dtype).eps) * float(np.linalg.norm(real.y))) ** 2
-    if absolute_sigma:
-        variance = 1.0
-    elif chi2 <= EXACT**2 * rounding:
-        # what a solve leaves of a residual of 0 is alike from one datum to the next: many do not average it out
-        variance = max(chi2, rounding)
-    else:
-        variance = max(chi2 / dof, rounding / data)
-    noise = np.full(r.shape, variance**0.5)
-    if sandwich:
-        noise = np.maximum(np.abs(r) * (data / dof) ** 0.5, (rounding / data) ** 0.5)
-    w_stderr = None if at.in_columns else _like_w(at, _errors_of_w(influence, noise))
-    with np.errstate(**QUIET):
-        theta_stderr = _or_inf(influence.errors_of_theta(noise), influence.undetermined_theta)
-    if not enough:
-        unlikely = math.nan
-    elif deviance is not None:
-        unlikely = deviance
-    else:
-        unlikely = data * math.log(chi2 / data) if chi2 else -math.inf
-    w_names = indexed("w", (len(at.w),) if w_stderr is None else tuple(w_stderr.shape))
-    return Statistics(
-        theta_stderr=_like_theta(prepared, theta_stderr),
-        data=data,
-        parameters=influence.parameters,
-        dof=dof,
-        chi2=chi2,
-        residual_variance=chi2 / dof if enough else math.nan,
-        r_squared=1 - chi2 / at.spread if enough and at.spread > 0 else math.nan,
-        aic=unlikely + 2 * influence.parameters,
-        bic=unlikely + math.log(data) * influence.parameters,
-        variance=variance,
-        absolute_sigma=bool(absolute_sigma),
-        sandwich=bool(sandwich),
-        noise=noise,
-        names=entry_names(theta),
-        w_names=w_names,
-        deviance=deviance,
-        at=at,
-        influence=influence,
-        _w_stderr=w_stderr,
-    )
-
-
 def correlated(C: np.ndarray) -> np.ndarray:
     """Correlations of a covariance; NaN for an entry without spread, or one that is undetermined."""
     size = np.sqrt(np.diagonal(C))
@@ -493,12 +346,8 @@ def correlated(C: np.ndarray) -> np.ndarray:
     return C / np.outer(size, size)
 
 
-@np.errstate(**QUIET)
-def _errors_of_w(influence: Influence, noise: np.ndarray) -> np.ndarray:
-    return _or_inf(influence.errors_of_w(noise), influence.undetermined_w)
-
-
-def _or_inf(errors: np.ndarray, undetermined: np.ndarray) -> np.ndarray:
+def or_inf(errors: np.ndarray, undetermined: np.ndarray) -> np.ndarray:
+    """Errors that are infinite where the data do not determine what they are of."""
     return np.where(undetermined | np.isnan(errors), np.inf, errors)
 
 
@@ -512,7 +361,7 @@ def _errors_by_column(at: Linearised, influence: Influence, noise: np.ndarray) -
         for w in columns(all_w, max(1, AT_ONCE // (p * m))):
             X = (dM @ w).transpose(2, 1, 0)
             with np.errstate(**QUIET):
-                found.append(_or_inf(*influence.of_columns(X, noise)))
+                found.append(or_inf(*influence.of_columns(X, noise)))
         yield _like_w(at, np.concatenate(found, axis=1))
 
 
@@ -543,11 +392,6 @@ def _reasons(s: Statistics) -> list[str]:
     if s.sandwich:
         said.append("standard errors by the sandwich formula: each residual speaks for the noise of its datum")
     return said
-
-
-def _like_theta(prepared: Prepared, x: np.ndarray) -> Tree:
-    with prepared.backend.scope(prepared.dtype):
-        return prepared.layout.measures(trees.unraveled(prepared.to_backend(x), prepared.theta), prepared.backend)
 
 
 def _like_w(at: Linearised, x: np.ndarray) -> Array:

@@ -22,9 +22,9 @@ from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import value_and_gradient
 from xvarpro.driver.prepare import prepare
 from xvarpro.driver.run import IterationInfo
-from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ExchangeError, ProblemError
+from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem, separable
 from xvarpro_conformance import frameworks
 from xvarpro_conformance.runner import usable

@@ -19,8 +19,8 @@ from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import value_and_gradient
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError, UnsupportedError
+from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
 from xvarpro_conformance import frameworks
 from xvarpro_conformance.checks.exchange import exported

@@ -6,7 +6,6 @@ sums, means over 4 and quotients by the largest are exact: no rounding decides w
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -15,14 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import sets
-from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
-from xvarpro.sets import norms
 from xvarpro.sets.interface import Set
-from xvarpro.sets.region import resolve
-from xvarpro_conformance.frameworks import hooks
 from xvarpro_conformance.references import sets as reference
 from xvarpro_conformance.references.sets import inner
 from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check, exported, held
@@ -131,7 +126,7 @@ def _takes(C: Set, shape: tuple[int, ...]) -> bool:
     return True
 
 
-def _with(offer: str) -> Callable[[], dict[str, Case]]:
+def offering(offer: str) -> Callable[[], dict[str, Case]]:
     """The cases whose sets offer something."""
     return lambda: {name: case for name, case in cases().items() if getattr(case.C, offer)}
 
@@ -226,7 +221,7 @@ def answers(target: Target, case: Case) -> Answers:
     g = asked(target, case)
     lost = np.stack([np.where(np.arange(g[0].size).reshape(case.shape) == 2, x, g[-1]) for x in (np.nan, np.inf)])
     points = inside(case), astride(case), outside(case), lost
-    found = _on(target, case).typed(_ask, case.C, g, g[case.single], *points)
+    found = on(target, case).typed(_ask, case.C, g, g[case.single], *points)
     v, alone, center, random, support, *violations = found.values
     n, some = len(g), len(g[SOME])
     vertices, up, down, idle = np.split(v, [n, n + some, n + 2 * some])
@@ -235,7 +230,8 @@ def answers(target: Target, case: Case) -> Answers:
     return Answers(vertices, up, down, idle, alone, center, random, support, tuple(violations), found.dtypes)
 
 
-def _project(C: Set, x: Array) -> Array:
+def project_to(C: Set, x: Array) -> Array:
+    """A projection as a function to compile."""
     return C.project(x)
 
 
@@ -246,7 +242,7 @@ def to_project(target: Target, case: Case) -> np.ndarray:
 
 def projections(target: Target, case: Case) -> np.ndarray:
     """Of `to_project`."""
-    return _on(target, case).compute(_project, case.C, to_project(target, case))
+    return on(target, case).compute(project_to, case.C, to_project(target, case))
 
 
 def _faces(C: Set, g: Array, d: Array, x: Array) -> tuple[Array, ...]:
@@ -275,14 +271,15 @@ def on_faces(case: Case) -> OnFaces:
 def faces(target: Target, case: Case) -> tuple[np.ndarray, ...]:
     """What the face of each of `on_faces` allows."""
     x, g, d = on_faces(case)
-    return _on(target, case).compute(_faces, case.C, g, d, x)
+    return on(target, case).compute(_faces, case.C, g, d, x)
 
 
 def _complex(C: Set, g: Array) -> tuple[Array, Array]:
     return C.lmo(g), C.support(g)
 
 
-def _on(target: Target, case: Case) -> Target:
+def on(target: Target, case: Case) -> Target:
+    """The target, without its compiler where the set is solved for on the host."""
     return target if case.C.compiles else target.eager
 
 
@@ -294,34 +291,12 @@ def _of(what: Callable[[Target, Case], Any], target: Target, case: Case) -> Any:
         raise Inapplicable(str(error)) from error
 
 
-def _least(case: Case, g: np.ndarray) -> np.ndarray:
+def least(case: Case, g: np.ndarray) -> np.ndarray:
     """``min <g, v>``, of which sums over everything are compared: an elementwise set has one support."""
     return -case.known.support(-g)
 
 
 # -- what is promised --------------------------------------------------------------------------------------------------
-
-
-def everything() -> dict[str, Any]:
-    """Everything that is exported with an oracle or a dual norm."""
-    return {C.__name__: C for C in (*exported(sets, Set), *_norms())}
-
-
-@check("sets", everything, against="definition")
-def references(target: Target, kind: type) -> Iterator[Measured]:
-    """What the package exports is compared with a definition, which shares nothing with it."""
-    if issubclass(kind, norms.Norm):
-        yield Measured("its dual norm is written out", kind in DUAL, True)
-        return
-    examples = [case for case in cases().values() if type(case.C) is kind]
-    yield Measured("it has examples", bool(examples), True)
-    for case in examples:
-        yield Measured("its vertices reach the support", *_reached(case), 1e-13)
-
-
-def _reached(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    g = gradients(case.shape)
-    return case.inner(g, case.vertices), _least(case, g)
 
 
 @check("sets", cases, against="closed form")
@@ -337,20 +312,20 @@ def oracle(target: Target, case: Case) -> Iterator[Measured]:
         yield Measured("vertices where entries are nearly equal", got[-NEAR:], case.of(g[-NEAR:]), size)
         yield Measured("vertex for a gradient of zero", idle, case.known.vertex(np.zeros(case.shape)), size)
     yield Measured("vertices", got[TIED:-NEAR], case.vertices[TIED:], size)
-    yield Measured("<g, v>", case.inner(g, got), _least(case, g), tolerance)
+    yield Measured("<g, v>", case.inner(g, got), least(case, g), tolerance)
     yield Measured("finite for a gradient of zero", bool(np.isfinite(idle).all()), True)
-    yield _member("violation for a gradient of zero", case, idle[None], tolerance)
+    yield member("violation for a gradient of zero", case, idle[None], tolerance)
     if case.C.event_ndim:
         yield Measured("vertex for a gradient alone", found.alone, got[case.single], size)
     some, want = gradients(case.shape)[SOME], case.vertices[SOME]
     ruled = slice(0 if case.ruled else TIED - SOME.start, None)
     for name, v in (("times 2^100", found.up), ("times 2^-100", found.down)):
         yield Measured(f"vertices, {name}", v[ruled], want[ruled], size)
-        yield Measured(f"<g, v>, {name}", case.inner(some, v), _least(case, some), tolerance)
+        yield Measured(f"<g, v>, {name}", case.inner(some, v), least(case, some), tolerance)
     yield Measured("precision", found.dtypes, (target.dtype,) * len(found.dtypes))
 
 
-def _member(what: str, case: Case, x: np.ndarray, tolerance: float) -> Measured:
+def member(what: str, case: Case, x: np.ndarray, tolerance: float) -> Measured:
     """That points lie in the set, by its definition."""
     off = np.asarray(case.known.outside(x))
     if case.known.bound:  # a distance, good to a few parts in 10^5 where it is 0
@@ -390,9 +365,9 @@ def violation(target: Target, case: Case) -> Iterator[Measured]:
 def centre_and_diameter(target: Target, case: Case) -> Iterator[Measured]:
     """The centre lies inside of all bounds that are not equations; the diameter is the largest distance of vertices."""
     got, tolerance = _of(answers, target, case).center, 8 * case.rounding * target.eps
-    yield _member("violation of the centre", case, got[None], tolerance)
+    yield member("violation of the centre", case, got[None], tolerance)
     g = gradients(case.shape)
-    high, low = case.known.support(g), _least(case, g)
+    high, low = case.known.support(g), least(case, g)
     room = np.minimum(high - case.inner(g, got), case.inner(g, got) - low)
     yield Measured(
         "the centre is no point of the boundary", bool(np.all(room >= 1e-3 * (high - low) - tolerance)), True
@@ -431,14 +406,14 @@ def random_points(target: Target, case: Case) -> Iterator[Measured]:
 def _nearest(case: Case, x: np.ndarray, p: np.ndarray, tolerance: float) -> Iterator[Measured]:
     """What makes p the nearest points: they are members, and nothing of the set is further along ``x - p``."""
     lengths = np.sqrt(case.inner(x, x)) + case.size
-    yield _member("violation", case, p, tolerance * float(lengths.max()))
+    yield member("violation", case, p, tolerance * float(lengths.max()))
     ahead = np.maximum(case.known.support(x - p) - case.inner(x - p, p), 0.0)
     yield Measured(
         "<x - Px, v - Px> <= 0", ahead / (lengths * (lengths + case.diameter)), 0 * ahead, 4 * tolerance, 1.0
     )
 
 
-@check("sets", _with("has_projection"), against="definition")
+@check("sets", offering("has_projection"), against="definition")
 def projection(target: Target, case: Case) -> Iterator[Measured]:
     """A projection is a member, and no vertex is on the side of the point that was projected; a member stays."""
     p, x, tolerance = _of(projections, target, case), to_project(target, case), case.rounding * target.eps
@@ -448,65 +423,7 @@ def projection(target: Target, case: Case) -> Iterator[Measured]:
     yield Measured("projections of points inside", p[-n:], x[-n:], tolerance, case.size)
 
 
-def projected() -> dict[str, Case]:
-    """The first case of every class with a projection."""
-    found = {type(case.C): name for name, case in reversed(_with("has_projection")().items())}
-    return {name: case for name, case in cases().items() if name in found.values()}
-
-
-@check("sets", projected, dtypes=("float64",), against="definition")
-def transformed_projection(target: Target, case: Case) -> Iterator[Measured]:
-    """Under a framework's transformations, mapped and compiled, a projection has the slope of its values."""
-    if target.backend.compiled and not case.C.compiles:
-        raise Inapplicable("a solver on the host is not compiled")
-    alike = (type(v.C) for v in projected().values() if type(v.C).__module__ == type(case.C).__module__)
-    target.represent(("float64",) if type(case.C) is next(alike) else ())  # classes of a file project alike
-    draw, size = np.random.default_rng(5), min(case.diameter, 1e3)
-    n, d = draw.normal(size=(2, 3, *case.shape))
-    n = n / np.sqrt(case.inner(n, n)).reshape(-1, *(1,) * len(case.shape))
-    middle = np.asarray(case.C.center(np.zeros(case.shape)))
-    x = middle + size * n * np.array([1e-3, 1.5, 40.0]).reshape(-1, *(1,) * len(case.shape))
-    with target.scope():
-        project = target.send_tree(case.C).project
-        found = hooks(target.backend).transformed(project, target.send(x), target.send(d))
-        if found is None:
-            raise Inapplicable("the framework has no transformations")
-        values, along, gradient = map(target.host, found)
-    step = 1e-6 * size * d
-    ends = (np.stack([np.asarray(case.C.project(y)) for y in z]) for z in (x, x + step, x - step))
-    want, ahead, behind = ends
-    slope = (ahead - behind) / (2e-6 * size)
-    yield Measured("values", values, want, case.rounding * target.eps, case.size)
-    yield Measured("derivative along d", along, slope, 1e-6, 1.0)
-    yield Measured("gradient in reverse, of a slope that is symmetric", gradient, slope, 1e-6, 1.0)
-
-
-@cache
-def far_away(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    """Points 2^24 sizes away, and the nearest ones of a polytope: of those draws that are far enough to be alone."""
-    draw, size = np.random.default_rng(9), max(case.diameter, 1.0)
-    x = draw.normal(size=(10, *case.shape))
-    for i in range(4):
-        x[i] = 0.0
-        x[i].flat[draw.integers(x[i].size)] = (-1.0) ** i
-    x = held(x) * 2.0**24 * size
-    p, further = (np.asarray(case.C.project(y)) for y in (x, 4 * x))
-    axes = tuple(range(1, x.ndim))
-    alone = np.abs(p - further).max(axis=axes) <= 1e-9 * case.size
-    return x[alone], p[alone]
-
-
-@check("sets", lambda: {k: v for k, v in _with("has_projection")().items() if v.C.polytope}, against="definition")
-def far_projection(target: Target, case: Case) -> Iterator[Measured]:
-    """Once a point is far from a polytope, further away along its ray changes nothing, to 1e30 times the size."""
-    target.represent(())
-    x, want = far_away(case)
-    for power in (0, 16, 40, 76):
-        p = target.eager.compute(_project, case.C, x * 2.0**power)
-        yield Measured(f"2^{24 + power} sizes away", p, want, case.rounding * target.eps, case.size)
-
-
-@check("sets", _with("has_faces"), against="definition")
+@check("sets", offering("has_faces"), against="definition")
 def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
     """Vertex to leave, tangent, reach and end of a path are those of the inequalities that hold with equality."""
     away, tangent, _, *reach, end = _of(faces, target, case)
@@ -530,170 +447,18 @@ def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
     yield Measured("slides", end, ends, tolerance, case.size)
 
 
-@check("sets", _with("takes_complex"), against="closed form")
+@check("sets", offering("takes_complex"), against="closed form")
 def complex_numbers(target: Target, case: Case) -> Iterator[Measured]:
     """Points for complex gradients are members with the least real part of the product, and projections the nearest."""
     target.represent(case.turn)
     g, x = gradients(case.shape)[TIED:], starts(case.shape)
     g, x, tolerance = g + 1j * g[::-1], x + 1j * x[:, ::-1], case.rounding * target.eps
-    got, most = _on(target, case).compute(_complex, case.C, g)
+    got, most = on(target, case).compute(_complex, case.C, g)
     if not case.known.bound:
-        yield _member("violation", case, got, tolerance)
-    yield Measured("Re <g, v>", case.inner(g, got), _least(case, g), tolerance)
+        yield member("violation", case, got, tolerance)
+    yield Measured("Re <g, v>", case.inner(g, got), least(case, g), tolerance)
     yield Measured("support", most, case.known.support(g), tolerance)
     if case.C.has_projection:
-        p = _on(target, case).compute(_project, case.C, x)
+        p = on(target, case).compute(project_to, case.C, x)
         for some in (slice(0, 3), slice(3, 6), slice(6, 9)):
             yield from _nearest(case, x[some], p[some], tolerance)
-
-
-# -- several sets and free blocks --------------------------------------------------------------------------------------
-
-
-def _columns(g: np.ndarray) -> np.ndarray:
-    """Lengths of columns; an array with one axis is one."""
-    return np.linalg.norm(g if g.ndim > 1 else g[:, None], axis=0)
-
-
-def _rows(g: np.ndarray) -> np.ndarray:
-    return np.linalg.norm(g if g.ndim > 1 else g[None, :], axis=1)
-
-
-def _singular(g: np.ndarray) -> np.ndarray:
-    return np.linalg.svd(g if g.ndim > 1 else g[None, :], compute_uv=False)
-
-
-def _entries(g: np.ndarray) -> np.ndarray:
-    return np.abs(g).ravel()
-
-
-# of each norm the numbers that it looks at in an array, how the norm sums these up, and its dual
-DUAL: dict[type, tuple[Callable[[np.ndarray], np.ndarray], Any, Any]] = {
-    norms.L2: (_entries, 2, 2),
-    norms.Sign: (_entries, np.inf, 1),
-    norms.L1: (_entries, 1, np.inf),
-    norms.ColumnNorm: (_columns, np.inf, 1),
-    norms.RowNorm: (_rows, np.inf, 1),
-    norms.Spectral: (_singular, np.inf, 1),
-}
-
-
-def _norms() -> list[Any]:
-    kinds = (kind for kind in vars(norms).values() if inspect.isclass(kind) and issubclass(kind, norms.Norm))
-    return [kind for kind in kinds if not inspect.isabstract(kind)]
-
-
-def blocks() -> dict[str, Any]:
-    """A set and a free block with each norm, and gradients with ties there."""
-    over = (sets.L1Ball(2.0), sets.Box(-1.0, 2.0), sets.Simplex(3.0), sets.NonnegativeL2Ball(), sets.LinfBall(0.5))
-    return {
-        kind.__name__: (kind(), Case(over[i % len(over)], (SIZE,), alternate(i))) for i, kind in enumerate(_norms())
-    }
-
-
-def _blmo(C: Set, ball: sets.Free, theta: Tree, g: Tree) -> tuple[Array, ...]:
-    leaves, _ = trees.flatten(theta)
-    region = resolve((C, ball), theta)
-    way = region.blmo(tuple(leaves), tuple(trees.leaves(g)))
-    return *way.d, way.gap_A, way.gap_B, region.violation(tuple(leaves))
-
-
-@check("sets", blocks, against="closed form")
-def gap(target: Target, case: tuple[norms.Norm, Case]) -> Iterator[Measured]:
-    """The Frank-Wolfe gap is ``<g, x - v>`` in the set and the radius times the dual norm in the free block."""
-    norm, of = case
-    target.represent(of.turn)
-    draw, radius = np.random.default_rng(6), 0.5
-    x, free = inside(of)[-1], (np.zeros((3, 4)), np.zeros(5))
-    g = held(draw.normal(size=SIZE)), (held(draw.normal(size=(3, 4))), draw.choice([-1.0, 0.0, 1.0], 5))
-    dA, *dB, gap_A, gap_B, off = target.compute(_blmo, of.C, sets.Free(norm, radius), (x, free), g)
-    tolerance = of.rounding * target.eps
-    yield Measured("direction of the set", dA, of.known.vertex(g[0]) - x, tolerance)
-    yield Measured("gap of the set", gap_A, of.known.support(-g[0]) + g[0] @ x, tolerance)
-    numbers, own, dual = DUAL[type(norm)]
-    size = radius * np.linalg.norm(np.concatenate([numbers(y) for y in g[1]]), dual)
-    yield Measured("gap of the free block", gap_B, size, tolerance)
-    steepest = -sum(np.sum(y * d) for y, d in zip(g[1], dB, strict=True))
-    yield Measured("-<g, d> of the free block", steepest, size, tolerance)
-    length = np.linalg.norm(np.concatenate([numbers(d) for d in dB]), own)
-    yield Measured("length of its step", length, radius, tolerance)
-    yield Measured("violation", off, 0.0, tolerance, 1.0)
-
-
-def _half(C: Set, x: Array, g: Array) -> tuple[Array, ...]:
-    region = resolve(C, x)
-    way = region.blmo((x,), (g,))
-    return *way.d, way.gap_A, way.gap_B, C.project(x + g), C.violation(x + g)
-
-
-@check("sets", against="closed form")
-def half_bounded(target: Target, _: None) -> Iterator[Measured]:
-    """Where a box has no bound down the slope, the gradient counts by its length, elsewhere by the way to the bound."""
-    low, high = np.array([0.0, -np.inf, -1.0, -np.inf]), np.array([np.inf, 3.0, 2.0, np.inf])
-    x, g = np.array([2.0, 1.0, 0.5, -7.0]), np.array([-3.0, -1.0, 2.0, 4.0])
-    d, gap_A, gap_B, p, off = target.compute(_half, sets.Box(low, high), x, g)
-    # to the upper and to the lower bound there are; along the slope (-3, 4), of length 5, where there is none
-    want = np.array([0.6, 2.0, -1.5, -0.8])
-    yield Measured("direction", d, want, 4 * target.eps)
-    yield Measured("gap of the bounds", gap_A, 5.0, 4 * target.eps)
-    yield Measured("gap without bounds", gap_B, 5.0, 4 * target.eps)
-    yield Measured("projection", p, np.array([0.0, 0.0, 2.0, -3.0]))
-    yield Measured("violation", off, 1.0, 4 * target.eps)  # the first entry by itself
-
-
-# -- inexact oracles ---------------------------------------------------------------------------------------------------
-
-
-class Inexact(NamedTuple):
-    """A set whose oracle may stop short of the minimum, and the most that it may report as slack, of the minimum."""
-
-    of: Case
-    aimed: float = np.inf
-
-
-def certificates() -> dict[str, Inexact]:
-    """Solvers that find the minimum to their tolerance, and some that stop far short of it."""
-    good, poor = sets.Lanczos(), sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5)
-    loose = sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5, gram=False)
-    nuclear, wide, square = sets.NuclearBall(1.0, poor), (30, 40), (30, 30)
-    double, single = (alternate(i) for i in (0, 1))  # where programs are compiled, one stands for each solver
-    return {
-        "NuclearBall": Inexact(Case(sets.NuclearBall(2.0, good), wide, double), 1e-5),
-        "NuclearBall, poor": Inexact(Case(nuclear, wide, ())),
-        "NuclearBall, tall, without Gram matrix": Inexact(Case(sets.NuclearBall(1.0, loose), wide[::-1], ())),
-        "Spectraplex": Inexact(Case(sets.Spectraplex(3.0, good), square, ()), 1e-5),
-        "Spectraplex, poor": Inexact(Case(sets.Spectraplex(1.0, poor), square, single)),
-        "UnitSpectrahedron, poor": Inexact(Case(sets.UnitSpectrahedron(2.0, poor), square, ())),
-        "ShiftScale, poor": Inexact(Case(sets.ShiftScale(nuclear, 3.0, 0.5), wide, ())),
-        "MinkowskiSum, poor": Inexact(Case(sets.MinkowskiSum((nuclear, sets.SpectralBall(0.1))), wide, ())),
-        "HullOfUnion, poor": Inexact(Case(sets.HullOfUnion((nuclear, sets.SpectralBall(0.01))), wide, ())),
-        "Transport": Inexact(Case(sets.Transport(), (SIZE, 3)), 1e-9),
-    }
-
-
-def _certify(C: Set, g: Array) -> tuple[Any, ...]:
-    v, slack = C.certified(g)
-    return v, slack, C.support(-g)
-
-
-@check("sets", certificates, against="definition")
-def certified(target: Target, case: Inexact) -> Iterator[Measured]:
-    """What an inexact oracle leaves of the minimum is at most what it reports, by dense decompositions."""
-    of, draw = case.of, np.random.default_rng(7)
-    target.represent(of.turn)
-    g = held(draw.normal(size=(2, *of.shape)))
-    try:
-        v, slack, most = _on(target, of).compute(_certify, of.C, g)
-    except BackendNotInstalledError as error:
-        raise Inapplicable(str(error)) from error
-    least, reached, tolerance = _least(of, g), of.inner(g, v), 20 * target.eps * np.sqrt(g[0].size)
-    size = float(np.abs(least).max())
-    for what, short in (
-        ("what is missing beyond the slack", reached - least - slack),
-        ("what lies below the minimum", least - reached),
-        ("what the support leaves out", -least - most),
-    ):
-        yield Measured(what, np.maximum(short, 0.0), 0 * short, tolerance, size)
-    if not of.known.bound:
-        yield _member("violation", of, v, tolerance)
-    yield Measured("the slack is what was aimed at", bool(np.all(slack <= case.aimed * size + tolerance * size)), True)

@@ -19,9 +19,9 @@ from xvarpro.differentiation import implicit
 from xvarpro.differentiation.layers import Solution, no_third_derivative
 from xvarpro.driver.iteration import Program
 from xvarpro.driver.prepare import Prepared
-from xvarpro.driver.solve import chosen
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ProblemError
+from xvarpro.fit.solve import chosen
 from xvarpro.problem.problem import Problem
 
 __all__ = ["solve"]

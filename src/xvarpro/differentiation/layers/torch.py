@@ -21,7 +21,7 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.differentiation import implicit
 from xvarpro.differentiation.layers import Solution, no_third_derivative
-from xvarpro.driver.solve import solve
+from xvarpro.fit.solve import solve
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
 

@@ -13,7 +13,7 @@ from xvarpro.core import trees
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
-from xvarpro.lower.refined import Refined
+from xvarpro.lower.qr import QR
 from xvarpro.lower.weight_sets._nothing import Nothing
 from xvarpro.lower.weight_sets._subspace import InSubspace
 from xvarpro.lower.weight_sets.interface import WeightSet, numbers, taken
@@ -94,7 +94,7 @@ class Affine(WeightSet):
         return self if self.w0 is None else trees.changed(self, w0=taken(self.w0, indices, scale))
 
     def solver(self, given: LowerSolver | None) -> LowerSolver:
-        inner = Nothing() if self.B.shape[1] == 0 else Refined() if given is None else given
+        inner = Nothing() if self.B.shape[1] == 0 else QR() if given is None else given
         return InSubspace(inner, self.B, self.w0)
 
     @classmethod

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,48 +16,16 @@ from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.struct import Struct, Tree
 from xvarpro.errors import ProblemError
-
-if TYPE_CHECKING:
-    from xvarpro.results.files import ArrayFile
+from xvarpro.results.files import ArrayFile
+from xvarpro.results.recipe import Opaque
 
 _EXPORTS = {"sets": sets, "sets.norms": sets.norms, "steps": steps, "algorithms": algorithms}
 
 
-@dataclass(frozen=True)
-class Opaque:
-    """Placeholder for something that a file cannot store, such as a function.
-
-    Attributes
-    ----------
-    what : str
-        Its representation.
-    """
-
-    what: str
-
-
 def encode(obj: object, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Encode sets, algorithms, or a tree of them, as JSON; their arrays are added to `arrays`.
+    """Sets, algorithms, arrays and numbers in dicts, lists and tuples as JSON; arrays are added to `arrays`, by `name`.
 
-    Parameters
-    ----------
-    obj : Struct, number, str, None, array, or dicts, lists and tuples of them
-        Anything else is stored as its representation, which `decode` returns as an `Opaque`.
-    name : str
-        Name of each array, followed by a number.
-    arrays : dict
-        Changed in place.
-
-    Examples
-    --------
-    >>> import xvarpro as xv
-    >>> from xvarpro.results.serialization import decode, encode
-    >>> arrays = {}
-    >>> stored = encode({"s": xv.sets.CappedSimplex(2.0)}, "over", arrays)
-    >>> stored["dict"]["s"]["struct"]
-    'sets.CappedSimplex'
-    >>> decode(stored, "over", arrays)
-    {'s': CappedSimplex(radius=2.0)}
+    Anything else is stored as its representation, which `decode` returns as an `Opaque`.
     """
     if isinstance(obj, Struct):
         fields = {f.name: getattr(obj, f.name) for f in dataclasses.fields(obj) if f.init}  # type: ignore[arg-type]
@@ -81,14 +48,10 @@ def encode(obj: object, name: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def decode(stored: Any, name: str, arrays: Mapping[str, np.ndarray] | ArrayFile) -> Any:
-    """Decode what `encode` returned, with NumPy arrays; `Opaque` in place of what was not stored or not found.
+    """Inverse of `encode`, with NumPy arrays; `Opaque` in place of what was not stored or not found.
 
-    Classes are looked up among those that are imported: no code named by a file is run.
-
-    Raises
-    ------
-    ProblemError
-        It is nothing that `encode` returns.
+    Classes are looked up among those that are imported: no code named by a file is run. A ProblemError says what is
+    nothing that `encode` returns.
     """
     match stored:
         case bool():
@@ -113,19 +76,7 @@ def decode(stored: Any, name: str, arrays: Mapping[str, np.ndarray] | ArrayFile)
 
 
 def checked(stored: Any, types: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A JSON object with the fields and types that it must have; whole numbers become floats where these are wanted.
-
-    Raises
-    ------
-    ProblemError
-        A field is missing, too much, or of another type.
-
-    Examples
-    --------
-    >>> from xvarpro.results.serialization import checked
-    >>> checked({"value": 3}, {"value": float}, "result")
-    {'value': 3.0}
-    """
+    """A JSON object with the fields and types that it must have, or a ProblemError; whole numbers become floats."""
     if not isinstance(stored, dict) or stored.keys() != types.keys():
         raise ProblemError(f"{name} must have the fields {', '.join(types)}; got {str(stored)[:200]}")
     for key, kind in types.items():

@@ -1,11 +1,12 @@
-"""Figures of fits: data with fit and components, residuals, correlations, profiles."""
+"""Figures of fits: data with fit and components, residuals, correlations, profiles, and of what compares fits."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,16 +14,21 @@ from xvarpro import backends
 from xvarpro.core.checks import confidence
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
+from xvarpro.fit.curves import Curve, abscissae, finer
+from xvarpro.fit.figures import COLOURS, Figure, FigureBase, MaxNLocator, blank, dated, legend_above, positive, tidy
+from xvarpro.fit.profiles import profile
 from xvarpro.problem.parameters import Parameters
-from xvarpro.results.plotting import COLOURS, Figure, FigureBase, blank, dated, legend_above, tidy
-from xvarpro.results.result import Result
+from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.bands import joined, parts_of
-from xvarpro.statistics.curves import Curve, abscissae, finer
 from xvarpro.statistics.intervals import quantile, student
 from xvarpro.statistics.names import given_names
-from xvarpro.statistics.prediction import components, roots
-from xvarpro.statistics.profiles import profile
+from xvarpro.statistics.prediction import components, fitted, residuals, roots
 from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.theory import statistics
+
+if TYPE_CHECKING:
+    from xvarpro.fit.comparison import Comparison
+    from xvarpro.fit.ridges import CrossValidation, RidgePath
 
 GREY = "0.45"
 SHOWN = len(COLOURS) - 1  # components that have a colour each
@@ -32,7 +38,7 @@ ACROSS = 3  # data sets next to one another
 
 
 def plot_fit(
-    fit: Result,
+    fit: Outcome,
     x: Array | Sequence[Any] | None = None,
     *,
     column: int = 0,
@@ -99,15 +105,16 @@ def plot_fit(
         confidence(level)
     if prediction and fit.least_squares is not fit.stated:
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
-    fitted, residual = _column(fit.fitted, column), _column(fit.residuals, column)
-    root = roots(fit.standardised, len(fitted), column)
-    along = abscissae(fit, x, len(fitted))
+    at_solution = fit.stated, fit.theta, fit.w
+    values, residual = (_column(of(*at_solution), column) for of in (fitted, residuals))
+    root = _roots(fit, len(values), column)
+    along = abscissae(fit, x, len(values))
     at, sets = along.at, along.sets
-    s, stderr = (None, np.full(len(at), np.nan)) if level is None else _errors(fit, column, absolute_sigma)
-    parts = backends.to_numpy(components(fit.stated, fit.theta, fit.w, column)).T
+    s, stderr = (None, np.full(len(at), np.nan)) if level is None else _errors(fit, column, absolute_sigma, len(at))
+    parts = backends.to_numpy(components(*at_solution, column)).T
     orders = [rows[np.argsort(at[rows], kind="stable")] for rows in sets]
     curves = finer(fit, column, along, parts, s, points) or [
-        Curve(at[order], fitted[order], parts[:, order], stderr[order]) for order in orders
+        Curve(at[order], values[order], parts[:, order], stderr[order]) for order in orders
     ]
     named = _names(names, [f"component {j}" for j in range(len(parts))], "one per column of M")
     colours = dict(zip(dict.fromkeys(named), COLOURS[1:], strict=False))
@@ -121,7 +128,7 @@ def plot_fit(
     handles: dict[str, Any] = {}
     for j, ((i, view), (top, below)) in enumerate(zip(panels, pairs, strict=True)):
         rows, order, curve = sets[i], orders[i], Curve(curves[i].at, *map(views[view], curves[i][1:]))
-        data, left = views[view](fitted + residual), views[view](residual)
+        data, left = views[view](values + residual), views[view](residual)
         used = rows[root[rows] > 0]
         top.plot(at[used], data[used], ".", color=GREY, markersize=5, label="data")
         if absolute_sigma and weighted:
@@ -166,7 +173,7 @@ def plot_fit(
 
 
 def plot_residuals(
-    fit: Result,
+    fit: Outcome,
     x: Array | Sequence[Any] | None = None,
     *,
     column: int = 0,
@@ -179,12 +186,10 @@ def plot_residuals(
     Parameters
     ----------
     fit : Result
-    x, column, xlabel
+    x, column, xlabel, figure
         As for `plot_fit`. Residuals are scaled as there; those without weight are left out.
     ylabel : str
         Of the residuals, with units; by default "residual", or "weighted residual" where weights scale them.
-    figure : matplotlib Figure or SubFigure, optional
-        As for `plot_fit`.
 
     Returns
     -------
@@ -195,8 +200,8 @@ def plot_residuals(
     ProblemError
         There is no such right-hand side, or `x` has another length or holds neither numbers nor dates.
     """
-    r = _column(fit.residuals, column)
-    root = roots(fit.standardised, len(r), column)
+    r = _column(residuals(fit.stated, fit.theta, fit.w), column)
+    root = _roots(fit, len(r), column)
     x_axis, used = abscissae(fit, x, len(r)), root > 0
     both = parts_of(r[used] * root[used])
     at, r = np.tile(x_axis.at[used], len(both)), np.concatenate(both)
@@ -225,7 +230,7 @@ def plot_residuals(
 
 
 def plot_correlation(
-    fit: Result,
+    fit: Outcome,
     names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     *,
@@ -237,11 +242,9 @@ def plot_correlation(
     Parameters
     ----------
     fit : Result
-    names, amplitudes : optional
+    names, amplitudes, absolute_sigma
         As for `report`. Beyond 30 entries only some names are written; of a complex w the real parts come first.
-    absolute_sigma : bool
-        As for `report`.
-    figure : matplotlib Figure or SubFigure, optional
+    figure
         As for `plot_fit`.
 
     Returns
@@ -253,7 +256,7 @@ def plot_correlation(
     ProblemError
         As `linear_theory`; there are more or fewer names than entries.
     """
-    C = fit.statistics(absolute_sigma=absolute_sigma).correlation
+    C = statistics(fit, absolute_sigma=absolute_sigma).correlation
     of_theta, of_w = given_names(fit.theta, tuple(fit.w.shape), names, amplitudes)
     if np.iscomplexobj(backends.to_numpy(fit.w)):
         of_w = [f"{part} {name}" for part in ("Re", "Im") for name in of_w]
@@ -275,7 +278,7 @@ def plot_correlation(
 
 
 def plot_profile(
-    fit: Result,
+    fit: Outcome,
     entry: int | str = 0,
     *,
     level: float = 0.95,
@@ -299,11 +302,10 @@ def plot_profile(
         Whose confidence interval is marked, in (0, 1).
     points, width
         As for `xvarpro.statistics.profile`.
-    xlabel : str
+    xlabel, figure
+        As for `plot_fit`.
     absolute_sigma : bool
         As for `report`: whether the variance of the noise is 1 over the weights.
-    figure : matplotlib Figure or SubFigure, optional
-        As for `plot_fit`.
 
     Returns
     -------
@@ -316,7 +318,7 @@ def plot_profile(
     """
     confidence(level)
     curve = profile(fit, entry, points=points, width=width, absolute_sigma=absolute_sigma)
-    s = fit.statistics(absolute_sigma=absolute_sigma)
+    s = statistics(fit, absolute_sigma=absolute_sigma)
     t, best = student(s, level), curve.best
     fig = blank(figure, 5.2, 3.4)
     ax = fig.subplots()
@@ -332,14 +334,114 @@ def plot_profile(
     return fig
 
 
-def _errors(fit: Result, column: int, absolute_sigma: bool) -> tuple[Statistics | None, np.ndarray]:
+def plot_trace(fit: Outcome, *, figure: FigureBase | None = None) -> Figure:
+    """Draw objective and gap of a run against its iterations.
+
+    Parameters
+    ----------
+    fit : Result
+    figure
+        As for `plot_fit`.
+
+    Returns
+    -------
+    matplotlib Figure
+        Log scale, unless the objective takes negative values. A part of the gap that is 0 throughout is left out.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1.0)
+    >>> fit = xv.solve(problem, np.array([[1.0], [0.0], [0.0]]), over=xv.sets.L2Ball(1.0))
+    >>> fit.plot().axes[0].get_xlabel()
+    'iteration'
+    """
+    trace, fig = fit.trace, blank(figure, 5.2, 3.4)
+    ax = fig.subplots()
+    ax.plot(trace.iteration, trace.value, color=COLOURS[0], label="objective")
+    parts = (("gap, constrained block", trace.gap_A, COLOURS[1]), ("gap, free block", trace.gap_B, COLOURS[2]))
+    for label, gap, colour in parts:
+        if np.any(gap > 0):
+            ax.plot(trace.iteration, positive(gap), color=colour, linewidth=1.0, label=label)
+    if not np.any(trace.value < 0):
+        ax.set_yscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("objective and gap")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    tidy(ax)
+    legend_above(ax)
+    return fig
+
+
+def plot_comparison(found: Comparison, *, figure: FigureBase | None = None) -> Figure:
+    """Draw the differences of objectives and of theta, and what rounding explains of the latter.
+
+    On a log scale, in a new matplotlib Figure or the caller's.
+    """
+    fig = blank(figure, 6.4, 4.2)
+    ax = fig.subplots()
+    ax.plot(positive(found.value_difference), color=COLOURS[-1], linewidth=1.0, label="objective, all backends")
+    for i, (name, r) in enumerate(found.relations.items()):
+        equal = "" if np.any(r.differences > 0) else ": equal"  # a log scale has no place for zero
+        ax.plot(r.iterations, positive(r.differences), color=COLOURS[i % 6], label=f"theta, {name}{equal}")
+    ax.plot(r.iterations, r.rounding, color="0.5", linestyle="-.", label="theta, by rounding")
+    ax.set_xscale("symlog", linthresh=1)
+    ax.set_yscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel(f"relative difference from {next(iter(found.fits))}")
+    tidy(ax)
+    fig.legend(loc="outside upper center", ncols=2, frameon=False)
+    return fig
+
+
+def plot_ridge_path(found: RidgePath, *, figure: FigureBase | None = None) -> Figure:
+    """The L-curve, and generalised cross-validation against the ridge, in a new figure or the caller's."""
+    fig = blank(figure, 7.2, 3.0)
+    curve, score = fig.subplots(1, 2)
+    curve.loglog(found.residual_norm, found.weight_norm, color=COLOURS[0], marker=".")
+    curve.set(xlabel="|M w − y|", ylabel="|Ω w|")
+    score.loglog(found.lam, found.gcv, color=COLOURS[0], marker=".")
+    score.set(xlabel="ridge λ", ylabel="GCV")
+    ring = {"markersize": 10.0, "fillstyle": "none", "markeredgewidth": 1.6}  # which both may share
+    for i, style, label in (
+        (found.best, {"color": COLOURS[1]}, "least GCV"),
+        (found.corner, {"color": COLOURS[2], **ring}, "corner"),
+    ):
+        name = f"{label}, λ = {found.lam[i]:.2g}"
+        curve.plot(found.residual_norm[i], found.weight_norm[i], "o", label=name, **style)
+        score.plot(found.lam[i], found.gcv[i], "o", **style)
+    legend_above(curve, ncols=1)
+    tidy(curve)
+    tidy(score)
+    return fig
+
+
+def plot_cross_validation(found: CrossValidation, *, figure: FigureBase | None = None) -> Figure:
+    """The error of predictions against the ridge, with the least one, in a new figure or the caller's."""
+    fig = blank(figure, 3.8, 3.0)
+    axes = fig.subplots()
+    axes.loglog(found.looked, found.errors, color=COLOURS[0], marker=".", label="at the theta of a plain fit")
+    axes.plot(found.lam, found.error, "o", color=COLOURS[1], label=f"least, λ = {found.lam:.2g}")
+    axes.set(xlabel="ridge λ", ylabel="error of predictions")
+    legend_above(axes, ncols=1)
+    tidy(axes)
+    return fig
+
+
+def _errors(fit: Outcome, column: int, absolute_sigma: bool, m: int) -> tuple[Statistics | None, np.ndarray]:
     """The statistics of a fit and the standard errors of its values at the samples; None and NaN without them."""
     try:
-        s = fit.statistics(absolute_sigma=absolute_sigma)
+        s = statistics(fit, absolute_sigma=absolute_sigma)
         error = s.fitted_stderr(column)
-        return s, joined(np.split(error, error.size // fit.fitted.shape[0]))  # of each part
+        return s, joined(np.split(error, error.size // m))  # of each part
     except ProblemError:  # a figure is drawn without bands where there are none
-        return None, np.full(fit.fitted.shape[0], np.nan)
+        return None, np.full(m, np.nan)
+
+
+def _roots(fit: Outcome, rows: int, column: int) -> np.ndarray:
+    """Of the weights of residuals; of counts ``1 / mu``, Pearson's. Of other losses no more is known of the noise."""
+    counts = fit.deviance is not None and not math.isnan(fit.deviance)
+    return roots(fit.least_squares if counts else fit.stated, rows, column)
 
 
 def _column(x: Array, column: int) -> np.ndarray:

@@ -5,26 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import linalg_errors, to_numpy
 from xvarpro.core import trees
+from xvarpro.core.lazy import Method
 from xvarpro.core.struct import Leaves, Tree
 from xvarpro.driver.destination import destination
 from xvarpro.driver.prepare import prepare
 from xvarpro.driver.run import IterationInfo
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
+from xvarpro.fit.result import Result
+from xvarpro.fit.runs import Runs, distance, norm
+from xvarpro.fit.solve import solve
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
-from xvarpro.results.result import Result
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure, FigureBase
+from xvarpro.statistics.frames import vector
 
 GRADIENT = 30.0  # machine epsilons times the condition number: error of a gradient, relative
 MEMORY = 2**28  # bytes of iterates that are kept of one solve
@@ -38,123 +37,24 @@ ENDS = {
 
 
 @dataclass(frozen=True)
-class Runs:
-    """Solves of one problem by one algorithm from one start, by name.
-
-    Attributes
-    ----------
-    fits : mapping of str to Result
-        The first is the reference.
-    """
-
-    fits: Mapping[str, Result]
-
-    @property
-    def iterations(self) -> int:
-        """Number of iterations that all of them made."""
-        return min(fit.n_iter for fit in self.fits.values())
-
-    @property
-    def _recorded(self) -> np.ndarray:
-        """The iterations that all traces hold."""
-        return reduce(np.intersect1d, (fit.trace.iteration for fit in self.fits.values()))
-
-    def _columns(self, *names: str) -> np.ndarray:
-        """Columns of the traces there, (solves, columns, iterations)."""
-        traces = [(fit.trace, np.isin(fit.trace.iteration, self._recorded)) for fit in self.fits.values()]
-        return np.stack([[getattr(trace, name)[at] for name in names] for trace, at in traces])
-
-    @property
-    def value_difference(self) -> np.ndarray:
-        """Largest difference of two objectives at every iteration, relative to the larger; NaN where one is."""
-        values = self._columns("value")[:, 0]
-        largest = np.max(np.abs(values), axis=0)
-        return np.ptp(values, axis=0) / np.where(largest == 0, 1.0, largest)
-
-    @property
-    def relative_difference(self) -> float:
-        """The largest `value_difference`."""
-        return float(np.max(self.value_difference))
-
-    @property
-    def first_different_step(self) -> int | None:
-        """First iteration at which two took steps of different sizes; None if all are equal, bit for bit."""
-        steps = self._columns("alpha_A", "alpha_B")
-        different = self._recorded[np.any(steps != steps[0], axis=(0, 1))]
-        if different.size:
-            return int(different[0])
-        return self.iterations + 1 if any(fit.n_iter > self.iterations for fit in self.fits.values()) else None
-
-    @property
-    def same_bits(self) -> bool:
-        """Whether objectives, gaps, steps and the last theta are equal, bit for bit."""
-        columns = self._columns("value", "gap_A", "gap_B", "alpha_A", "alpha_B")
-        ends = [(fit.n_iter, [to_numpy(x).tobytes() for x in trees.leaves(fit.theta)]) for fit in self.fits.values()]
-        return all(x.tobytes() == columns[0].tobytes() for x in columns) and all(end == ends[0] for end in ends)
-
-    @property
-    def verdict(self) -> str:
-        """The outcome in one sentence."""
-        *names, last = self.fits
-        return f"{', '.join(names)} and {last}: {self._path}"
-
-    @property
-    def _path(self) -> str:
-        n = self.first_different_step
-        steps = f"the same {self.iterations} step sizes" if n is None else f"different step sizes from iteration {n} on"
-        return f"objectives equal to {self.relative_difference:.1e} relative, {steps}"
-
-    def record(self) -> dict[str, Any]:
-        """All of it as JSON types."""
-        return {
-            "backends": [
-                {"backend": name, "objective": fit.value, "iterations": fit.n_iter}
-                | {key: getattr(fit, key) for key in ("seconds", "setup_seconds", "provenance")}
-                for name, fit in self.fits.items()
-            ],
-            "iterations": self.iterations,
-            "relative_difference": self.relative_difference,
-            "first_different_step": self.first_different_step,
-            "same_bits": self.same_bits,
-            "verdict": self.verdict,
-        }
-
-
-@dataclass(frozen=True)
 class Relation:
-    """How the solve of one backend is related to the reference's.
+    """How the solve of one backend is related to the reference's."""
 
-    Attributes
-    ----------
-    end : str
-        ``"same"``: theta and w are equal to half of the digits. ``"indistinguishable"``: theta is not, but residuals
-        are, and objectives to rounding and `tol`. ``"other w"``: theta is, w is not. ``"different"``: none of these.
-    theta, w : float
-        Distances of both theta, in the leaf where it is largest, and of both w, relative.
-    excess : float
-        The largest difference of objectives, gradients or gaps at one iterate of the reference, in machine epsilons
-        times the condition of the lower level. More than 30 is an error.
-    first_difference : int or None
-        The first recorded iterate at which theta differs by more than rounding explains, or that only one of both has.
-    cause : str
-        Why: ``"rounding"``, ``"tie"`` of vertices, or ``"branch"`` of the method; ``"error"`` of a backend, also where
-        theta does not differ; else empty.
-    reason : str
-        The same in words, with the figures.
-    iterations, differences, rounding : arrays
-        The recorded iterates, how far theta is apart there, and how far rounding explains.
-    """
-
+    # "same": theta and w are equal to half of the digits; "indistinguishable": theta is not, but residuals are, and
+    # objectives to rounding and `tol`; "other w": theta is, w is not; "different": none of these
     end: str
-    theta: float
+    theta: float  # distance, relative, in the leaf where it is largest
     w: float
+    # the largest difference of objectives, gradients or gaps at one iterate of the reference, in machine epsilons times
+    # the condition of the lower level; more than 30 is an error
     excess: float
-    first_difference: int | None
+    first_difference: int | None  # iterate at which theta differs by more than rounding explains, or that one has not
+    # "rounding", "tie" of vertices, "branch" of the method; "error" of a backend, also where theta is equal; else empty
     cause: str
-    reason: str
-    iterations: np.ndarray
-    differences: np.ndarray
-    rounding: np.ndarray
+    reason: str  # the same in words, with the figures
+    iterations: np.ndarray  # the recorded iterates
+    differences: np.ndarray  # how far theta is apart there
+    rounding: np.ndarray  # how far rounding explains
 
     @property
     def agrees(self) -> bool:
@@ -178,6 +78,8 @@ class Comparison(Runs):
     """
 
     relations: Mapping[str, Relation] = field(default_factory=dict)
+
+    plot = Method("xvarpro.fit.plotting.plot_comparison")
 
     @property
     def agree(self) -> bool:
@@ -219,28 +121,6 @@ class Comparison(Runs):
     def __str__(self) -> str:
         return "\n".join([self.verdict, *(f"{name}: {relation}" for name, relation in self.relations.items())])
 
-    def plot(self, *, figure: FigureBase | None = None) -> Figure:
-        """Draw the differences of objectives and of theta, and what rounding explains of the latter.
-
-        On a log scale, in a new matplotlib Figure or the caller's.
-        """
-        from xvarpro.results.plotting import COLOURS, blank, positive, tidy  # matplotlib is optional
-
-        fig = blank(figure, 6.4, 4.2)
-        ax = fig.subplots()
-        ax.plot(positive(self.value_difference), color=COLOURS[-1], linewidth=1.0, label="objective, all backends")
-        for i, (name, r) in enumerate(self.relations.items()):
-            equal = "" if np.any(r.differences > 0) else ": equal"  # a log scale has no place for zero
-            ax.plot(r.iterations, positive(r.differences), color=COLOURS[i % 6], label=f"theta, {name}{equal}")
-        ax.plot(r.iterations, r.rounding, color="0.5", linestyle="-.", label="theta, by rounding")
-        ax.set_xscale("symlog", linthresh=1)
-        ax.set_yscale("log")
-        ax.set_xlabel("iteration")
-        ax.set_ylabel(f"relative difference from {next(iter(self.fits))}")
-        tidy(ax)
-        fig.legend(loc="outside upper center", ncols=2, frameon=False)
-        return fig
-
 
 def compare(
     problem: Problem,
@@ -261,9 +141,7 @@ def compare(
 
     Parameters
     ----------
-    problem : Problem
-    theta0 : pytree of arrays
-    over : Set or pytree of sets
+    problem, theta0, over, progress
         As in `solve`.
     backends : sequence of str
         Two or more; the first is the reference.
@@ -276,8 +154,6 @@ def compare(
         As in `solve`; with 0 all backends run to `max_iter`.
     dtype : str
         ``"float64"`` or ``"float32"``, the same for all.
-    progress : bool, optional
-        As in `solve`.
 
     Returns
     -------
@@ -328,7 +204,7 @@ class _Recorder:
 
     def __init__(self, start: Tree) -> None:
         self.thetas: dict[int, Tree] = {0: start}
-        self._every, self._most = 1, max(64, MEMORY // max(1, _flat(start).nbytes))
+        self._every, self._most = 1, max(64, MEMORY // max(1, vector(start).nbytes))
 
     def __call__(self, info: IterationInfo) -> None:
         if info.iteration % self._every == 0:
@@ -425,15 +301,15 @@ class _Pair:
         theta = self.one.thetas[n]
         here, there = (path.at(theta) for path in (self.one, self.other))
         # near a minimum a gradient is a small difference of large terms, whose length is no scale for its error
-        size = max(_norm(here.gradient), self.scale / (_norm(theta) or math.inf)) or 1.0
+        size = max(norm(here.gradient), self.scale / (norm(theta) or math.inf)) or 1.0
         verified = solve(self.one.problem, theta, max_iter=0, progress=False, **self.one.where).verified
         explained = self.eps * max(verified.condition, 1.0) + verified.gradient_error / size
         # <g, v> of the best vertex v is off by as much as g, whichever of those that tie is taken
         gaps = max(abs(there.gap - here.gap) - here.slack - there.slack, 0.0)
         off = {
-            "gradients": _norm([x - y for x, y in zip(there.gradient, here.gradient, strict=True)]) / size,
+            "gradients": norm([x - y for x, y in zip(there.gradient, here.gradient, strict=True)]) / size,
             "objectives": abs(there.value - here.value) / self._spread(here.value),
-            "gaps, of the best vertices,": gaps / (size * (_norm(here.way) + _norm(theta)) or 1.0),
+            "gaps, of the best vertices,": gaps / (size * (norm(here.way) + norm(theta)) or 1.0),
         }
         off = {what: math.inf if math.isnan(x) else x for what, x in off.items()}
         what = max(off, key=lambda what: off[what])
@@ -455,7 +331,7 @@ class _Pair:
         equal = abs(b.value - a.value) <= GRADIENT * self.eps * self._spread(a.value) + left
         if not equal or a.residual is None or b.residual is None:
             return "different"
-        alike = _norm(b.residual - a.residual) <= self.half * math.sqrt(2 * self.scale) + math.sqrt(2 * left)
+        alike = norm(b.residual - a.residual) <= self.half * math.sqrt(2 * self.scale) + math.sqrt(2 * left)
         return "indistinguishable" if alike else "different"
 
     def cause(self, before: int, first: int, jump: float) -> tuple[str, str]:
@@ -466,7 +342,8 @@ class _Pair:
                 f"{path.name} ends after iteration {path.fit.n_iter}, {path.fit.status.name}" for path in (one, other)
             )
             return "branch", ", ".join(ends)
-        a, b = (np.max(_steps(path.fit)[:, before + 1 : first + 1], axis=0) for path in (one, other))
+        traces = [path.fit.trace for path in (one, other)]
+        a, b = (np.maximum(trace.alpha_A, trace.alpha_B)[before + 1 : first + 1] for trace in traces)
         off = apart(other.thetas[first], one.thetas[first], self.start)
         at_once = off > math.sqrt(self.half) * float(np.max(a))  # a quarter of the digits of a step
         if at_once and jump > self.half and isinstance(method, Algorithm) and not method.needs_projection:
@@ -476,14 +353,6 @@ class _Pair:
         return ("branch" if at_once else "rounding"), f"the same steps lead to theta {off:.1e} apart"
 
 
-def distance(a: Tree, b: Tree, size: float = 0.0) -> float:
-    """Euclidean distance of a and b, relative to the larger of ``|b|`` and `size`."""
-    x, y = _flat(a), _flat(b)
-    size = max(size, float(np.linalg.norm(y)))
-    gap = float(np.linalg.norm(x - y))
-    return gap / size if size else gap
-
-
 def apart(a: Tree, b: Tree, start: Tree) -> float:
     """Distance of a from b, relative, in the leaf where it is largest: leaves may have units of their own.
 
@@ -491,18 +360,4 @@ def apart(a: Tree, b: Tree, start: Tree) -> float:
     """
     leaves = [*zip(*map(trees.leaves, (a, b, start)), strict=True)]
     half = math.sqrt(np.finfo(to_numpy(leaves[0][1]).dtype).eps)
-    return float(np.max([distance([x], [y], half * _norm([x0])) for x, y, x0 in leaves]))
-
-
-def _flat(tree: Tree) -> np.ndarray:
-    """All leaves as one vector."""
-    return np.concatenate([np.ravel(to_numpy(leaf)) for leaf in trees.leaves(tree)])
-
-
-def _norm(tree: Tree) -> float:
-    return float(np.linalg.norm(_flat(tree)))
-
-
-def _steps(fit: Result) -> np.ndarray:
-    """Step sizes, (2, n_iter + 1)."""
-    return np.stack([fit.trace.alpha_A, fit.trace.alpha_B])
+    return float(np.max([distance([x], [y], half * norm([x0])) for x, y, x0 in leaves]))

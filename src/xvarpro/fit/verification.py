@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,16 +21,17 @@ from xvarpro.driver.evaluate import project
 from xvarpro.driver.iteration import ROUNDING
 from xvarpro.driver.model_check import FEASIBLE
 from xvarpro.driver.outcome import DeadUnitsWarning
-from xvarpro.driver.solve import solve
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.errors import ProblemError
+from xvarpro.fit.comparison import GRADIENT
+from xvarpro.fit.result import Result
+from xvarpro.fit.runs import Runs, distance
+from xvarpro.fit.serialization import opaque
+from xvarpro.fit.solve import solve
 from xvarpro.problem.loading import load
 from xvarpro.problem.problem import Problem
-from xvarpro.reproducibility.comparison import GRADIENT, Runs, distance
 from xvarpro.results.provenance import alike
-from xvarpro.results.recipe import WRITTEN, Fingerprints, Recipe
-from xvarpro.results.result import Result
-from xvarpro.results.serialization import Opaque, opaque
+from xvarpro.results.recipe import WRITTEN, Fingerprints, Opaque, Recipe
 from xvarpro.sets.region import resolve
 
 # of two objectives, relative: in float64 what rounding leaves after hundreds of iterations of a method that does not
@@ -39,19 +40,8 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-2}
 RESIDUAL = 100.0  # machine epsilons of |y|: error of a residual
 
 
-@dataclass(frozen=True)
-class Check:
-    """One property of a result and whether it was confirmed.
-
-    Attributes
-    ----------
-    what : str
-    passed : bool
-    sentence : str
-        What was found.
-    difference, tolerance : float
-        The error and its bound; NaN for properties that hold or do not.
-    """
+class Check(NamedTuple):
+    """One property of a result, whether it was confirmed, and what was found; an error and its bound, or NaN."""
 
     what: str
     passed: bool
@@ -105,7 +95,7 @@ class Verification:
         return {
             "ok": self.ok,
             "verdict": self.verdict,
-            "checks": [dict(vars(check)) for check in self.checks],
+            "checks": [check._asdict() for check in self.checks],
             "notes": list(self.notes),
             "provenance": dict(self.provenance),
             "rerun": None if self.rerun is None else self.rerun.record(),
@@ -246,20 +236,14 @@ def _problem(recipe: Recipe, given: Problem | str | None, trust: bool) -> tuple[
     return named, over, notes, like
 
 
-@dataclass
 class ResultChecker:
     """Compares what a result states with what its problem gives, computed `where` (backend, device and dtype)."""
 
-    fit: Result
-    problem: Problem
-    over: Tree
-    where: Mapping[str, Any]
-    tolerance: float
-    progress: bool | None
-
-    def __post_init__(self) -> None:
-        fit, where, stored = self.fit, self.where, self.fit.provenance
-        self.recipe = fit.recipe
+    def __init__(
+        self, fit: Result, problem: Problem, over: Tree, where: Mapping[str, Any], tolerance: float, progress: Any
+    ) -> None:
+        self.fit, self.problem, self.over, self.where, self.recipe = fit, problem, over, where, fit.recipe
+        self.tolerance, self.progress, stored = tolerance, progress, fit.provenance
         self.theta = trees.unflatten(trees.flatten(fit.theta)[1], [to_numpy(x) for x in trees.leaves(fit.theta)])
         self.eps = max(float(np.finfo(dtype).eps) for dtype in (where["dtype"], stored["dtype"]))
         self.provenance: Mapping[str, Any] = {**stored, **{k: x for k, x in where.items() if x is not None}}

@@ -1,7 +1,8 @@
-"""Confidence intervals by bootstrap: estimates from data that are made anew, all solved in one batch."""
+"""Confidence intervals of a fit by any of the methods; those by bootstrap solve for data made anew in one batch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -11,12 +12,26 @@ from xvarpro import backends
 from xvarpro.batch.driver import solve_many
 from xvarpro.batch.lift import lifted
 from xvarpro.core import checks, trees
+from xvarpro.core.checks import confidence, instance, shown
 from xvarpro.errors import ProblemError
+from xvarpro.fit.profiles import Profile
+from xvarpro.fit.resampling import in_real_numbers, repeated, to_solve_again
 from xvarpro.problem.each import Each
-from xvarpro.results.result import Result
-from xvarpro.statistics.intervals import IntervalMethod, Intervals, estimates, standard_errors, warnings
-from xvarpro.statistics.resampling import in_real_numbers, repeated, to_solve_again
+from xvarpro.problem.parameters import Parameters
+from xvarpro.results.outcome import Outcome
+from xvarpro.statistics import prediction
+from xvarpro.statistics.intervals import (
+    IntervalMethod,
+    Intervals,
+    Linear,
+    complex_w,
+    estimates,
+    standard_errors,
+    warnings,
+)
+from xvarpro.statistics.names import given_names
 from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.theory import statistics
 
 
 @final
@@ -53,7 +68,7 @@ class Bootstrap(IntervalMethod):
         checks.whole(self, "seed", 0)
         checks.switch("parametric", self.parametric)
 
-    def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
+    def intervals(self, fit: Outcome, s: Statistics, level: float) -> Intervals:
         problem = to_solve_again(fit)
         y: Any = problem.lower.y
         if callable(y):
@@ -75,10 +90,11 @@ class Bootstrap(IntervalMethod):
         kind = "parametric bootstrap" if self.parametric else "bootstrap of residuals"
         return Intervals([*s.names, *s.w_names], estimates(fit), lower, upper, level, kind, notes, samples)
 
-    def _drawn(self, fit: Result, s: Statistics, y: np.ndarray) -> np.ndarray:
+    def _drawn(self, fit: Outcome, s: Statistics, y: np.ndarray) -> np.ndarray:
         """Targets, (samples, m) or (samples, m, k); 0 where they have no weight."""
         rng = np.random.default_rng(self.seed)
-        fitted, root = backends.to_numpy(fit.fitted), s.at.row_by_row("bootstrap intervals")
+        fitted: Any = backends.to_numpy(prediction.fitted(fit.stated, fit.theta, fit.w))
+        root = s.at.row_by_row("bootstrap intervals")
         if np.iscomplexobj(fitted):
             fitted, root = in_real_numbers(fitted), np.concatenate([root, root])
         root = root.reshape(y.shape)
@@ -95,3 +111,66 @@ class Bootstrap(IntervalMethod):
             noise = rng.choice(left, (self.samples, *y.shape))
         noise = np.stack([s.at.unwhitened(x) for x in noise])
         return np.where(used, fitted + noise / np.where(used, root, 1.0), 0.0).astype(y.dtype)
+
+
+METHODS = (Linear, Profile, Bootstrap)  # with those of users, whose names are taken as well
+
+
+def interval(
+    fit: Outcome,
+    level: float = 0.95,
+    by: IntervalMethod | str | None = None,
+    *,
+    names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
+    amplitudes: Sequence[str] | None = None,
+    absolute_sigma: bool = False,
+) -> Intervals:
+    """Confidence intervals of theta's entries, and of w's.
+
+    Parameters
+    ----------
+    fit : Result
+    level : float
+        In (0, 1).
+    by : IntervalMethod or str, optional
+        ``xv.statistics.Linear()``, the default, ``Profile()`` or ``Bootstrap(samples)``; or "linear", "profile" or
+        "bootstrap".
+    names, amplitudes : optional
+        As for `report`.
+    absolute_sigma : bool
+        Whether the problem's weights are 1 / sigma^2 of the data.
+
+    Returns
+    -------
+    Intervals
+
+    Raises
+    ------
+    ProblemError
+        As `linear_theory`; the method is not for this problem; w is complex.
+    ImportError
+        Quantiles need SciPy.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> x = np.linspace(0.0, 1.0, 20)
+    >>> y = 2.0 * x**1.5 + 0.01 * np.cos(30 * x)
+    >>> fit = xv.solve(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), np.array([1.0]))
+    >>> found = fit.interval(0.9, "profile")
+    >>> bool(found.lower[0] < 1.5 < found.upper[0])
+    True
+    """
+    confidence(level)
+    found = instance(Linear() if by is None else by, IntervalMethod)
+    if found is None:
+        raise ProblemError(
+            "by must be 'linear', 'profile' or 'bootstrap', or one of xv.statistics."
+            f"{', '.join(f'{kind.__name__}()' for kind in METHODS)}; got {shown(by)}"
+        )
+    if not fit.in_columns and complex_w(fit):
+        raise ProblemError("intervals need a real w; got a complex one. fit.statistics() has errors of both its parts")
+    shape = (fit.verified.units,) if fit.in_columns else tuple(fit.w.shape)
+    of_theta, of_w = given_names(fit.theta, shape, names, amplitudes)
+    s = replace(statistics(fit, absolute_sigma=absolute_sigma), names=of_theta, w_names=of_w)
+    return found.intervals(fit, s, float(level))

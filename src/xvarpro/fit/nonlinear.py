@@ -15,13 +15,13 @@ from xvarpro.core.namespace import is_array, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.prepare import prepare
 from xvarpro.driver.run import IterationInfo
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.fit.result import Result
+from xvarpro.fit.robust import solve_robust
+from xvarpro.fit.solve import solve
 from xvarpro.lower import Fixed
 from xvarpro.problem.problem import separable
-from xvarpro.results.result import Result
 from xvarpro.statistics.losses import Loss
-from xvarpro.statistics.robust import solve_robust
 
 
 def least_squares(

@@ -15,12 +15,13 @@ from xvarpro.core.struct import REQUIRED, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level, Problem
-from xvarpro.results.result import Result
-from xvarpro.statistics.frames import on_host
+from xvarpro.results.outcome import Outcome
+from xvarpro.statistics.frames import on_host, vector
 from xvarpro.statistics.intervals import complex_w
+from xvarpro.statistics.prediction import fitted
 
 
-def to_solve_again(fit: Result) -> Problem:
+def to_solve_again(fit: Outcome) -> Problem:
     """The problem of a fit, with the solver that a batch has for all levels."""
     if fit.least_squares is not fit.stated:
         raise ProblemError(
@@ -38,8 +39,11 @@ def to_solve_again(fit: Result) -> Problem:
             "profiles and bootstraps solve for a real w; got a complex one. fit.statistics() has errors of both of "
             "its parts"
         )
-    level = replace(fit.stated.lower, solver=None)
-    return replace(fit.stated, lower=_in_real_numbers(level) if np.iscomplexobj(on_host(fit.fitted)) else level)
+    level, model = replace(fit.stated.lower, solver=None), fitted(fit.stated, fit.theta, fit.w)
+    return replace(
+        fit.stated,
+        lower=_in_real_numbers(level) if np.iscomplexobj(on_host(model)) else level,
+    )
 
 
 def in_real_numbers(x: Any) -> Any:
@@ -76,11 +80,6 @@ class InRealNumbers(Struct):
 def repeated(theta: Tree, b: int) -> Tree:
     """A theta for each of b problems, in its own framework."""
     return like_theta(theta, np.broadcast_to(vector(theta), (b, vector(theta).size)))
-
-
-def vector(theta: Tree) -> np.ndarray:
-    """All entries of theta, (p,)."""
-    return np.concatenate([np.ravel(on_host(x)) for x in trees.leaves(theta)])
 
 
 def like_theta(theta: Tree, rows: np.ndarray) -> Tree:

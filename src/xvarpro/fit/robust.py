@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, NamedTuple, cast
 
@@ -21,18 +21,16 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import negligible_decrease, noise
 from xvarpro.driver.model_check import check_limits, check_unchanged
-from xvarpro.driver.outcome import result
+from xvarpro.driver.outcome import outcome, recipe
 from xvarpro.driver.prepare import Prepared, prepare
-from xvarpro.driver.record import RECORD, WORK, Schedule
+from xvarpro.driver.record import WORK, Record, Schedule
 from xvarpro.driver.run import Run
-from xvarpro.driver.solve import chosen
 from xvarpro.driver.weights import w_to_caller
 from xvarpro.errors import ProblemError
+from xvarpro.fit.result import Result
+from xvarpro.fit.solve import chosen
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem.problem import Problem, refuse_covariance
-from xvarpro.results.outcome import Counts, Trace
-from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Result
 from xvarpro.statistics.losses import Loss
 
 FIRST = 0.1  # tolerance of the first weighted fits; of the next, this times the root of the last relative decrease
@@ -82,11 +80,6 @@ class RobustResult(Result):
         return replace(problem, lower=replace(problem.lower, **{k: x.astype(mu.dtype) for k, x in anew.items()}))
 
     @property
-    def standardised(self) -> Problem:
-        # of counts it has the weights 1 / mu, and so residuals of Pearson; other losses know no more of the noise
-        return self.least_squares if cast(Loss, self.loss).likelihood else self.stated
-
-    @property
     def deviance(self) -> float:
         """Twice the `Poisson` loss of the data: -2 times the log likelihood, less that of a model equal to each count.
 
@@ -102,6 +95,10 @@ class RobustResult(Result):
         mu, y = backends.to_numpy(self.fitted), backends.to_numpy(level.y)
         weights = backends.to_numpy(level.weights).reshape(mu.shape)
         return mu, np.where(weights > 0, y, mu), weights
+
+    def again(self, theta0: Tree, over: Tree, tol: float) -> RobustResult:
+        """A fit by the same loss, with the scale that was used, from another start in other sets."""
+        return solve_robust(self.stated, theta0, over, loss=cast(Loss, self.loss), tol=tol)
 
     def attach(self, problem: Problem) -> Result:
         return super().attach(_by_entry(problem))
@@ -259,7 +256,7 @@ class _Descent:
         loss.check(backends.to_numpy(self.y))
         self.run: Any = None  # of the last weighted problem
         self.work = np.zeros(-WORK)  # before it
-        self.rows: list[list[float]] = []
+        self.record: Any = None
 
     def first(self) -> Status:
         """Fit by least squares, find the scale if there is none, and look at the loss there."""
@@ -331,17 +328,10 @@ class _Descent:
         """That of the last weighted problem, with the objective of the loss."""
         prepared, run = self.prepared, self.run
         run.certify()
-        over, method = trees.map_arrays(lambda x: np.array(backends.to_numpy(x)), (over, self.method))
-        recipe = Recipe(prepared.theta0, over, method, self.tol, max_iter, run.scale, prepared.fingerprints)
-        weighted = result(run, status, setup, recipe, lambda: None)
-        trace = dict(zip(_TRACE, np.array(self.rows).T, strict=True))
-        whole = {name: trace[name].astype(np.int64) for name in ("iteration", *RECORD[WORK:])}
-        values, gradients, lmos, projections, rows = map(int, self.done)
+        asked = replace(recipe(run, over, max_iter), tol=self.tol)
+        weighted = outcome(run, self.record, status, setup, asked, lambda: None)
         own = {
             "value": self.now.value / self.unit / self.unit,
-            "n_iter": len(self.rows) - 1,
-            "counts": Counts(values, gradients, lmos, projections, values, rows),
-            "trace": Trace(**trace | whole),
             "seconds": time.perf_counter() - self.began,
             "loss": self.loss,
             "weights": prepared.layout.array(self.factor[:, 0] if prepared.vector else self.factor, prepared.backend),
@@ -425,14 +415,14 @@ class _Descent:
 
     def note(self, alpha: float) -> None:
         """Record where it is, with the certificate there and the step that led to it."""
-        _, gap_A, gap_B, *_ = self.run.row()
-        value = self.now.value / self.unit / self.unit
+        value, gaps = self.now.value / self.unit / self.unit, self.run.row()[1:3]
+        began = self.record is None
+        row = [value, *gaps, *([0.0, 0.0] if began else [alpha, alpha]), Status.RUNNING.code, *self.done]
         seconds = time.perf_counter() - self.began
-        step = 0.0 if not self.rows else alpha
-        self.rows.append([len(self.rows), value, gap_A, gap_B, step, step, *self.done, seconds])
-
-
-_TRACE = tuple(field.name for field in fields(Trace))
+        if began:
+            self.record = Record(np.array([[0.0, seconds, *row]]), 1)
+        else:
+            self.record.add(row, seconds)
 
 
 def _model(f: Reduced, theta: Leaves, *w: Array) -> tuple[Array, Array, Array]:

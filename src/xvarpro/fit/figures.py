@@ -1,4 +1,4 @@
-"""The figure of a run. Figures use neither pyplot nor a global setting."""
+"""What figures have in common. They use neither pyplot nor a global setting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from xvarpro.core.checks import described
 from xvarpro.errors import ProblemError
-from xvarpro.results.outcome import Trace
 
 try:
     from matplotlib.axes import Axes
@@ -24,11 +23,11 @@ __all__ = [
     "COLOURS",
     "Figure",
     "FigureBase",
+    "MaxNLocator",
     "blank",
     "date2num",
     "dated",
     "legend_above",
-    "plot_trace",
     "positive",
     "tidy",
 ]
@@ -44,45 +43,6 @@ class Figure(_Figure):
         png = io.BytesIO()
         self.savefig(png, format="png", dpi=100)
         return png.getvalue()
-
-
-def plot_trace(trace: Trace, figure: FigureBase | None = None) -> Figure:
-    """Draw objective and gap of a run against its iterations.
-
-    Parameters
-    ----------
-    trace : Trace
-    figure : matplotlib Figure or SubFigure, optional
-        Where to draw; by default a new one, unknown to pyplot.
-
-    Returns
-    -------
-    matplotlib Figure
-        Log scale, unless the objective takes negative values. A part of the gap that is 0 throughout is left out.
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> problem = xv.separable(lambda theta, data: theta, np.ones(3), lam=1.0)
-    >>> fit = xv.solve(problem, np.array([[1.0], [0.0], [0.0]]), over=xv.sets.L2Ball(1.0))
-    >>> fit.plot().axes[0].get_xlabel()
-    'iteration'
-    """
-    fig = blank(figure, 5.2, 3.4)
-    ax = fig.subplots()
-    ax.plot(trace.iteration, trace.value, color=COLOURS[0], label="objective")
-    parts = (("gap, constrained block", trace.gap_A, COLOURS[1]), ("gap, free block", trace.gap_B, COLOURS[2]))
-    for label, gap, colour in parts:
-        if np.any(gap > 0):
-            ax.plot(trace.iteration, positive(gap), color=colour, linewidth=1.0, label=label)
-    if not np.any(trace.value < 0):
-        ax.set_yscale("log")
-    ax.set_xlabel("iteration")
-    ax.set_ylabel("objective and gap")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    tidy(ax)
-    legend_above(ax)
-    return fig
 
 
 def blank(figure: FigureBase | None, width: float, height: float, layout: Any = "constrained") -> Any:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -22,17 +22,17 @@ from xvarpro.batch.lift import lifted
 from xvarpro.core import trees
 from xvarpro.core.struct import REQUIRED, Struct, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.fit.resampling import like_theta, sent, to_solve_again
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
-from xvarpro.results.result import Result
+from xvarpro.results.outcome import Outcome
 from xvarpro.sets import Box
 from xvarpro.statistics import constraints
+from xvarpro.statistics.frames import vector
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, standard_errors, student, warnings
-from xvarpro.statistics.losses import Loss
-from xvarpro.statistics.resampling import like_theta, sent, to_solve_again, vector
-from xvarpro.statistics.robust import RobustResult, solve_robust
 from xvarpro.statistics.standard_errors import Statistics
+from xvarpro.statistics.theory import statistics
 
 STIFF = 10.0  # its square is the curvature of the row that holds an entry over that of the objective
 CLOSE = 1e-4  # relative error of a height at the end of an interval
@@ -62,7 +62,7 @@ class Profile(IntervalMethod):
     Profile()
     """
 
-    def intervals(self, fit: Result, s: Statistics, level: float) -> Intervals:
+    def intervals(self, fit: Outcome, s: Statistics, level: float) -> Intervals:
         found = _Profiles(fit, s)
         ends, notes = found.ends(student(s, level))
         lower, upper = ends.reshape(2, -1)
@@ -95,7 +95,7 @@ class Curve(NamedTuple):
 
 
 def profile(
-    fit: Result, entry: int | str, *, points: int = 21, width: float = 3.0, absolute_sigma: bool = False
+    fit: Outcome, entry: int | str, *, points: int = 21, width: float = 3.0, absolute_sigma: bool = False
 ) -> Curve:
     """The profile of an entry of theta, `width` standard errors to either side of its estimate, within its bounds.
 
@@ -119,7 +119,7 @@ def profile(
     ProblemError
         As `linear_theory`; theta has no such entry; w is complex; the residual is zero to rounding.
     """
-    found = _Profiles(fit, fit.statistics(absolute_sigma=absolute_sigma))
+    found = _Profiles(fit, statistics(fit, absolute_sigma=absolute_sigma))
     names = found.statistics.names
     entry = names.index(entry) if entry in names else entry
     if not isinstance(entry, Integral) or not 0 <= entry < len(names):
@@ -138,7 +138,7 @@ def profile(
 class _Profiles:
     """Profiles of the entries of theta."""
 
-    def __init__(self, fit: Result, statistics: Statistics) -> None:
+    def __init__(self, fit: Outcome, statistics: Statistics) -> None:
         self.counts = fit.deviance is not None and not math.isnan(fit.deviance)
         self.problem = fit.stated if self.counts else to_solve_again(fit)
         self.fit, self.statistics = fit, statistics
@@ -268,12 +268,13 @@ class _Profiles:
         return Held(*map(np.array, zip(*found, strict=True)))
 
     def _by_loss(self, entry: int, x: float, start: np.ndarray) -> Held:
-        fit, bounds = cast(RobustResult, self.fit), np.stack([self.lower, self.upper, start])
+        fit: Any = self.fit  # a `RobustResult`
+        bounds = np.stack([self.lower, self.upper, start])
         bounds[:, entry] = x
         lower, upper, theta0 = (like_theta(fit.theta, row) for row in bounds)
         pairs = zip(trees.leaves(lower), trees.leaves(upper), strict=True)
         over = trees.unflatten(trees.flatten(fit.theta)[1], [Box(*pair) for pair in pairs])
-        found = solve_robust(self.problem, theta0, over, loss=cast(Loss, fit.loss), tol=min(TOL, fit.recipe.tol))
+        found = fit.again(theta0, over, min(TOL, fit.recipe.tol))
         return Held(x, found.value, vector(found.theta).astype(float), found.success)
 
 

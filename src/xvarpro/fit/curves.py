@@ -15,9 +15,9 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import is_array
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.fit.figures import date2num
 from xvarpro.problem.samples import plain
-from xvarpro.results.plotting import date2num
-from xvarpro.results.result import Result
+from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.bands import errors_of_parts, joined
 from xvarpro.statistics.prediction import components, sensitivities
 from xvarpro.statistics.standard_errors import Statistics
@@ -44,7 +44,7 @@ class Curve(NamedTuple):
     stderr: np.ndarray
 
 
-def abscissae(fit: Result, x: Array | Sequence[Any] | None, m: int) -> Abscissae:
+def abscissae(fit: Outcome, x: Array | Sequence[Any] | None, m: int) -> Abscissae:
     """Those given, else the only array of m numbers in the problem's data, or the only list of arrays of m together.
 
     Else they are the index. Where they are given as one array a list in the data may still say what the sets are.
@@ -65,7 +65,7 @@ def abscissae(fit: Result, x: Array | Sequence[Any] | None, m: int) -> Abscissae
 
 
 def finer(
-    fit: Result, column: int, along: Abscissae, parts: np.ndarray, s: Statistics | None, points: int
+    fit: Outcome, column: int, along: Abscissae, parts: np.ndarray, s: Statistics | None, points: int
 ) -> list[Curve] | None:
     """The fit between the samples too, with `points` or more; None where it is not known what the model says there.
 

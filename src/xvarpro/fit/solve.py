@@ -12,25 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import algorithms, backends
+from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import Backend
-from xvarpro.core import trees
 from xvarpro.core.checks import number, switch
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on, warn_of_order
 from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run, check_own_sets, check_unchanged
-from xvarpro.driver.outcome import DeadUnitsWarning, result
+from xvarpro.driver.outcome import DeadUnitsWarning, outcome, recipe
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.record import Schedule
 from xvarpro.driver.run import IterationInfo, Run
 from xvarpro.errors import ProblemError
+from xvarpro.fit.result import Result
 from xvarpro.objective.gauss_newton import RIGHT_HAND_SIDES, has_jacobian
 from xvarpro.problem.problem import Problem
-from xvarpro.results.recipe import Recipe
-from xvarpro.results.result import Result
 
 __all__ = ["DeadUnitsWarning", "IterationInfo", "solve"]
 
@@ -170,6 +168,7 @@ def solve(
         deterministic=deterministic,
         solving=True,
         units=algorithm is None or not algorithm.has_units,
+        debug=debug,
     )
     method = chosen(prepared, algorithm)
     if debug:
@@ -182,8 +181,8 @@ def solve(
         run.start(trace_every)
         if not any(run.record.row[1:3]):  # no gap at all: of a model whose gradient is cut, every point looks like this
             prepared.certify_gradient()
-        recipe = _recipe(over, max_iter, run)
-        given = cache(lambda: arguments(problem, recipe, run))
+        asked = recipe(run, over, max_iter)
+        given = cache(lambda: arguments(problem, asked, run))
         if resume is not None:
             with prepared.together():
                 earlier = Checkpoint.load(resume)
@@ -193,7 +192,9 @@ def solve(
             run.recheck()
 
         def found(status: Status) -> Result:
-            return result(run, status, setup, recipe, lambda: continuation(run, over, given()))
+            return Result(
+                **vars(outcome(run, run.record, status, setup, asked, lambda: continuation(run, over, given())))
+            )
 
         def write() -> None:
             parts = given()  # of every process
@@ -222,13 +223,6 @@ def solve(
                     run.certify()
                     interrupt.result = found(Status.INTERRUPTED)  # type: ignore[union-attr]
                 raise
-
-
-def _recipe(over: Tree, max_iter: int, run: Run) -> Recipe:
-    # copies: the caller may write to what was passed
-    over, algorithm = trees.map_arrays(lambda x: np.array(backends.to_numpy(x)), (over, run.algorithm))
-    prepared = run.prepared
-    return Recipe(prepared.theta0, over, algorithm, run.tol, max_iter, run.scale, prepared.fingerprints)
 
 
 def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:

@@ -1,31 +1,150 @@
-"""The choice of a ridge by cross-validation, as the upper level of a bilevel problem."""
+"""The choice of a ridge: generalised cross-validation and the L-curve along a path of fits, and cross-validation.
+
+Cross-validation is the upper level of a bilevel problem, which theta and the ridge minimise together.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.checks import described
+from xvarpro.core.lazy import Method
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.driver.evaluate import solve_lower
-from xvarpro.driver.solve import solve
 from xvarpro.errors import ProblemError
+from xvarpro.fit.resampling import sent
+from xvarpro.fit.result import Result
+from xvarpro.fit.solve import solve
+from xvarpro.operators import as_operator
 from xvarpro.problem.problem import Level, Problem, bilevel, refuse_covariance
-from xvarpro.results.result import Result
 from xvarpro.sets import Box
-from xvarpro.statistics.resampling import sent
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure, FigureBase
+LOOKED = 13  # ridges that are looked at before cross-validation solves
 
-LOOKED = 13  # ridges that are looked at before the solve
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RidgePath:
+    """Fits with one ridge after the other, from `ridge_path`; NumPy arrays with an entry per ridge, largest first.
+
+    Attributes
+    ----------
+    lam : array
+    residual_norm, weight_norm : arrays
+        ``|M w - y|``, weighted, and ``|Omega w|``: the axes of the L-curve.
+    parameters : array
+        That the fit uses, the trace of d(fitted) / d(target).
+    gcv : array
+        ``N |M w - y|^2 / (N - parameters)^2``, N the numbers in the target.
+    fits : list of Result
+    """
+
+    lam: np.ndarray
+    residual_norm: np.ndarray
+    weight_norm: np.ndarray
+    parameters: np.ndarray
+    gcv: np.ndarray
+    fits: list[Result]
+
+    plot = Method("xvarpro.fit.plotting.plot_ridge_path")
+
+    @property
+    def best(self) -> int:
+        """Where generalised cross-validation is least."""
+        return int(np.argmin(self.gcv))
+
+    @property
+    def corner(self) -> int:
+        """Where the L-curve bends most: the largest curvature of its logarithms, by differences along the path."""
+        x, y, s = np.log(self.residual_norm), np.log(self.weight_norm), np.log(self.lam)
+        dx, dy = np.gradient(x, s), np.gradient(y, s)
+        bend = (dx * np.gradient(dy, s) - dy * np.gradient(dx, s)) / np.maximum((dx**2 + dy**2) ** 1.5, 1e-300)
+        inner = np.arange(1, len(s) - 1)  # differences to one side say nothing of curvature
+        return int(inner[np.argmax(bend[inner])])
+
+    def __repr__(self) -> str:
+        rows = zip(self.lam, self.residual_norm, self.weight_norm, self.parameters, self.gcv, strict=True)
+        lines = [f"{'lam':>11} {'|M w - y|':>11} {'|Omega w|':>11} {'parameters':>11} {'GCV':>11}"]
+        lines += [" ".join(f"{x:11.4g}" for x in row) for row in rows]
+        lines[1 + self.best] += "  least GCV"
+        lines[1 + self.corner] += "  corner"
+        return "\n".join(lines)
+
+
+def ridge_path(
+    problem: Problem, theta0: Tree, over: Tree = None, *, lam: Sequence[float], tol: float = 1e-6
+) -> RidgePath:
+    """Fit with each of several ridges, each from the solution of a larger one, for the choice among them.
+
+    Generalised cross-validation needs no estimate of the noise; the corner of the L-curve is the ridge beyond which
+    less of it costs much in the size of w and gains little in the residual. `cross_validate` is a third way.
+
+    Parameters
+    ----------
+    problem : Problem
+        Separable, as `linear_theory` takes it; its own `lam` is not used.
+    theta0, over, tol
+        As for `solve`.
+    lam : sequence of float
+        At least three ridges, > 0, in any order.
+
+    Returns
+    -------
+    RidgePath
+
+    Raises
+    ------
+    ProblemError
+        As `solve` and `linear_theory`; there are fewer than three ridges, or one is not > 0.
+
+    References
+    ----------
+    G. H. Golub, M. Heath, G. Wahba, Generalized cross-validation as a method for choosing a good ridge parameter,
+    Technometrics 21 (1979). P. C. Hansen, Analysis of discrete ill-posed problems by means of the L-curve, SIAM Review
+    34 (1992).
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> rng = np.random.default_rng(0)
+    >>> A = rng.normal(size=(40, 30))
+    >>> y = A @ np.ones(30) + rng.normal(size=40)
+    >>> problem = xv.separable(lambda theta, A: theta * A, y, data=A)
+    >>> path = xv.statistics.ridge_path(problem, np.ones(1), xv.sets.Box(1.0, 1.0), lam=np.logspace(-3, 3, 13))
+    >>> bool(1e-1 < path.lam[path.best] < 1e2)
+    True
+    """
+    ridges = np.sort(np.asarray(lam, dtype=np.float64).ravel())[::-1]
+    if ridges.size < 3 or not ((ridges > 0) & (ridges < math.inf)).all():
+        raise ProblemError(f"lam must hold at least three finite numbers > 0; got {lam!r:.80}")
+    fits, rows, theta = [], [], theta0
+    for ridge in ridges.tolist():
+        fit = solve(_with(problem, ridge), theta, over, tol=tol, progress=False)
+        s, theta = fit.statistics(absolute_sigma=True), fit.theta
+        rows.append((s.chi2**0.5, _norm(problem, fit), s.parameters, s.data * s.chi2 / (s.data - s.parameters) ** 2))
+        fits.append(fit)
+    residual_norm, weight_norm, parameters, gcv = np.array(rows).T
+    return RidgePath(ridges, residual_norm, weight_norm, parameters, gcv, fits)
+
+
+def _with(problem: Problem, lam: float) -> Problem:
+    return replace(problem, lower=replace(problem.lower, lam=lam))
+
+
+def _norm(problem: Problem, fit: Result) -> float:
+    """``|Omega w|``."""
+    w: Any = backends.to_numpy(fit.w)
+    if problem.lower.Omega is not None:
+        Omega = as_operator(trees.map_arrays(backends.to_numpy, problem.lower.Omega))
+        w = Omega.matvec(w.reshape(len(w), -1))
+    return float(np.linalg.norm(w))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,6 +172,8 @@ class CrossValidation:
     looked: np.ndarray
     errors: np.ndarray
 
+    plot = Method("xvarpro.fit.plotting.plot_cross_validation")
+
     def __repr__(self) -> str:
         at_end = self.lam <= self.looked[0] * (1 + 1e-6) or self.lam >= self.looked[-1] * (1 - 1e-6)
         return (
@@ -60,19 +181,6 @@ class CrossValidation:
             f"{', at an end of the range: widen it' if at_end else ''} ({self.search.status.name}, "
             f"{self.search.n_iter} iterations)"
         )
-
-    def plot(self, *, figure: FigureBase | None = None) -> Figure:
-        """The error of predictions against the ridge, with the least one, in a new figure or the caller's."""
-        from xvarpro.results.plotting import COLOURS, blank, legend_above, tidy
-
-        fig = blank(figure, 3.8, 3.0)
-        axes = fig.subplots()
-        axes.loglog(self.looked, self.errors, color=COLOURS[0], marker=".", label="at the theta of a plain fit")
-        axes.plot(self.lam, self.error, "o", color=COLOURS[1], label=f"least, λ = {self.lam:.2g}")
-        axes.set(xlabel="ridge λ", ylabel="error of predictions")
-        legend_above(axes, ncols=1)
-        tidy(axes)
-        return fig
 
 
 def cross_validate(
@@ -131,8 +239,7 @@ def cross_validate(
     held = _folds(problem, folds, seed)
     validated = _validated(problem, held)
     looked = np.geomspace(low, high, LOOKED)
-    middle = replace(problem, lower=replace(problem.lower, lam=(low * high) ** 0.5))
-    theta = solve(middle, theta0, over, tol=tol, progress=False).theta
+    theta = solve(_with(problem, (low * high) ** 0.5), theta0, over, tol=tol, progress=False).theta
     like = trees.leaves(theta)[0]
     starts: list[Any] = [{"theta": theta, "log_lam": sent(np.log(x), like)} for x in looked]
     count = float(np.sum(backends.to_numpy(validated.upper.weights) > 0))  # type: ignore[union-attr]
@@ -141,8 +248,7 @@ def cross_validate(
     sets = {"log_lam": Box(math.log(low), math.log(high)), **({} if over is None else {"theta": over})}
     search = solve(validated, starts[best], sets, tol=tol**0.5, progress=False)
     chosen = math.exp(float(backends.to_numpy(search.theta["log_lam"])))
-    whole = replace(problem, lower=replace(problem.lower, lam=chosen))
-    fit = solve(whole, search.theta["theta"], over, tol=tol, progress=False)
+    fit = solve(_with(problem, chosen), search.theta["theta"], over, tol=tol, progress=False)
     return CrossValidation(chosen, 2 * search.value / count, fit, search, looked, errors)
 
 

@@ -12,19 +12,21 @@ from typing import Any, TypeVar, get_type_hints
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import exchange, modules, to_numpy
 from xvarpro.core import trees
+from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError, warn_caller
-from xvarpro.problem.loading import relocated
+from xvarpro.fit.serialization import checked, decode, encode, opaque
+from xvarpro.problem.loading import relocated, split_name
 from xvarpro.results.files import NUMBERS, ArrayFile, reading, write_atomically
 from xvarpro.results.outcome import Counts, Outcome, Trace, Verified
 from xvarpro.results.provenance import check as check_provenance
-from xvarpro.results.recipe import Recipe, check_finite
-from xvarpro.results.serialization import checked, decode, encode, opaque
+from xvarpro.results.recipe import Opaque, Recipe
 
 FORMAT = 5
 Kind = TypeVar("Kind", bound=Outcome)
@@ -34,10 +36,45 @@ _PLAIN = {
     "seconds": float, "setup_seconds": float,
 }  # fmt: skip
 _TRACE = tuple(f.name for f in fields(Trace))
+_RECIPE = {
+    "theta0": object, "over": object, "algorithm": object, "tol": float, "max_iter": int, "scale": float,
+    "fingerprints": dict, "problem": str | None,
+}  # fmt: skip
+_TREES = ("theta0", "over", "algorithm")
 
 
-def write(fit: Outcome, path: str | PathLike[str], problem: str | None) -> None:
-    """See `Result.save`."""
+def save(fit: Outcome, path: str | PathLike[str], problem: str | None = None) -> None:
+    """Write the result and the arguments of the solve to one ``.npz`` file, without pickle.
+
+    The file is written whole or not at all: where writing fails or the process is killed, an older file stays. Of a
+    module it holds the parameters, as a dict by dotted name, buffers and what else is frozen; `load` with
+    ``like=net`` makes it a module again.
+
+    Parameters
+    ----------
+    path : path
+    problem : str, optional
+        Name of a function without arguments that returns ``(problem, theta0)`` or ``(problem, theta0, over)``:
+        ``package.module:function`` or ``file.py:function``. A file cannot store functions; `verify` calls this one
+        if it is trusted. A relative path to a ``.py`` file that exists is stored as seen from the folder of `path`.
+
+    Raises
+    ------
+    ProblemError
+        theta holds something other than arrays in dicts with string keys, lists and tuples; `problem` is no name.
+    OSError
+        The file cannot be written.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, xvarpro as xv
+    >>> t = np.linspace(0.0, 1.0, 9)[:, None]
+    >>> fit = xv.solve(xv.separable(lambda theta, t: t**theta, t[:, 0], data=t), np.array([2.0]))
+    >>> path = os.path.join(tempfile.mkdtemp(), "fit.npz")
+    >>> fit.save(path, problem="mine.py:powers")
+    >>> xv.Result.load(path).recipe.problem
+    'mine.py:powers'
+    """
     arrays = {f"trace_{name}": getattr(fit.trace, name) for name in _TRACE}
     tree, recipe = encode(modules.by_name(fit.theta), "theta", arrays), fit.recipe
     if lost := opaque(decode(tree, "theta", arrays)):
@@ -53,7 +90,7 @@ def write(fit: Outcome, path: str | PathLike[str], problem: str | None) -> None:
     meta = {
         "format": FORMAT,
         "theta": tree,
-        "recipe": replace(recipe, problem=named).write(arrays),
+        "recipe": _encoded(replace(recipe, problem=named), arrays),
         "status": fit.status.name,
         "counts": asdict(fit.counts),
         "verified": asdict(fit.verified),
@@ -84,8 +121,8 @@ def read(kind: type[Kind], path: str | PathLike[str]) -> Kind:
     return found
 
 
-def converted(fit: Kind, like: Tree) -> Kind:
-    """See `Result.like`."""
+def like(fit: Kind, like: Tree) -> Kind:
+    """The result with theta in the containers of `like`, theta and w as arrays of its framework: see `load`."""
     like = modules.taken(like)
     if _shapes(like) != _shapes(fit.theta):
         raise ProblemError(f"like must hold arrays of the shapes {_shapes(fit.theta)}; got {_shapes(like)}")
@@ -150,9 +187,9 @@ def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
     meta = checked(meta, {"format": int, **parts, **_PLAIN}, "result")
     check_provenance(meta["provenance"])
     dtype = meta["provenance"]["dtype"]
-    recipe = Recipe.read(meta["recipe"], file, dtype, folder)
+    recipe = _recipe(meta["recipe"], file, dtype, folder)
     theta = decode(meta["theta"], "theta", file)
-    check_finite(theta, "theta", dtype)
+    _check_finite(theta, "theta", dtype)
     if _shapes(theta) != _shapes(recipe.theta0):
         raise ProblemError(f"theta has the shapes {_shapes(theta)}, and its start {_shapes(recipe.theta0)}")
     if meta["status"] not in Status.__members__:
@@ -180,3 +217,33 @@ def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
         "_held": file.named("held_"),
         "recipe": recipe,
     }
+
+
+def _encoded(recipe: Recipe, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """All of it but the folder as JSON; its arrays are added to `arrays`."""
+    found = {name: getattr(recipe, name) for name in _RECIPE}
+    found |= {"theta0": modules.by_name(recipe.theta0), "fingerprints": dict(recipe.fingerprints)}
+    return found | {name: encode(found[name], name, arrays) for name in _TREES}
+
+
+def _recipe(stored: Any, arrays: ArrayFile, dtype: str, folder: str) -> Recipe:
+    """Inverse of `_encoded`, of a solve in a dtype; a ProblemError says what is none of a recipe."""
+    read = checked(stored, _RECIPE, "recipe") | {name: decode(stored[name], name, arrays) for name in _TREES}
+    if not isinstance(read["algorithm"], Algorithm | Opaque):
+        raise ProblemError(f"the algorithm of its recipe is {read['algorithm']!r:.80}")
+    if not all(isinstance(x, str) for x in read["fingerprints"].values()):
+        raise ProblemError("fingerprints of its recipe must be strings")
+    if read["problem"] is not None:
+        split_name(read["problem"])
+    if read["scale"] < 0:
+        raise ProblemError(f"scale of its recipe must be >= 0; got {read['scale']}")
+    _check_finite(read["theta0"], "theta0", dtype)
+    return Recipe(**read, folder=folder)
+
+
+def _check_finite(tree: Tree, name: str, dtype: str) -> None:
+    """Refuse a tree from a file that holds anything but finite arrays of the dtype."""
+    for x in trees.leaves(tree):
+        if not (isinstance(x, np.ndarray) and x.dtype == dtype and np.isfinite(x).all()):
+            kind = f"{described(x)} of {x.dtype}" if isinstance(x, np.ndarray) else described(x)
+            raise ProblemError(f"{name} must hold finite arrays of {dtype}; got {kind}")

@@ -1,0 +1,146 @@
+"""What a set is known by, and the words that definitions are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import product
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from xvarpro.sets.interface import Set
+
+
+class Known(NamedTuple):
+    """A set for events of one shape, written out from its definition.
+
+    Attributes
+    ----------
+    support : callable
+        ``max Re <g, v>`` for gradients (*batch, *event), real or complex.
+    vertex : callable
+        The v of least ``<g, v>`` for one real gradient, by the documented rule where several are as good.
+    outside : callable
+        How far points (*batch, *event) are outside, as `Set.violation` promises it: relative to the size of the set.
+    bound : bool
+        Whether a violation may be a lower bound of that, good to a part in a thousand.
+    """
+
+    support: Callable[[np.ndarray], np.ndarray]
+    vertex: Callable[[np.ndarray], np.ndarray]
+    outside: Callable[[np.ndarray], np.ndarray]
+    bound: bool = False
+
+
+Definition: TypeAlias = Callable[[Any, tuple[int, ...]], Known]
+DEFINITIONS: dict[type, Definition] = {}  # by class: the reference of a set, for events of a shape
+
+
+def known(C: Set, shape: tuple[int, ...]) -> Known:
+    """The reference of a set, for events of that shape.
+
+    Raises
+    ------
+    LookupError
+        There is none: a set of the package is not compared with itself.
+    """
+    if type(C) not in DEFINITIONS:
+        raise LookupError(f"{type(C).__name__} has no reference in xvarpro_conformance.references.sets")
+    return DEFINITIONS[type(C)](C, shape)
+
+
+def defines(
+    *kinds: type,
+) -> Callable[[Callable[[Any, tuple[int, ...]], Known]], Callable[[Any, tuple[int, ...]], Known]]:
+    """Enter the reference of some classes."""
+
+    def enter(make: Definition) -> Definition:
+        DEFINITIONS.update(dict.fromkeys(kinds, make))
+        return make
+
+    return enter
+
+
+def inner(g: np.ndarray, v: np.ndarray, axes: int = 1) -> np.ndarray:
+    """``Re <g, v>`` over the last axes."""
+    out: np.ndarray = np.sum(np.real(np.conj(g) * v), axis=tuple(range(-axes, 0)))
+    return out
+
+
+def exact(x: np.ndarray) -> list[Fraction]:
+    """Entries as fractions."""
+    return [Fraction(float(y)) for y in np.broadcast_to(x, np.shape(x)).ravel()]
+
+
+def first_largest(values: Sequence[Any]) -> int:
+    """Where the largest is, the first of those that tie."""
+    return max(range(len(values)), key=lambda i: values[i])
+
+
+def largest_first(values: Sequence[Any]) -> list[int]:
+    """The order from the largest down; those that tie stay in order."""
+    return sorted(range(len(values)), key=lambda i: -values[i])
+
+
+def sign(x: np.ndarray) -> np.ndarray:
+    """Signs, of which zero counts as positive."""
+    return np.where(x < 0, -1.0, 1.0)
+
+
+def at(n: int, i: int | Sequence[int], value: Any) -> np.ndarray:
+    """Zeros but for a value at some places."""
+    out = np.zeros(n)
+    out[i] = value
+    return out
+
+
+def excess(size: np.ndarray, radius: float) -> np.ndarray:
+    """By how much a size is above a radius, relative to it."""
+    return np.maximum(size - radius, 0.0) / (radius or 1.0)
+
+
+def norm(x: np.ndarray, p: float = 2.0) -> np.ndarray:
+    """Norms along the last axis."""
+    out: np.ndarray = np.linalg.norm(x, ord=p, axis=-1)
+    return out
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    """The vector of length 1 in a direction; 0 of 0."""
+    length = np.linalg.norm(x)
+    return x / length if length else x
+
+
+def falling(x: np.ndarray) -> np.ndarray:
+    """Entries from the largest down."""
+    return -np.sort(-x, axis=-1)
+
+
+def worst(*terms: Any) -> np.ndarray:
+    """The largest of 0 and some terms, entry by entry."""
+    return np.maximum.reduce(np.broadcast_arrays(0.0, *terms))
+
+
+def groups_of(groups: Any, n: int) -> list[list[int]]:
+    """The entries of each group."""
+    if isinstance(groups, int):
+        return [list(range(i, min(i + groups, n))) for i in range(0, n, groups)]
+    return [list(group) for group in groups]
+
+
+def diameter(of: Known, shape: tuple[int, ...]) -> float:
+    """The largest distance of two vertices that are met from many directions, each step going on from the farthest."""
+    n, best = int(np.prod(shape)), 0.0
+    draw = np.random.default_rng(0)
+    signs = np.array(list(product((-1.0, 0.0, 1.0), repeat=n))[: 3**n // 2]) if n <= 4 else np.eye(n)[:2]
+    for u in np.concatenate([signs, draw.normal(size=(6, n))]).reshape(-1, *shape):
+        length = 0.0
+        for _ in range(100):
+            apart = of.vertex(-u) - of.vertex(u)
+            longer = float(np.linalg.norm(apart))
+            if longer <= length * (1 + 1e-13):
+                break
+            length, u = longer, apart
+        best = max(best, length)
+    return best

@@ -1,0 +1,300 @@
+"""Where a solve goes on after it has ended: at a lower point that is known, or is found next to the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from xvarpro.algorithms.interface import Algorithm, Iterate
+from xvarpro.core import trees
+from xvarpro.core.status import Status
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.driver.iteration import Tracked, negligible_gap
+from xvarpro.driver.prepare import Prepared
+from xvarpro.driver.record import Record
+from xvarpro.objective.decrease import MANY
+from xvarpro.objective.interface import Objective
+from xvarpro.sets.regions import Regions
+
+STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
+LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
+AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
+
+
+class Ended(Protocol):
+    """What is asked of a run that has ended; see `driver.run.Run`."""
+
+    prepared: Prepared
+    algorithm: Algorithm
+    tol: float
+    state: Tracked
+    record: Record
+    restarted: float  # the objective at the last restart from a best iterate
+
+    @property
+    def status(self) -> Status: ...
+    @property
+    def modelled(self) -> bool: ...
+    @property
+    def late(self) -> bool: ...
+    @property
+    def floor(self) -> float: ...
+    def best(self) -> tuple[Iterate, float, float]: ...
+    def started(self, theta: Leaves) -> Tracked: ...
+    def slope(self, theta: Leaves, step: Leaves) -> np.ndarray: ...
+    def worked(self, counts: Sequence[float]) -> None: ...
+    def end_with(self, status: Status) -> None: ...
+
+
+class End(NamedTuple):
+    """The point at which a run has ended."""
+
+    theta: Leaves
+    value: float
+    least: float  # by how much another point must be lower to be taken for lower
+    margin: float  # what rounding of the value is
+
+
+def restart(run: Ended) -> Tracked | None:
+    """The first state at a lower point than the last iterate, or at the same where the method may be worn out."""
+    found, value, margin = run.best()
+    last = found is run.state.iterate
+    worn = not (run.status.success and last) and not run.modelled
+    if worn and value < run.restarted - margin:
+        run.restarted = value
+        return run.started(found.theta)
+    if not last:
+        return None
+    end = End(found.theta, value, max(margin, run.tol * abs(value)), margin)
+    return _opened(run, end) or _below(run, end) or _nearer(run, found)
+
+
+def kinked(prepared: Prepared) -> bool:
+    """Whether the objective is a function on a line with kinks, hence with many small minima."""
+    return prepared.problem.kinked and sum(math.prod(x.shape) for x in prepared.theta) == 1
+
+
+def _nearer(run: Ended, found: Iterate) -> Tracked | None:
+    """The start with steps that stay nearer to it, once, where columns of M have become dependent on the way.
+
+    Two terms that have become one, with weights of opposite signs that grow, are left by no step.
+    """
+    prepared = run.prepared
+    if run.status is not Status.NO_DESCENT or run.state.best or not prepared.structure.exact:
+        return None
+    condition = prepared.backend.to_floats([prepared.call(_condition, found.theta, once=True)])[0]
+    if not condition > float(np.finfo(prepared.dtype).eps) ** -0.3:
+        return None
+    state = run.algorithm.nearer(run.started(prepared.theta).state)
+    return None if state is None else Tracked(state, found)
+
+
+def _opened(run: Ended, end: End) -> Tracked | None:
+    """The first state where another value of an entry of theta that a closed weight has left behind is lower.
+
+    Such an entry does nothing, or has gone to a bound.
+    """
+    B = run.algorithm.gauss_newton(run.state.state)
+    if B is None or not _has_faces(run.prepared):
+        return None
+    points: list[Leaves] = []
+    for j, bend in enumerate(np.diagonal(run.prepared.backend.to_numpy(B))):
+        points += _along(run.prepared, end.theta, j, idle=bend == 0)
+    if not points or run.late:
+        return None
+    lowest = _lowest(run, points, end)
+    return None if lowest is None else run.started(points[lowest])
+
+
+def _has_faces(prepared: Prepared) -> bool:
+    W = prepared.problem.lower.W
+    return not (W is None or W.linear)
+
+
+def _lowest(run: Ended, points: list[Leaves], end: End) -> int | None:
+    """Which of some points is the lowest one, where it is lower than the end."""
+    prepared = run.prepared
+    values = np.asarray(prepared.backend.to_floats([prepared.call(_value, point) for point in points]))
+    run.worked((len(points), 0, 0, 0, 0))
+    lowest = int(np.argmin(np.where(np.isnan(values), np.inf, values)))
+    return lowest if values[lowest] < end.value - end.least else None
+
+
+def _moved(prepared: Prepared, theta: Leaves, step: np.ndarray) -> Leaves:
+    """The feasible point after a step, (p,)."""
+    return prepared.region.moved(_leaves(prepared, theta, step), theta)
+
+
+def _leaves(prepared: Prepared, theta: Leaves, step: np.ndarray) -> Leaves:
+    parts = trees.unraveled(step, theta)
+    return tuple(prepared.backend.asarray(x, dtype=prepared.dtype, device=prepared.device) for x in parts)
+
+
+def _along(prepared: Prepared, theta: Leaves, j: int, idle: bool) -> list[Leaves]:
+    """Points with other values of one entry of theta over its set, where it is idle or at a bound.
+
+    In equal steps and in equal ratios.
+    """
+
+    def vector(theta: Leaves) -> np.ndarray:
+        return np.asarray(prepared.backend.to_numpy(trees.raveled(theta)), dtype=np.float64)
+
+    def moved(step: float) -> Leaves:
+        return _moved(prepared, theta, np.where(np.arange(x.size) == j, step, 0.0))
+
+    x = vector(theta)
+    size = np.abs(x[j]) or 1.0
+    low, high = (float(vector(moved(sign * 1e3 * size))[j]) for sign in (-1, 1))
+    if not low < high or not (idle or x[j] in (low, high)):
+        return []
+    ends = np.linspace(low, high, LOOKS + 2)[1:-1].tolist()
+    if low * high >= 0:
+        near, far = sorted((abs(low), abs(high)))
+        ratios = np.geomspace(max(near, 1e-3 * far), far, LOOKS + 2)[1:-1]
+        ends += (ratios if high > 0 else -ratios).tolist()
+    return [moved(end - x[j]) for end in ends]
+
+
+def _below(run: Ended, end: End) -> Tracked | None:
+    """The first state at a point next to a saddle, lower than it by more than the tolerance; None at a minimum.
+
+    On a line with kinks, at the lowest of some points around. None also where the time limit ends the search.
+    A minimum has the status of one then.
+    """
+    prepared = run.prepared
+    few = sum(math.prod(x.shape) for x in end.theta) <= MANY
+    if not few or not prepared.structure.exact or prepared.problem.in_rows:
+        return None
+    on_a_line = kinked(prepared)
+    if run.status.success and not on_a_line and _well_determined(run):
+        return None
+    scale, eps = _scale(prepared, end.theta), float(np.finfo(prepared.dtype).eps)
+    if on_a_line:
+        steps = [sign * share * scale for share in AROUND for sign in (1, -1)]
+        lowest = _lowest(run, [_moved(prepared, end.theta, step) for step in steps], end)
+        return None if lowest is None else run.started(_moved(prepared, end.theta, steps[lowest]))
+
+    def probe(step: np.ndarray) -> np.ndarray:
+        if run.late:
+            raise TimeoutError
+        return run.slope(end.theta, _leaves(prepared, end.theta, step))
+
+    try:
+        steps, slope, left = curvature(probe, scale, eps)
+    except TimeoutError:
+        return None
+    if steps and _has_faces(prepared):  # where weights meet their bounds a Hessian is one-sided: entry by entry too
+        steps += [0.25 * sign * row for row in np.diag(scale) for sign in (1, -1)]
+    least = run.tol * run.tol * abs(end.value)  # tol**2 of a large float raises
+    if not run.status.success and not slope <= max(run.tol, eps**0.5) * abs(end.value):
+        return None  # descent has not come to its end: what its gradients say is in doubt
+    if not run.status.success and left <= max(end.margin, least) and _is_certified(run):
+        # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
+        run.end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
+    for step in steps:
+        if run.late:
+            return None
+        state = run.started(_moved(prepared, end.theta, step))
+        if prepared.backend.to_floats([state.iterate.value])[0] < end.value - end.least:
+            return state
+        run.worked(prepared.backend.to_floats(state.iterate.counts))
+    return None
+
+
+def _scale(prepared: Prepared, theta: Leaves) -> np.ndarray:
+    """The size of each entry of theta, > 0; one that goes to 0 is measured by where it began."""
+    pairs = zip(theta, prepared.theta, strict=True)
+    sizes = [np.maximum(*(np.abs(prepared.backend.to_numpy(x)) for x in pair)) for pair in pairs]
+    host: Leaves = tuple(x.astype(np.float64) for x in sizes)
+    size = np.asarray(trees.raveled(host))
+    size = np.where(size > 0, size, size.mean() or 1.0)
+    found: Any = Regions(prepared.region, host).evened(size[None, :])
+    return np.asarray(found)[0, :]
+
+
+def _is_certified(run: Ended) -> bool:
+    """Whether the gap of the sets at the last iterate is below the tolerance."""
+    it, dtype = run.state.iterate, run.prepared.dtype
+    floats = run.prepared.backend.to_floats([it.gap_A + it.slack, it.value])
+    gap, value, floor, tol = (np.asarray(x, dtype=dtype) for x in (*floats, run.floor, run.tol))
+    return bool(gap <= negligible_gap(value, tol, floor))
+
+
+def _well_determined(run: Ended) -> bool:
+    """Whether the method's own matrix shows that the objective bends up in every direction.
+
+    Where columns of the Jacobian have length 1, the terms that a Gauss-Newton matrix leaves out are of the order of
+    the residual, relative to the target.
+    """
+    B = run.algorithm.gauss_newton(run.state.state)
+    if B is None or run.record.done == 0:
+        return False
+    B = run.prepared.backend.to_numpy(B).astype(np.float64)
+    size = np.sqrt(np.diagonal(B))
+    value, floor = run.prepared.backend.to_floats([run.state.iterate.value])[0], run.floor
+    left_out = max(math.sqrt(abs(value) / floor), float(np.finfo(run.prepared.dtype).eps) ** 0.5) if floor else 0.0
+    return bool(size.all()) and bool(np.linalg.eigvalsh(B / np.outer(size, size))[0] > left_out)
+
+
+class Curvature(NamedTuple):
+    """What the Hessian at a point says."""
+
+    steps: list[np.ndarray]  # along which the objective bends down most, both ways, from long to short
+    slope: float  # the length of the gradient in the metric, a difference of objectives
+    left: float  # decrease that a quadratic model promises, where that bends up in every direction; else inf
+
+
+def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps: float) -> Curvature:
+    """The curvature of the objective in the smallest face of theta.
+
+    Parameters
+    ----------
+    probe : callable
+        The gradient in the face of theta after a step, (p,) -> (p,).
+    scale : array, (p,)
+        The size of each entry of theta, > 0: the metric, so that units do not count.
+    eps : float
+        Machine epsilon of the gradients.
+
+    Notes
+    -----
+    The method of Lanczos on the scaled Hessian, with products by differences of gradients, from a fixed vector without
+    any symmetry.
+    """
+    h, start = eps ** (1 / 3), probe(np.zeros_like(scale))
+    v = np.random.default_rng(0).normal(size=scale.size)
+    basis = np.zeros((0, scale.size))
+    rows: list[np.ndarray] = []
+    for _ in range(min(scale.size, STEPS)):
+        v = v / np.linalg.norm(v)
+        basis = np.vstack([basis, v])
+        rows.append(scale * (probe(h * scale * v) - start) / h)
+        if not np.isfinite(rows[-1]).all():
+            return Curvature([], np.inf, np.inf)
+        # once is enough: what is left is longer than h, and its part along the basis is rounding, eps / h of it
+        v = rows[-1] - basis.T @ (basis @ rows[-1])
+        if not np.linalg.norm(v) > h * np.linalg.norm(rows):
+            break
+    H = basis @ np.transpose(rows)
+    slope = float(np.linalg.norm(scale * start))
+    bends, vectors = np.linalg.eigh(0.5 * (H + H.T))
+    noise = h * bends[-1]  # where the largest in size is below 0 it is far below any noise
+    if bends[0] < -noise:
+        down = scale * (vectors[:, 0] @ basis)
+        return Curvature([sign * 0.25**j * down for j in range(5) for sign in (0.5, -0.5)], slope, np.inf)
+    if bends[0] <= noise or len(bends) < scale.size:
+        return Curvature([], slope, np.inf)
+    along = vectors.T @ (basis @ (scale * start))
+    return Curvature([], slope, float(0.5 * np.sum(along * along / bends)))
+
+
+def _condition(f: Objective, theta: Leaves) -> Array:
+    return f.diagnose(theta).condition
+
+
+def _value(f: Objective, theta: Leaves) -> Array:
+    value: Array = f.point(theta).value
+    return value

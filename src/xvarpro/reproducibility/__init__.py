@@ -1,1 +1,0 @@
-"""Comparison of one solve on several backends, and verification of saved results."""

@@ -1,0 +1,213 @@
+"""Linear theory at a solution: the variance of the noise, and what it makes uncertain."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from xvarpro.backends import Backend
+from xvarpro.core import trees
+from xvarpro.core.checks import switch
+from xvarpro.core.struct import Tree
+from xvarpro.driver.prepare import Prepared
+from xvarpro.errors import ProblemError
+from xvarpro.problem.problem import Problem
+from xvarpro.results.outcome import Outcome
+from xvarpro.statistics.covariance import Influence
+from xvarpro.statistics.linearised import linearised
+from xvarpro.statistics.names import entry_names, indexed
+from xvarpro.statistics.standard_errors import EXACT, QUIET, Statistics, or_inf
+
+
+def linear_theory(
+    problem: Problem,
+    theta: Tree,
+    over: Tree = None,
+    *,
+    absolute_sigma: bool = False,
+    sandwich: bool = False,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    dtype: str | None = None,
+) -> Statistics:
+    """Standard errors and the goodness of a fit at a solution, by linear theory.
+
+    Noise is taken to be independent from one number of the target to the next, with mean 0 and a variance of
+    ``variance / weight``. Constraints that are active count as equalities: theta varies in the face of its sets, and w
+    in that of its own. Standard errors there are those of linear theory for the face; they are not calibrated.
+
+    Parameters
+    ----------
+    problem : Problem
+        Separable, with a constant `lam` and no penalty on theta.
+    theta : pytree of arrays
+        A solution, ``Result.theta``.
+    over : Set, Free or a tree of them, optional
+        As for `solve`.
+    absolute_sigma : bool
+        Whether weights are 1 / sigma^2 of the data. Otherwise they are relative, and the residual gives the variance.
+    sandwich : bool
+        Let each residual speak for the noise of its own datum: standard errors that do not rely on the weights (those
+        of White, with the factor ``data / dof``: HC1).
+    backend, device, dtype : optional
+        Where to compute derivatives; theta's own by default. What follows from them is computed in NumPy.
+
+    Returns
+    -------
+    Statistics
+
+    Raises
+    ------
+    ProblemError
+        The problem is of another kind; there are no more data than parameters and `absolute_sigma` is False; the
+        residual is not finite; a set of theta has neither a projection nor faces; `absolute_sigma` and `sandwich` are
+        both asked for.
+
+    References
+    ----------
+    H. White, A heteroskedasticity-consistent covariance matrix estimator, Econometrica 48 (1980).
+
+    Examples
+    --------
+    A straight line, whose standard errors are those of the textbook:
+
+    >>> import numpy as np, xvarpro as xv
+    >>> x = np.array([0.0, 1.0, 2.0, 3.0])
+    >>> y = np.array([1.0, 2.9, 5.2, 6.9])
+    >>> problem = xv.separable(lambda theta, A: theta * A, y, data=np.stack([x, x**0], axis=1))
+    >>> found = xv.statistics.linear_theory(problem, np.ones(1), xv.sets.Box(1.0, 1.0))
+    >>> np.round(found.w_stderr, 4)
+    array([0.0775, 0.1449])
+    """
+    place = {"backend": backend, "device": device, "dtype": dtype}
+    return _theory(problem, theta, over, None, absolute_sigma, sandwich, None, **place)
+
+
+def statistics(
+    fit: Outcome, *, absolute_sigma: bool = False, sandwich: bool | None = None, backend: str | Backend | None = None
+) -> Statistics:
+    """Standard errors, covariance and goodness of a fit: `linear_theory` at its solution, which has the errors raised.
+
+    Parameters
+    ----------
+    fit : Result
+    absolute_sigma, sandwich, backend
+        As for `linear_theory`; by default `sandwich` is True for a result of `solve_robust` whose sigma is not known.
+
+    Returns
+    -------
+    Statistics
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, t):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+    >>> t = np.linspace(0.0, 1.0, 50)
+    >>> fit = xv.solve(xv.separable(M, np.exp(-3.0 * t) + 0.01 * np.sin(40 * t), data=t), np.array([2.0]))
+    >>> fit.statistics().theta_stderr.round(3), fit.statistics().dof
+    (array([0.015]), 48.0)
+    """
+    problem = fit.least_squares
+    if sandwich is None:
+        sandwich = problem is not fit._problem and not absolute_sigma
+    given = (fit.theta, fit.recipe.over, fit._prepared, absolute_sigma, sandwich, fit.deviance)
+    found = _theory(problem, *given, backend=backend)
+    if not fit.success:
+        found.remarks.append(
+            f"the solve ended with {fit.status.name}: errors are those of this point, which need not be a minimum"
+        )
+    # k standard errors raise the objective by k^2 / 2 variances, and tol^2 of it may be left
+    value = max(fit.value, 0.0)
+    left = fit.recipe.tol * math.sqrt(2 * value / found.variance) if found.variance > 0 else 0.0
+    if left > 1:
+        found.remarks.append(
+            f"tol is relative to the objective, {value:.1e}, and leaves theta up to {left:.1g} standard errors "
+            "off: solve with a smaller one, or without the ridge or the penalty that outweighs the residual"
+        )
+    return found
+
+
+def _theory(
+    problem: Problem,
+    theta: Tree,
+    over: Tree,
+    solved: Prepared | None,
+    absolute_sigma: bool,
+    sandwich: bool,
+    deviance: float | None,
+    **place: Any,
+) -> Statistics:
+    """`linear_theory`; `solved` as for `linearised`, `deviance` that of a fit by a loss."""
+    switch("absolute_sigma", absolute_sigma)
+    switch("sandwich", sandwich)
+    if absolute_sigma and sandwich:
+        raise ProblemError("absolute_sigma and sandwich must not both be True: only the first one trusts the weights")
+    at = linearised(problem, theta, over, solved, **place)
+    if sandwich:
+        at.row_by_row("standard errors by the sandwich formula")
+    prepared, real = at.prepared, at.in_real_numbers
+    with np.errstate(**QUIET):
+        influence = Influence(real)
+    r = real.residual
+    data, chi2 = at.data, float(np.sum(r * r))
+    dof = data - influence.parameters
+    dof = 0.0 if abs(dof) < 1e-9 * data else dof  # by rounding
+    enough = dof >= 0.5  # whether the residual says anything of the fit
+    lost = influence.undetermined_theta.any() or influence.undetermined_w.any()
+    if not enough and not absolute_sigma:
+        advice = (
+            "Fix or leave out some of those that the data cannot determine, or take more data"
+            if lost
+            else "Give weights 1 / sigma^2 and absolute_sigma=True, or fix some"
+        )
+        raise ProblemError(
+            f"standard errors need more data than parameters; got {data} numbers in the target and "
+            f"{'more' if lost else f'{influence.parameters:.4g}'} parameters. {advice}"
+        )
+    # data are known to rounding at best: a residual of 0 makes no error 0
+    rounding = (float(np.finfo(prepared.dtype).eps) * float(np.linalg.norm(real.y))) ** 2
+    if absolute_sigma:
+        variance = 1.0
+    elif chi2 <= EXACT**2 * rounding:
+        # what a solve leaves of a residual of 0 is alike from one datum to the next: many do not average it out
+        variance = max(chi2, rounding)
+    else:
+        variance = max(chi2 / dof, rounding / data)
+    noise = np.full(r.shape, variance**0.5)
+    if sandwich:
+        noise = np.maximum(np.abs(r) * (data / dof) ** 0.5, (rounding / data) ** 0.5)
+    with np.errstate(**QUIET):
+        theta_stderr = or_inf(influence.errors_of_theta(noise), influence.undetermined_theta)
+    if not enough:
+        unlikely = math.nan
+    elif deviance is not None:
+        unlikely = deviance
+    else:
+        unlikely = data * math.log(chi2 / data) if chi2 else -math.inf
+    errors, backend = prepared.to_backend(theta_stderr), prepared.backend
+    with backend.scope(prepared.dtype):
+        measured = prepared.layout.measures(trees.unraveled(errors, prepared.theta), backend)
+    return Statistics(
+        theta_stderr=measured,
+        data=data,
+        parameters=influence.parameters,
+        dof=dof,
+        chi2=chi2,
+        residual_variance=chi2 / dof if enough else math.nan,
+        r_squared=1 - chi2 / at.spread if enough and at.spread > 0 else math.nan,
+        aic=unlikely + 2 * influence.parameters,
+        bic=unlikely + math.log(data) * influence.parameters,
+        variance=variance,
+        absolute_sigma=bool(absolute_sigma),
+        sandwich=bool(sandwich),
+        noise=noise,
+        names=entry_names(theta),
+        w_names=indexed("w", at.w.shape[: 1 if at.in_columns or prepared.vector else 2]),
+        deviance=deviance,
+        at=at,
+        influence=influence,
+    )
