@@ -12,7 +12,7 @@ from xvarpro import conformance
 from xvarpro.algorithms.steps import Armijo
 from xvarpro.backends.torch import TorchBackend
 from xvarpro.core import trees
-from xvarpro_conformance import evaluation, problems
+from xvarpro_conformance import evaluation, kinds, problems
 from xvarpro_conformance.checks import paper, results
 from xvarpro_conformance.references import dense
 
@@ -84,7 +84,7 @@ def test_steps_that_are_too_short_for_the_lemma_are_caught(monkeypatch):
 
 def test_every_number_of_a_reference_problem_is_one_of_both_precisions():
     """What is compared in float32 is the arithmetic, not the rounding of data."""
-    for make in problems.every().values():
+    for make in kinds.every().values():
         reference = make()
         for x in (*trees.leaves(reference.theta0), *trees.leaves(reference.problem.data)):
             assert (problems.held(x) == x).all(), make.__name__

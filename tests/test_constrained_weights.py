@@ -15,6 +15,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
+from xvarpro.lower.ridge import NO_RIDGE, Ridge
 from xvarpro.lower.weight_sets import _pivoting
 from xvarpro.lower.weight_sets._pivoting import PATIENCE, Box, Inverter, Solution, _decided, _State, pivot
 from xvarpro.lower.weight_sets.blocks import by_blocks
@@ -48,7 +49,7 @@ class Within:
         self.dtype = dtype
         W = trees.map_arrays(self.send, W.resolved())
         self.solver = W.solver(inner)
-        self.system = System(Dense(self.send(A)), lam, None if Omega is None else self.send(Omega))
+        self.system = System(Dense(self.send(A)), Ridge(lam, None if Omega is None else self.send(Omega)))
         with backend.scope(dtype):
             self.factor = self.solver.factor(self.backend, self.system)
 
@@ -755,8 +756,8 @@ def test_a_design_per_column_is_refused_in_a_subspace():
         matvec = rmatvec = outer = dense = None
 
     solver = lower.Affine(None, np.eye(N)).solver(None)
-    with pytest.raises(xv.errors.ProblemError, match="one design for all right-hand sides"):
-        solver.factor(NUMPY, System(Many(), 0.0, None))
+    with pytest.raises(xv.errors.ProblemError, match="one design and one ridge for all right-hand sides"):
+        solver.factor(NUMPY, System(Many()))
 
 
 def test_wide_designs_need_a_ridge_or_few_unknowns():
@@ -866,7 +867,7 @@ def test_a_set_answers_as_what_it_is_resolved_to():
         assert (W.size, W.columns, W.linear) == (flat.size, flat.columns, flat.linear)
         assert W.dimension(n) == flat.dimension(n)
         for one, two, target in ((W, flat, y), (W.part(some, 3.0), flat.part(some, 3.0), 3 * y[:, some])):
-            system = System(Dense(A), 0.1, None)
+            system = System(Dense(A), Ridge(0.1))
             first, second = (
                 s.argmin(NUMPY, system, s.factor(NUMPY, system), target) for s in (one.solver(None), two.solver(None))
             )
@@ -932,12 +933,12 @@ def test_which_designs_are_solved_in_blocks():
     uneven = xv.operators.BlockDiagonal([np.ones((90, 2)), np.ones((5, 2)), np.ones((5, 2))])
     wider = xv.operators.BlockDiagonal([np.ones((3, 2)), np.ones((5, 3))])
     solver, simplex = lower.Nonnegative().solver(None), lower.Simplex().solver(None)
-    assert type(by_blocks(solver, alike, None)).__name__ == "BlocksOnFaces"
-    assert [type(by_blocks(solver, M, None)).__name__ for M in (uneven, wider)] == ["Blockwise"] * 2
-    assert by_blocks(solver, alike, np.eye(4)) is solver
-    assert by_blocks(simplex, alike, None) is simplex
+    assert type(by_blocks(solver, alike, NO_RIDGE)).__name__ == "BlocksOnFaces"
+    assert [type(by_blocks(solver, M, NO_RIDGE)).__name__ for M in (uneven, wider)] == ["Blockwise"] * 2
+    assert by_blocks(solver, alike, Ridge(1.0, np.eye(4))) is solver
+    assert by_blocks(simplex, alike, NO_RIDGE) is simplex
     one_for_each_column = xv.operators.BlockDiagonal([np.ones((3, 5, 2)), np.ones((3, 4, 2))])
-    assert by_blocks(solver, one_for_each_column, None) is solver
+    assert by_blocks(solver, one_for_each_column, NO_RIDGE) is solver
 
 
 @pytest.mark.parametrize("second", [(4, 2), (4, 3), (1, 2)], ids=["in one batch", "of two widths", "one by one"])
@@ -948,8 +949,8 @@ def test_bounds_and_kinks_of_blocks_are_those_of_the_dense_design(second):
     solver, lam = lower.Bounded(-0.1, upper).solver(None), 0.3 * (second == (1, 2))
     y = np.stack([M.dense() @ upper, rng(1).normal(size=len(M.dense()))], axis=1)
     found = []
-    for design, one in ((M, by_blocks(solver, M, None)), (Dense(M.dense()), solver)):
-        system = System(design, lam, None)
+    for design, one in ((M, by_blocks(solver, M, NO_RIDGE)), (Dense(M.dense()), solver)):
+        system = System(design, Ridge(lam))
         factor = one.factor(backend, system)
         found.append((one.argmin(backend, system, factor, y), one.diagnose(backend, system, factor, y).kinks))
     assert error(found[0][0], found[1][0]) <= 1e-12
@@ -965,8 +966,8 @@ def test_the_slope_of_w_by_its_target_is_its_change_on_the_face(subtests):
         for second in ((9, 2), (2, 2), (8, 3)) if name in ("box", "l1") else ((9, 2),):
             M = xv.operators.BlockDiagonal([draw.normal(size=s) for s in ((9, 2), second)])
             y, dy = draw.normal(size=(2, M.shape[0], 2))
-            system = System(M if name in ("box", "l1") else Dense(M.dense()), 0.1, None)
-            solver = by_blocks(W.solver(None), M, None)
+            system = System(M if name in ("box", "l1") else Dense(M.dense()), Ridge(0.1))
+            solver = by_blocks(W.solver(None), M, NO_RIDGE)
             with subtests.test(name, solver=type(solver).__name__):
                 factor = solver.factor(backend, system)
                 w, moved = (solver.argmin(backend, system, factor, t) for t in (y, y + 1e-6 * dy))

@@ -14,7 +14,7 @@ import xvarpro as xv
 from xvarpro import lower, operators
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError
-from xvarpro.lower import FourierDivision, circulant_preconditioner
+from xvarpro.lower import FourierDivision, Ridge, circulant_preconditioner
 from xvarpro.lower.interface import System
 from xvarpro.operators import (
     Circulant,
@@ -146,7 +146,7 @@ class Level:
         self.w = self.solved(times(adjoint(A), self.y))
         self.v = self.solved(self.c)
         self.s = np.sqrt(np.linalg.eigvalsh(self.H))
-        self.system = System(cls(self.send(kernel)), lam, Circulant(self.send(weight)) if weighted else None)
+        self.system = System(cls(self.send(kernel)), Ridge(lam, Circulant(self.send(weight)) if weighted else None))
         self.solver, self.dtype = lower.choose(*self.system), dtype
         with self.backend.scope(dtype):
             self.factor = self.solver.factor(self.backend, self.system)
@@ -199,8 +199,8 @@ def divides(kind, grid, lam, weighted, complex_, backend):
 
 def test_a_ridge_may_be_an_array(backend):
     level = Level(backend, "StackedCirculant", (6,))
-    system = level.system._replace(lam=level.send(np.asarray(0.3)))
-    assert system.ridged
+    system = level.system._replace(ridge=level.system.ridge._replace(lam=level.send(np.asarray(0.3))))
+    assert system.ridge.present
     w = level.ask("argmin", system, level.ask("factor", system), level.send(level.y))
     assert error(w, level.w) <= 1e-13
 
@@ -215,7 +215,7 @@ def test_the_paper_s_closed_form(backend):
     dense = np.linalg.lstsq(np.vstack([A, math.sqrt(lam) * np.eye(D)]), np.r_[Y.ravel(), np.zeros(D)])[0]
     assert error(w, dense) <= 1e-12
     there = interpreted(backend)
-    system, target = System(StackedCirculant(send(there, X)), lam, None), send(there, Y.reshape(-1, 1))
+    system, target = System(StackedCirculant(send(there, X)), Ridge(lam)), send(there, Y.reshape(-1, 1))
     with there.scope("float64"):
         solver = lower.choose(*system)
         got = solver.argmin(there, system, solver.factor(there, system), target)
@@ -228,7 +228,7 @@ def test_the_paper_s_closed_form(backend):
 
 
 def diagnosed(backend, M, lam):
-    solver, system = FourierDivision(), System(M, lam, None)
+    solver, system = FourierDivision(), System(M, Ridge(lam))
     return solver.diagnose(backend, system, solver.factor(backend, system), None)
 
 
@@ -269,7 +269,7 @@ def test_nothing_is_squared(backend):
     x = np.fft.irfft(gains, n=D)
     w = draw(2, D, 1)
     y = np.fft.irfft(gains[:, None] * np.fft.rfft(w, axis=0), n=D, axis=0)
-    system = System(Circulant(send(there, x)), 0.0, None)
+    system = System(Circulant(send(there, x)))
     with there.scope("float64"):
         solver = FourierDivision()
         factor = solver.factor(there, system)
@@ -292,7 +292,7 @@ def test_blocks_and_columns_of_other_sizes_are_divided_each_by_its_own(backend):
     X = np.abs(np.fft.rfft(kernels))
     for lam in (0.0, 1e-300):
         for cls, want in ((CirculantPerColumn, (X * sizes[:, None]).T), (StackedCirculant, 1e250 * X[2][:, None])):
-            system = System(cls(send(backend, kernels * sizes[:, None])), lam, None)
+            system = System(cls(send(backend, kernels * sizes[:, None])), Ridge(lam))
             s = host(FourierDivision().factor(interpreted(backend), system).s)
             np.testing.assert_allclose(s[0], np.hypot(want, lam**0.5), rtol=1e-13)
 
@@ -305,28 +305,28 @@ def test_one_column_without_a_frequency_is_enough(backend):
 
 def test_a_preconditioner_is_definite_where_the_design_is_not():
     """A frequency that is missing counts as a share of the largest."""
-    P = circulant_preconditioner(System(Circulant(np.array([1.0, -1.0, 0.0, 0.0])), 0.0, None))
+    P = circulant_preconditioner(System(Circulant(np.array([1.0, -1.0, 0.0, 0.0]))))
     assert np.min(P.spectrum) == pytest.approx(EPS["float64"] ** 0.5 * 4, rel=1e-12)
 
 
 def test_columns_of_other_sizes_are_preconditioned_each_by_its_own():
     kernels = np.array([[4.0, 1.0, 0.5, 1.0], [4e-9, 1e-9, 0.0, 2e-9]])
     M = CirculantPerColumn(kernels)
-    P = circulant_preconditioner(System(M, 0.0, None))
+    P = circulant_preconditioner(System(M))
     x = draw(2, 4, 2)
     assert error(P.apply(M.rmatvec(M.matvec(x))), x) <= 1e-10
 
 
 def test_what_it_does_not_fit_goes_elsewhere(backend):
     M = Circulant(send(backend, draw(0, 4)))
-    assert isinstance(lower.choose(M, 0.1, send(backend, np.eye(4))), lower.QR)
-    assert isinstance(lower.choose(M, 0.1, Circulant(send(backend, draw(0, 2, 2)))), lower.QR)
-    assert lower.choose(ValidConvolution(send(backend, draw(0, 2)), (4,)), 0.1) == lower.DualQR()
-    dense = System(operators.Dense(send(backend, np.eye(4))), 0.1, None)
+    assert isinstance(lower.choose(M, Ridge(0.1, send(backend, np.eye(4)))), lower.QR)
+    assert isinstance(lower.choose(M, Ridge(0.1, Circulant(send(backend, draw(0, 2, 2))))), lower.QR)
+    assert lower.choose(ValidConvolution(send(backend, draw(0, 2)), (4,)), Ridge(0.1)) == lower.DualQR()
+    dense = System(operators.Dense(send(backend, np.eye(4))), Ridge(0.1))
     with pytest.raises(ProblemError, match="circulant designs, got Dense"):
         FourierDivision().factor(backend, dense)
     with pytest.raises(ProblemError, match="Omega None or a Circulant"):
-        FourierDivision().factor(backend, System(M, 0.1, send(backend, np.eye(4))))
+        FourierDivision().factor(backend, System(M, Ridge(0.1, send(backend, np.eye(4)))))
 
 
 # -- preconditioner ----------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def test_preconditioner_is_the_nearest_circulant_matrix(grid, complex_, weighted
         F = np.kron(F, np.fft.fft(np.eye(size), norm="ortho"))
     for kind, (cls, kernel, rest, A) in designs(grid, complex_).items():
         Omega = Circulant(send(backend, difference(grid))) if weighted else None
-        P = circulant_preconditioner(System(cls(send(backend, kernel), *rest), 0.2, Omega))
+        P = circulant_preconditioner(System(cls(send(backend, kernel), *rest), Ridge(0.2, Omega)))
         H = adjoint(A) @ A + 0.2 * weight.T @ weight
         if kind == "CirculantPerColumn":
             r = draw(9, A.shape[-1], K)
@@ -362,7 +362,7 @@ def test_preconditioner_is_the_nearest_circulant_matrix(grid, complex_, weighted
 @pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
 def test_a_weight_that_is_no_circulant_counts_as_its_root_mean_square(complex_):
     M, Omega = Circulant(draw(0, 6)), draw(1, 6, 6, complex_=complex_)
-    P = circulant_preconditioner(System(M, 0.2, Omega))
+    P = circulant_preconditioner(System(M, Ridge(0.2, Omega)))
     want = np.abs(np.fft.fft(draw(0, 6))) ** 2 + 0.2 * np.linalg.norm(Omega) ** 2 / 6
     r = draw(2, 6, 1)
     assert P.apply(r)[:, 0] == pytest.approx(np.fft.ifft(np.fft.fft(r[:, 0]) / want).real, rel=1e-12)
@@ -373,7 +373,7 @@ def test_preconditioner_saves_iterations(cls):
     M = cls(np.exp(-(np.linspace(-2, 2, 9) ** 2)), (256,))
     A, b = M.dense(), draw(0, 256, 1)
     H = A.T @ A + 1e-3 * np.eye(256)
-    P = circulant_preconditioner(System(M, 1e-3, None))
+    P = circulant_preconditioner(System(M, Ridge(1e-3)))
 
     def steps(preconditioner):
         seen = []
@@ -386,7 +386,7 @@ def test_preconditioner_saves_iterations(cls):
 
 def test_preconditioner_wants_a_convolution():
     with pytest.raises(ProblemError, match="got Dense"):
-        circulant_preconditioner(System(operators.Dense(np.eye(2)), 0.1, None))
+        circulant_preconditioner(System(operators.Dense(np.eye(2)), Ridge(0.1)))
 
 
 # -- in problems -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from xvarpro import lower
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.driver.prepare import prepare
+from xvarpro.lower import Ridge
 from xvarpro.lower.interface import System
 from xvarpro.objective.inexact import CORRECTION
 from xvarpro.operators import Dense, Operator
@@ -100,7 +101,7 @@ class Level:
 
     def system(self, backend):
         Omega = None if self.Omega is None else send(backend, self.Omega, self.dtype)
-        return System(Products(send(backend, self.A, self.dtype)), self.lam, Omega)
+        return System(Products(send(backend, self.A, self.dtype)), Ridge(self.lam, Omega))
 
     def solved(self, backend, solver):
         """w, then q and v, then the condition."""
@@ -141,7 +142,7 @@ def with_singular_values(shape, s, seed=0):
 
 
 def diagnosed(M, lam, y):
-    solver, system = lower.LSMR(), System(M, lam, None)
+    solver, system = lower.LSMR(), System(M, Ridge(lam))
     return solver.diagnose(NUMPY, system, solver.factor(NUMPY, system), y)
 
 
@@ -218,7 +219,7 @@ def scaled_design(m=200, n=40, spread=4):
 
 def steps(solver, A, lam=0.0, operator=Counted):
     y = rng(1).normal(size=(A.shape[0], 1))
-    system = System(operator(A), lam, None)
+    system = System(operator(A), Ridge(lam))
     factor = solver.factor(NUMPY, system)
     Counted.calls = 0
     w = solver.argmin(NUMPY, system, factor, y)
@@ -240,8 +241,8 @@ def test_preconditioning_saves_steps_on_badly_scaled_columns(preconditioner):
 
 def test_lengths_of_columns_are_estimated_from_products():
     A = scaled_design()
-    (scale,) = lower.Jacobi(probes=64).prepare(System(Products(A), 0.0, None), A[0, 0])
-    (exact,) = lower.Jacobi().prepare(System(Dense(A), 0.0, None), A[0, 0])
+    (scale,) = lower.Jacobi(probes=64).prepare(System(Products(A)), A[0, 0])
+    (exact,) = lower.Jacobi().prepare(System(Dense(A)), A[0, 0])
     assert np.all(np.abs(np.log(scale / exact)) < 1)
 
 
@@ -250,14 +251,14 @@ def test_lengths_of_columns_are_those_of_each_design():
     d = rng(3).uniform(0.5, 2.0, (3, 5))
     A = d[:, None, :] * np.eye(5)
     for M in (Dense(A), ProductsOfEach(A)):
-        (scale,) = lower.Jacobi(probes=4).prepare(System(M, 0.25, None), A[0, 0, 0])
+        (scale,) = lower.Jacobi(probes=4).prepare(System(M, Ridge(0.25)), A[0, 0, 0])
         assert scale == pytest.approx(1 / (d.T**2 + 0.25), rel=1e-12)
 
 
 @pytest.mark.parametrize("complex_", [False, True])
 def test_the_diagonal_has_the_lengths_of_the_columns_of_a_weight(complex_):
     A, Omega = (x + 1j * y if complex_ else x for x, y in rng(4).normal(size=(2, 2, 5, 5)))
-    (scale,) = lower.Jacobi().prepare(System(Dense(A), 0.3, Omega), A[0, 0])
+    (scale,) = lower.Jacobi().prepare(System(Dense(A), Ridge(0.3, Omega)), A[0, 0])
     H = A.conj().T @ A + 0.3 * Omega.conj().T @ Omega
     assert scale[:, 0] == pytest.approx(1 / np.diag(H).real, rel=1e-12)
 
@@ -265,13 +266,13 @@ def test_the_diagonal_has_the_lengths_of_the_columns_of_a_weight(complex_):
 def test_lengths_of_complex_columns_have_two_parts():
     A = scaled_design()[:, :4]
     for turned in (A, 1j * A, (0.6 + 0.8j) * A):
-        (scale,) = lower.Jacobi().prepare(System(Dense(turned), 0.0, None), A[0, 0])
+        (scale,) = lower.Jacobi().prepare(System(Dense(turned)), A[0, 0])
         assert scale[:, 0] == pytest.approx(1 / (A**2).sum(0), rel=1e-12)
 
 
 def test_a_design_known_by_its_products_is_solved_by_iteration():
-    assert lower.choose(Products(np.ones((4, 3))), 0.1) == lower.LSMR()
-    assert lower.choose(Dense(np.ones((4, 3))), 0.1) == lower.QR()
+    assert lower.choose(Products(np.ones((4, 3))), Ridge(0.1)) == lower.LSMR()
+    assert lower.choose(Dense(np.ones((4, 3))), Ridge(0.1)) == lower.QR()
 
 
 # -- the gradient ------------------------------------------------------------------------------------------------------

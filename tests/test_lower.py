@@ -12,6 +12,7 @@ import xvarpro as xv
 from xvarpro import lower
 from xvarpro.backends.powers import power_of_two
 from xvarpro.core import trees
+from xvarpro.lower import Ridge
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower.accumulation import Gram
@@ -57,7 +58,7 @@ class Solved:
     def __init__(self, backend, solver, A, lam=0.0, Omega=None, dtype="float64"):
         self.backend = interpreted(backend)  # test_reduced runs the solvers as a solve does
         self.solver, self.dtype = solver, dtype
-        self.system = System(Dense(self.send(A)), lam, None if Omega is None else self.send(Omega))
+        self.system = System(Dense(self.send(A)), Ridge(lam, None if Omega is None else self.send(Omega)))
         with backend.scope(dtype):
             self.factor = solver.factor(backend, self.system)
 
@@ -226,7 +227,7 @@ def test_ridge_restores_rank(lam, solver):
 def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):
     """The n x n system is singular at lam = 0; the dual form has the minimum-norm limit."""
     A, y, c = (rng(i).normal(size=s) for i, s in enumerate([(4, 11), (4, 1), (11, 1)]))
-    level = Solved(backend, lower.choose(Dense(A), 1e-20), A, 1e-20)
+    level = Solved(backend, lower.choose(Dense(A), Ridge(1e-20)), A, 1e-20)
     w = level.argmin(y)
     q, pairs, *_ = level.adjoint(c, y)
     P = np.linalg.pinv(A)
@@ -389,7 +390,7 @@ def test_a_square_below_zero_is_rounding():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_condition_has_the_precision_of_the_design(dtype):
     U, V, d = rng(0).normal(size=(5, 2)), rng(1).normal(size=(5, 2)), 1 + rng(2).random(5)
-    y, system = np.ones((5, 1), dtype), System(LowRankPlusDiagonal(*(x.astype(dtype) for x in (U, d, V))), 0.1, None)
+    y, system = np.ones((5, 1), dtype), System(LowRankPlusDiagonal(*(x.astype(dtype) for x in (U, d, V))), Ridge(0.1))
     backend, solver = xv.backends.get("numpy"), LowRankQR()
     found = solver.diagnose(backend, system, solver.factor(backend, system), y)
     assert found.condition.dtype == dtype
@@ -399,7 +400,7 @@ def test_a_condition_has_the_precision_of_the_design(dtype):
 
 @pytest.mark.parametrize(("d", "deficient"), [([0.5, -1e-200], False), ([0.5, 0.0], True), ([0.5, np.inf], True)])
 def test_a_diagonal_is_singular_where_an_entry_is_zero_or_not_finite(d, deficient):
-    backend, solver, system = xv.backends.get("numpy"), Division(), System(Diagonal(np.array(d)), 0.0, None)
+    backend, solver, system = xv.backends.get("numpy"), Division(), System(Diagonal(np.array(d)))
     found = solver.diagnose(backend, system, solver.factor(backend, system), np.ones((2, 1)))
     assert bool(found.deficient) is deficient
     assert found.condition == pytest.approx(np.inf if deficient else 5e199)

@@ -14,6 +14,7 @@ from xvarpro import lower, operators
 from xvarpro.core import trees
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.lower import Ridge
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense, Kronecker
 from xvarpro.operators.interface import Operator
@@ -77,7 +78,7 @@ def test_every_operator_can_be_built_without_arguments():
 
 
 def test_structured_solvers_are_taken():
-    taken = {case: type(lower.choose(built(case), 0.3)).__name__ for case in CASES}
+    taken = {case: type(lower.choose(built(case), Ridge(0.3))).__name__ for case in CASES}
     own = {"BlockDiagonal": "Blockwise", "Kronecker": ("KroneckerSVD", "Folded"), "Diagonal": "Division",
            "LowRankPlusDiagonal": "LowRankQR", "Circulant": "FourierDivision",
            "CirculantPerColumn": "FourierDivision", "StackedCirculant": "FourierDivision"}  # fmt: skip
@@ -99,7 +100,7 @@ def test_a_ridge_may_be_an_array():
 
 def test_a_ridge_on_a_square_design_leaves_it_its_rows():
     sizes = {(3, 4): lower.DualQR(), (4, 4): lower.QR(), (5, 4): lower.QR()}
-    assert {shape: lower.choose(Dense(np.ones(shape)), 1e-3) for shape in sizes} == sizes
+    assert {shape: lower.choose(Dense(np.ones(shape)), Ridge(1e-3)) for shape in sizes} == sizes
 
 
 def test_one_part_of_a_design_that_is_not_finite_is_enough():
@@ -140,7 +141,7 @@ def test_zero_columns_are_counted(name):
 
 def answers(M, lam, y, c, backend=NUMPY):
     """What the solver that fits has to say, as NumPy arrays."""
-    solver, system = lower.choose(M, lam), System(M, lam, None)
+    solver, system = lower.choose(M, Ridge(lam)), System(M, Ridge(lam))
     with backend.scope("float64"):
         factor = solver.factor(backend, system)
         w = solver.argmin(backend, system, factor, y)

@@ -315,7 +315,7 @@ WRONG = [
     (lambda: lower.Bounded(np.array([1j, 0.0])), "Bounded: lower must be real, got complex128"),
     (lambda: lower.Bounded(object()), "Bounded: lower must be a number or a vector or a matrix of numbers"),
     (lambda: lower.Given(1), "Given needs a function fun(M, parameters, x) -> P x, got int"),
-    (lambda: lower.choose(WithSolver(A23, "QR"), 0.0), "WithSolver.solver must return a solver of xvarpro.lower"),
+    (lambda: lower.choose(WithSolver(A23, "QR")), "WithSolver.solver must return a solver of xvarpro.lower"),
     (lambda: lower.LSMR(tol=-1.0), "LSMR"),
     (lambda: lower.LSMR(tol=0.5), "LSMR"),
     (lambda: lower.LSMR(limit=0), "LSMR"),

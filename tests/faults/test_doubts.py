@@ -10,6 +10,7 @@ from tests.support import host, rng, send
 from tests.test_sets import KINDS, examples
 from xvarpro import backends
 from xvarpro.driver.prepare import prepare
+from xvarpro.lower import Ridge
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense
 from xvarpro.sets.region import Region
@@ -104,7 +105,7 @@ def test_nonnegative_weights_of_nearly_dependent_columns_are_optimal(n, conditio
     backend = backends.get(name)
     solver = xv.lower.Nonnegative().solver(None)
     with backend.scope("float64"):
-        system = System(Dense(send(backend, M)), lam, None)
+        system = System(Dense(send(backend, M)), Ridge(lam))
         w = host(solver.argmin(backend, system, solver.factor(backend, system), send(backend, y)))
     assert (w >= 0).all()
     stack, rows = np.vstack([M, lam**0.5 * np.eye(n)]), np.vstack([y, np.zeros((n, 5))])
@@ -120,7 +121,7 @@ def test_weights_between_bounds_of_nearly_dependent_columns_are_optimal():
         box = rng(seed).normal(size=(30, 1)) - [0.5, -0.5]
         solver = xv.lower.Bounded(*box.T).solver(None)
         backend = backends.get("numpy")
-        system = System(Dense(M), 0.0, None)
+        system = System(Dense(M))
         w = solver.argmin(backend, system, solver.factor(backend, system), y)
         for j in range(5):
             least = lsq_linear(M, y[:, j], box.T, method="bvls", tol=1e-14).cost

@@ -120,7 +120,7 @@ def _kinks(at: Linearised, off: np.ndarray, multiplier: np.ndarray) -> np.ndarra
     """
     n, k = at.w.shape
     eps = float(np.finfo(at.prepared.dtype).eps)
-    lengths = np.sqrt(np.sum(np.abs(at.M) ** 2, axis=1) + np.sum(np.abs(at.ridge) ** 2, axis=0)).T
+    lengths = np.sqrt(np.sum(np.abs(at.M) ** 2, axis=1) + np.sum(np.abs(at.ridge) ** 2, axis=1)).T
     lengths = np.broadcast_to(np.where(lengths > 0, lengths, 1.0), (n, k))
     u = off * lengths
     size = np.max(np.abs(at.w) * lengths, axis=0) + np.max(np.abs(at.y), axis=0)
@@ -129,7 +129,7 @@ def _kinks(at: Linearised, off: np.ndarray, multiplier: np.ndarray) -> np.ndarra
     condition = np.ones(k)
     for j in np.flatnonzero(np.any(flat & (u > 0) & (u <= eps**0.5 * size), axis=0)):
         free = u[:, j] > 0
-        A = np.concatenate([at.M[j % len(at.M)], at.ridge])[:, free] / lengths[free, j]
+        A = np.concatenate([at.M[j % len(at.M)], at.ridge[j % len(at.ridge)]])[:, free] / lengths[free, j]
         condition[j] = np.linalg.cond(A)
     return flat & (u <= condition * small)
 

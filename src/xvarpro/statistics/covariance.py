@@ -66,7 +66,7 @@ class Influence:
         self.at = at
         (p, m, k), eps = at.X.shape, float(np.finfo(at.prepared.dtype).eps)
         self._k = k
-        designs = max(len(at.M), len(at.directions))
+        designs = max(len(at.M), len(at.directions), len(at.ridge))
         self._lower = [_factored(at, j, eps) for j in range(designs)]
         self.parameters = at.columns / designs * sum(float(np.sum(low.Q**2)) for low in self._lower)
 
@@ -180,7 +180,7 @@ def _positive(x: np.ndarray) -> np.ndarray:
 
 def _factored(at: Linearised, j: int, eps: float) -> Lower:
     M, B = at.M[j % len(at.M)], at.directions[j % len(at.directions)]
-    A = np.concatenate([M @ B, at.ridge @ B])
+    A = np.concatenate([M @ B, at.ridge[j % len(at.ridge)] @ B])
     inverse, Q, null = _pseudo_inverse(A, eps)
     m = M.shape[0]
     condition = float(np.linalg.norm(_lengths(A, 0)[:, None] * inverse))

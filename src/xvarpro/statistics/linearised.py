@@ -20,7 +20,6 @@ from xvarpro.objective.gauss_newton import condensed, design_tangent, has_tangen
 from xvarpro.objective.in_memory import ModelOutputs
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
-from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks, check_same_columns
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.whitening import Whitening
@@ -49,8 +48,8 @@ class Linearised(NamedTuple):
     y, w : arrays, shape (m, k) and (n, k)
     X : array, shape (p, m, k)
         ``dM w - dy`` along each entry of theta.
-    ridge : array, shape (r, n)
-        ``sqrt(lam) Omega``; no rows without a ridge.
+    ridge : array, shape (1, r, n) or (k, r, n)
+        ``sqrt(lam) Omega``, or one for each right-hand side; no rows without a ridge.
     root : array, shape (m, k), or None
         Roots of the weights of the squared residuals; None where rows are condensed or right-hand sides compressed.
     columns : int
@@ -129,7 +128,8 @@ class Linearised(NamedTuple):
     def slope(self) -> np.ndarray:
         """Gradient of the lower level by w, (n, k)."""
         back = self.M.conj().mT @ self.residual.T[:, :, None]
-        return back[:, :, 0].T + self.ridge.conj().T @ (self.ridge @ self.w)
+        back = back + self.ridge.conj().mT @ (self.ridge @ self.w.T[:, :, None])
+        return back[:, :, 0].T
 
     def parts(self, x: np.ndarray, both: bool = False) -> np.ndarray:
         """Of right-hand sides in chunks: columns of w, or with `both` matrices that act on them, in real numbers."""
@@ -200,7 +200,7 @@ def linearised(
         y,
         w,
         X,
-        _ridge(problem, w.shape[0], w.dtype),
+        _ridge(problem, w),
         None if problem.in_rows or columns else root,
         columns or y.shape[1],
         (data // y.shape[1] * columns if columns else data) * (1 + np.iscomplexobj(y)),
@@ -313,11 +313,10 @@ def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[
         return 0.5 * (found + found.T), bool(degenerate(region, theta, q, J)), step
 
 
-def _ridge(problem: Problem, n: int, dtype: Any) -> np.ndarray:
-    lam, Omega = float(problem.lower.lam), problem.lower.Omega  # type: ignore[arg-type]
-    if not lam:
-        return np.zeros((0, n), dtype)
-    return lam**0.5 * (np.eye(n) if Omega is None else _host(as_operator(Omega).dense()))
+def _ridge(problem: Problem, w: np.ndarray) -> np.ndarray:
+    ridge = trees.map_arrays(_host, problem.lower.ridge)
+    found: Any = ridge.dense(w.T) if ridge.present else np.zeros((0, len(w)), w.dtype)
+    return found if found.ndim == 3 else found[None]
 
 
 def _directions(W: WeightSet | None, w: np.ndarray) -> list[np.ndarray]:

@@ -8,13 +8,12 @@ from functools import partial
 from typing import Any, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import as_complex, device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import changed
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import as_complex
 from xvarpro.lower.weight_sets.interface import one_design
-from xvarpro.operators import Composition, Dense, Stacked, as_operator
+from xvarpro.operators import Composition, Dense, Stacked
 from xvarpro.operators.interface import Operator
 
 
@@ -77,10 +76,8 @@ class InSubspace(LowerSolver):
 
     def _reduced(self, system: System) -> System:
         """``[M B; sqrt(lam) Omega B]``, without a ridge."""
-        M: Operator = Composition(one_design(system.M), self.B)
-        if system.root is not None:
-            M = Stacked((M, system.root * _weighted(system.Omega, self.B)))
-        return System(M, 0.0, None)
+        M: Operator = Composition(one_design(system), self.B)
+        return System(Stacked((M, system.ridge.rows(self.B))) if system.ridge.present else M)
 
     def _whole(self, a: Array) -> Array:
         w = Dense(self.B).matvec(a)
@@ -94,17 +91,11 @@ class InSubspace(LowerSolver):
         w0 = as_complex(w0, y)
         if self.w0 is not None:
             y = y - system.M.matvec(w0)
-        if system.root is None:
+        if not system.ridge.present:
             return y
-        below = -system.root * _weighted(system.Omega, w0)
+        below = -system.ridge.rows(w0)
         return xp.concat([y, xp.broadcast_to(below, (below.shape[0], y.shape[1]))])
 
     def _residual(self, system: System, w: Array, r: Array) -> Array:
         """``[M w - y; sqrt(lam) Omega w]``."""
-        if system.root is None:
-            return r
-        return namespace_of(r).concat([r, system.root * _weighted(system.Omega, w)])
-
-
-def _weighted(Omega: Array | Operator | None, w: Array) -> Array:
-    return w if Omega is None else as_operator(Omega).matvec(w)
+        return namespace_of(r).concat([r, system.ridge.rows(w)]) if system.ridge.present else r

@@ -11,7 +11,7 @@ from xvarpro import backends
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import LowerSolver
+from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.operators.interface import Operator
 
 
@@ -117,14 +117,15 @@ def refuse_solver(owner: WeightSet, given: LowerSolver | None) -> None:
         )
 
 
-def one_design(M: Operator) -> Operator:
-    """Refuse a design per right-hand side: a set is solved for with one factorisation."""
-    if M.columns is not None:
+def one_design(system: System) -> Operator:
+    """Refuse a design or a ridge per right-hand side: a set is solved for with one factorisation."""
+    columns = system.M.columns or system.ridge.columns
+    if columns is not None:
         raise ProblemError(
-            f"W needs one design for all right-hand sides; got {M.columns}, one for each: solve for each by itself, or "
-            "leave out W"
+            f"W needs one design and one ridge for all right-hand sides; got {columns}, one for each: solve for each "
+            "by itself, or leave out W"
         )
-    return M
+    return system.M
 
 
 def taken(x: Array, indices: Array, scale: float) -> Array:
