@@ -145,6 +145,21 @@ def dictionary_start(m=6, n=4, seed=1):
     return D / np.abs(D).sum()
 
 
+# a file of a user's, which states a problem
+CODE = """
+import numpy as np, xvarpro as xv
+
+def M(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+def decays():
+    t = np.linspace(0.0, 2.0, 50)
+    y = np.exp(-t) + np.exp(-5.0 * t)
+    return xv.separable(M, y, data=t, lam=1e-6), np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
+"""
+
+
 # -- algorithms on a function that is known ----------------------------------------------------------------------------
 
 
