@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro.algorithms.levenberg_marquardt import minimise_model
+from xvarpro.algorithms.levenberg_marquardt import Point, minimise_model
+from xvarpro.batch.driver import BatchState, _assessed
 from xvarpro.batch.prepare import prepare
 from xvarpro.driver.prepare import prepare as prepare_one
-from xvarpro.objective.gauss_newton import gauss_newton
+from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets import region
 from xvarpro.sets.regions import Regions
 
@@ -484,3 +485,33 @@ def test_weights_and_condition_are_those_of_solve(backend, spread, units, k):
         assert host(fit.condition)[i] == pytest.approx(condition, rel=1e-3)
         scale = size[i][:, None] if k else size[i]
         assert error(host(fit.w)[i] * scale, one.w * scale) <= 10 * EPS * condition
+
+
+def test_equal_terms_are_a_minimum_as_in_a_solve_of_one_problem():
+    """Where two rates are one the Gauss-Newton matrix is singular: what it promises is rounding divided by nearly 0."""
+    t = np.linspace(0.0, 2.0, 40)
+    y, lam = np.exp(-3.0 * t) + 0.1 * np.sin(9 * t), 2.0
+    problem = xv.separable(decays, y[None, :], data={"t": t}, lam=lam)
+    fit = xv.solve_many(problem, np.array([[1.0, 2.0]]), over=(0.1, 10.0))
+    assert fit.success.all()
+    assert error(fit.theta[:, 0], fit.theta[:, 1]) <= 1e-5
+    value, grad = xv.value_and_gradient(xv.separable(decay, y, data={"t": t}, lam=lam), fit.theta[0])
+    assert fit.value[0] == pytest.approx(value, rel=1e-13)
+    assert np.abs(grad).max() <= 1e-6 * value
+
+
+def test_an_end_without_descent_is_a_success_below_the_squared_tolerance():
+    """Of parabolas 1/2 K (x - c)^2 the slopes are given: g^2 / (2 K) is left to gain, and the gap is g x."""
+    g, K = 1e-3 * np.array([2**0.5 * 0.999, 2**0.5 * 1.001, 1.999, 2.001]), np.array([1.0, 1.0, 1e4, 1e4])
+    x, one, zero = np.full((4, 1), 0.5), np.ones(4), np.zeros(4)
+
+    class Parabolas:
+        regions = Regions(region.resolve(xv.sets.Box(0.0, 1.0), x[0]), (x[0],))
+
+        def local(self, at):
+            return Local(one, g[:, None] + K[:, None] * (at - x), 0 * K[:, None, None], one < 0)
+
+    f, code = Parabolas(), np.full(4, xv.Status.NO_DESCENT.code)
+    point = Point(x, f.local(x), g * x[:, 0], zero, one, None, zero)
+    found = _assessed(f, np.asarray(1e-3), BatchState(point, one, code, zero), code)
+    assert [xv.Status.of(c) for c in found] == [xv.Status.CONVERGED, xv.Status.NO_DESCENT] * 2

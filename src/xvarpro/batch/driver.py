@@ -15,11 +15,11 @@ from xvarpro.batch.objective import Batch
 from xvarpro.batch.prepare import Prepared, prepare, restricted
 from xvarpro.batch.result import ManyResult
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, noise
+from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.errors import ProblemError
 from xvarpro.lower.stack import units
@@ -184,8 +184,9 @@ class _Run:
 
             return run
 
-        def end(operands: Leaves) -> Callable[[Array], tuple[Array, Array]]:
-            return partial(_end, filled(operands)[0])
+        def end(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array, Array]]:
+            f, _, tol = filled(operands)
+            return partial(_end, f, tol)
 
         key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
         self._start, self._advance, self._end = (
@@ -280,8 +281,8 @@ class _Run:
         prepared, backend, state = self.prepared, self.backend, self._gathered()
         point, layout = state.point, prepared.layout
         operands, _ = self._operands(prepared.problem)
-        w, condition = self._end(operands, point.theta)
-        status = backend.to_numpy(state.status).astype(np.int64)
+        w, condition, codes = self._end(operands, state)
+        status = backend.to_numpy(codes).astype(np.int64)
         unit = backend.asarray(prepared.y_units.astype(prepared.dtype), device=device(w))
         value, gap_A, gap_B = (
             layout.array(x / unit / unit, backend) for x in (point.local.value, point.gap_A, point.gap_B)
@@ -359,11 +360,47 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     return xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
 
 
-def _end(f: Batch, theta: Array) -> tuple[Array, Array]:
-    """The weights, (b, k, n), and conditions, (b,)."""
+def _end(f: Batch, tol: Array, state: BatchState) -> tuple[Array, Array, Array]:
+    """The weights, (b, k, n), conditions and statuses, (b,)."""
+    theta, region = state.point.theta, f.regions.region
     low = f.lower(f.weighted(f.outputs(theta)))
     w = low.w if f.columns == 1 else f.together(low.w)[:, :, 0, :]
-    return w, namespace_of(theta).max(f.together(_condition(f.backend, units(low.R))), axis=1)
+    xp = namespace_of(theta)
+    code, lost = state.status, state.status == Status.NO_DESCENT.code
+    if region.constrained and not region.unbounded:
+        code = f.backend.when(xp.any(lost), partial(_assessed, f, tol, state), code)
+    return w, xp.max(f.together(_condition(f.backend, units(low.R))), axis=1), code
+
+
+def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
+    """The statuses, CONVERGED for an end without descent where parabolas promise less than the tolerance squared.
+
+    A model without curvature promises what no step keeps, as where columns of M depend on each other: that of the
+    objective itself decides then, toward a vertex and along the projected gradient, as in a solve of one problem.
+    """
+    (value, grad, H, _), x, regions = state.point.local, state.point.theta, f.regions
+    xp = namespace_of(x)
+    D = positive_or_one(regions.evened(xp.linalg.diagonal(H)))  # units of the entries
+
+    def dots(a: Array, b: Array) -> Array:
+        return xp.sum(a * b, axis=1)
+
+    def parabola(d: Array) -> tuple[Array, Array]:
+        """The largest decrease for steps of at most 1, and the second derivative, from a difference of gradients."""
+        size, length = (positive_or_one(xp.sqrt(dots(a, D * a))) for a in (x, d))
+        h = xp.finfo(x.dtype).eps ** (1 / 3) * xp.minimum(size / length, xp.ones_like(size))
+        slope, bend = -dots(grad, d), dots(f.local(x + h[:, None] * d).grad - grad, d) / h
+        alpha = xp.where(bend > slope, slope / positive_or_one(bend), 1)
+        return xp.where(slope > 0, alpha * (slope - 0.5 * alpha * bend), 0 * slope), bend
+
+    d = regions.vertices(grad, x) - x
+    left, bend = parabola(d)
+    length = xp.where(bend > 0, dots(d, D * d) / positive_or_one(bend), 1)
+    step = regions.nearest(x - length[:, None] * grad / D, grad) - x
+    left = xp.maximum(left, parabola(step)[0])
+    small = state.point.gap_A <= negligible_gap(value, tol, state.floor)
+    done = (code == Status.NO_DESCENT.code) & small & (left <= (tol * tol) * xp.abs(value))
+    return xp.where(done, xp.full_like(code, Status.CONVERGED.code), code)
 
 
 def _condition(backend: Backend, R: Array) -> Array:
