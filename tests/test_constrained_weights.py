@@ -113,7 +113,8 @@ def test_complex_subspaces(backend):
 
 def test_equations_far_apart_keep_the_digits_of_small_entries(backend):
     """``y - c (c^T y) / c^T c``, of which the first entry is ``-1e-12 * 5``."""
-    w = host(Within(backend, lower.Equality(np.array([[1.0, 1e-12]]), 0.0), np.eye(2)).argmin(np.array([[3.0], [5.0]])))
+    found = within_set(backend, lower.Equality(np.array([[1.0, 1e-12]]), 0.0), np.eye(2))
+    w = host(found.argmin(np.array([[3.0], [5.0]])))
     np.testing.assert_allclose(w[:, 0], [-5e-12, 5.0], rtol=1e-9)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, final
 from xvarpro.algorithms.common import add, status
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
+from xvarpro.backends.interface import select
 from xvarpro.core import checks, small
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
@@ -196,7 +197,7 @@ class LevenbergMarquardt(Algorithm):
         eps = xp.finfo(trial.dtype).eps
         # NaN counts as moved: a shorter step may be better
         still = xp.all(xp.abs(step) <= eps * xp.abs(point.theta), axis=1)
-        after = f.backend.select(accepted, found, point._replace(model=model, rejected=point.rejected + 1))
+        after = select(f.backend, accepted, found, point._replace(model=model, rejected=point.rejected + 1))
         lost = still | (after.rejected > REJECTIONS)
         if step.shape[1] == 1:  # a minimum between two points whose values are the same
             lost = lost | (level & (_dots(xp, local.grad, step) > 0))
@@ -221,13 +222,13 @@ class LevenbergMarquardt(Algorithm):
         largest = xp.max(model.scale, axis=1, keepdims=True)
         held = positive_or_one(largest)
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
-        B = backend.select(model.quasi, model.Q, point.local.curvature)
+        B = select(backend, model.quasi, model.Q, point.local.curvature)
         trial, decrease = minimise_model(backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
         decrease = decrease + 0.5 * _dots(xp, step, added * step)
         shorter = point.theta + SHORT * step, SHORT * decrease  # at least
-        return backend.select(model.short, shorter, (trial, decrease))
+        return select(backend, model.short, shorter, (trial, decrease))
 
     def _updated(
         self, backend: Backend, point: Point, new: Local, step: Array, promised: Array, level: Array, less: Array
@@ -250,7 +251,7 @@ class LevenbergMarquardt(Algorithm):
         by_gauss, by_secant = [(change - _times(H, step)) / root for H in (old.curvature, model.Q)]
         quasi = _dots(xp, by_secant, by_secant) < SWITCH * _dots(xp, by_gauss, by_gauss)
         after = Model(
-            _bfgs(backend, backend.select(quasi, model.Q, new.curvature), step, change, root),
+            _bfgs(backend, select(backend, quasi, model.Q, new.curvature), step, change, root),
             quasi,
             xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
             model.damping * shrink,
@@ -280,7 +281,7 @@ class LevenbergMarquardt(Algorithm):
             growth=xp.where(again, model.growth, 4 * model.growth),
             short=model.short | short,
         )
-        return accepted, backend.select(accepted, after, refused)
+        return accepted, select(backend, accepted, after, refused)
 
 
 def _reported(iterate: Iterate, point: Point) -> Iterate:
@@ -310,7 +311,7 @@ def _bfgs(backend: Backend, B: Array, s: Array, y: Array, root: Array) -> Array:
     good = (sy > (100 * xp.finfo(B.dtype).eps) * size) & (sBs > 0)
     safe = [xp.where(good, x, 1) for x in (sy, sBs)]
     change = _outer(y) / safe[0][:, None, None] - _outer(Bs) / safe[1][:, None, None]
-    return backend.select(good, B + change, B)
+    return select(backend, good, B + change, B)
 
 
 class _Walk(NamedTuple):
@@ -337,7 +338,7 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
     met = xp.any(regions.nearest(newton[0], grad) != newton[0], axis=1)  # NaN counts as met
 
     def bounded(newton: tuple[Array, Array]) -> tuple[Array, Array]:
-        return backend.select(met, _in_faces(backend, regions, theta, grad, B, met), newton)
+        return select(backend, met, _in_faces(backend, regions, theta, grad, B, met), newton)
 
     return backend.when(xp.any(met), bounded, newton)
 
@@ -368,7 +369,7 @@ def _in_faces(
             within = _times(P, d)
             out = d - within
             rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * _dots(xp, walk.x, D * walk.x)
-            d = backend.select(_dots(xp, out, D * out) <= rounding, within, d)
+            d = select(backend, _dots(xp, out, D * out) <= rounding, within, d)
         Bd = _times(B, d)
         down, bend = -_dots(xp, walk.slope, d), _dots(xp, d, Bd)
         t = xp.where(bend > 0, down / positive_or_one(bend), 1)
@@ -391,7 +392,7 @@ def _in_faces(
             cut = (share < 1) & (walk.decrease > before)
         target = regions.nearest(walk.x - walk.length[:, None] * walk.slope / D, walk.slope)
         # bounds are let go at the minimum of a face alone: before that they would be met again
-        target = backend.select(cut, walk.x, target)
+        target = select(backend, cut, walk.x, target)
         after, d, down, bend = onward(walk, target, P)
         length = xp.where(bend > 0, _dots(xp, d, D * d) / positive_or_one(bend), walk.length)
         if across:  # parts of a set whose sizes are far apart have no gradient step in common

@@ -11,6 +11,7 @@ import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
 from xvarpro.backends import Backend
+from xvarpro.backends.interface import select
 from xvarpro.batch.objective import Batch
 from xvarpro.batch.prepare import Prepared, prepare, restricted
 from xvarpro.batch.result import ManyResult
@@ -227,7 +228,7 @@ class _Run:
             moved = x + backend.asarray(step * down[members], dtype=prepared.dtype, device=device(x))
             there = self._start(operands, regions.nearest(moved, local.grad))
             lower = ~found & (there.point.local.value < local.value - margin)
-            parted = backend.select(lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
+            parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
             found = found | lower
         rest = np.setdiff1d(np.arange(len(down)), members)
         others = trees.map_leaves(self._taken(rest), state)
@@ -339,7 +340,7 @@ def _step(f: Batch, method: LevenbergMarquardt, tol: Array, state: BatchState) -
     running = state.status == Status.RUNNING.code
     margin = noise(state.point.local.value, state.floor)
     after, _, lost = method.next(f, state.point, margin)
-    after = f.backend.select(running, after, state.point)
+    after = select(f.backend, running, after, state.point)
     status = xp.where(running, _status(f, after, tol, state.floor), state.status)
     for ends, code in ((lost, Status.NO_DESCENT), (lost & (after.decrease <= margin), Status.ROUNDING)):
         status = xp.where(running & ends, xp.full_like(status, code.code), status)
