@@ -68,6 +68,15 @@ class Reciprocal(Fit):
         return xv.array_namespace(theta).stack([theta[0], 1 / w[0], theta[1] / w[0]])
 
 
+class Peak(Fit):
+    """A peak, whose width comes out negative where its height does."""
+
+    def certified(self, theta: Any, w: Any) -> Any:
+        xp = xv.array_namespace(theta)
+        sign = xp.sign(theta[0])
+        return xp.stack([sign * w[0], sign * theta[0], theta[1]])
+
+
 def _rational(xp: Any, x: Any, b: Any) -> Any:
     """A polynomial over another, of the same degree; the latter begins with 1."""
     powers = xp.concat([x**i for i in range(len(b) + 1)], axis=1)
@@ -95,7 +104,7 @@ FITS = {
     "Chwirut2": _chwirut,
     "DanWood": Fit(lambda xp, x, b: x ** b[0], (1,)),
     "ENSO": Fit(_periods, (3, 6), alike=((3, 4, 5), (6, 7, 8))),
-    "Eckerle4": Fit(lambda xp, x, b: xp.exp(-0.5 * ((x - b[1]) / b[0]) ** 2) / b[0], (1, 2)),
+    "Eckerle4": Peak(lambda xp, x, b: xp.exp(-0.5 * ((x - b[1]) / b[0]) ** 2) / b[0], (1, 2)),
     "Gauss1": _gauss,
     "Gauss2": _gauss,
     "Gauss3": _gauss,

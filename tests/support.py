@@ -19,7 +19,10 @@ import pytest
 import xvarpro as xv
 from xvarpro.backends.exchange import find_device
 from xvarpro.core import trees
+from xvarpro.lower import Ridge
+from xvarpro.lower.interface import System
 from xvarpro.objective.interface import Objective
+from xvarpro.operators import Dense
 
 BACKENDS = ("numpy", "array-api-strict", "torch", "jax", "cupy")
 HOST_BACKENDS = BACKENDS[:4]
@@ -115,9 +118,9 @@ def rng(seed=0):
 
 
 def decays(theta, data):
-    """Exponential decays sampled at ``data["t"]``: shape (m, n)."""
+    """Exponential decays sampled at the times `data`, or ``data["t"]``: shape (m, n)."""
     xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
+    return xp.exp(-xp.expand_dims(data["t"] if isinstance(data, dict) else data, axis=1) * theta)
 
 
 T = np.linspace(0.0, 2.0, 40)
@@ -143,6 +146,61 @@ def dictionary_problem(m=6, k=9, lam=0.1, seed=0, **keywords):
 def dictionary_start(m=6, n=4, seed=1):
     D = rng(seed).normal(size=(m, n))
     return D / np.abs(D).sum()
+
+
+class Solved:
+    """A lower level of NumPy arrays, factored on a backend by a solver, whose methods take NumPy arrays."""
+
+    def __init__(self, backend, solver, A, lam=0.0, Omega=None, dtype="float64"):
+        self.backend, self.dtype = interpreted(backend), dtype
+        self.solver = trees.map_arrays(self.send, solver)
+        self.system = System(Dense(self.send(A)), Ridge(lam, None if Omega is None else self.send(Omega)))
+        with backend.scope(dtype):
+            self.factor = self.solver.factor(self.backend, self.system)
+
+    def send(self, x):
+        x = host(x)
+        kind = {"float32": "complex64", "float64": "complex128"}[self.dtype] if x.dtype.kind == "c" else self.dtype
+        return send(self.backend, x, kind)
+
+    def __getattr__(self, name):
+        def ask(*args):
+            with self.backend.scope(self.dtype):
+                return getattr(self.solver, name)(self.backend, self.system, self.factor, *map(self.send, args))
+
+        return ask
+
+    def said(self, what):
+        """A field of the diagnosis."""
+        found = self.diagnose(np.ones((self.system.M.shape[0], 1)))
+        with self.backend.scope(self.dtype):
+            return float(getattr(found, what))
+
+    def refined(self, y):
+        """Weights and residual."""
+        w = self.argmin(y)
+        with self.backend.scope(self.dtype):
+            r = self.system.M.residual(w, self.send(y))
+        return self.refine(y, w, r)
+
+    def pulled(self, c, y):
+        """The adjoint at the refined weights."""
+        return self.adjoint(c, y, *self.refined(y))
+
+
+# a file of a user's, which states a problem
+CODE = """
+import numpy as np, xvarpro as xv
+
+def M(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+def decays():
+    t = np.linspace(0.0, 2.0, 50)
+    y = np.exp(-t) + np.exp(-5.0 * t)
+    return xv.separable(M, y, data=t, lam=1e-6), np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
+"""
 
 
 # -- algorithms on a function that is known ----------------------------------------------------------------------------

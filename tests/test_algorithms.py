@@ -23,21 +23,10 @@ from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
-from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, L2Ball, Simplex
+from xvarpro.sets import Box, CappedSimplex, Free, L1Ball, Simplex
 from xvarpro.sets.region import resolve
 
-from .support import (
-    Point,
-    Quadratic,
-    decay_problem,
-    decays,
-    dictionary_problem,
-    dictionary_start,
-    error,
-    rng,
-    states,
-    vector,
-)
+from .support import Point, Quadratic, decays, dictionary_problem, dictionary_start, error, rng, states, vector
 
 EXPORTED = [getattr(algorithms, name) for name in algorithms.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Algorithm) and not inspect.isabstract(x)]
@@ -114,69 +103,6 @@ def recorded(name):
     return [(iterate, [f.values, f.gradients, *asked.values()]) for iterate in run]
 
 
-# -- the rate ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("low", [-10.0, -1.0, 0.1], ids=["not convex", "a little so", "convex"])
-@pytest.mark.parametrize("step", ["short", "armijo"])
-def test_rate_of_theorem_1(subtests, step, low):
-    """``min over s <= t of gap_s <= max(2 h_0, L Delta^2) / sqrt(t + 1)`` (Lacoste-Julien 2016, Theorem 1)."""
-    f, n, delta = quadratic(low=low), 60, 0.9
-    rule = ShortStep(L=float(f.L)) if step == "short" else Armijo(delta=delta, gamma=0.1)
-    # Armijo's steps are short steps for an L that is larger by this factor
-    slack = 1.0 if step == "short" else 1 / (2 * delta * 0.9 * 0.1)
-    for over in (Simplex(2.0), CappedSimplex(2.0), L1Ball(), L2Ball(), Box(-1.0, 1.0)):
-        with subtests.test(repr(over)):
-            theta = (over.lmo(np.zeros(6)),)
-            iterates = list(states(FrankWolfe(rule), f, resolve(over, theta[0]), theta, n))
-            best = np.minimum.accumulate([float(i.gap_A) for i in iterates])
-            values = np.array([float(i.value) for i in iterates])
-            lowest = values.min() - best.min() if low > 0 else lower_bound(f, over)
-            C = max(2 * (values[0] - lowest), f.L * over.diameter(theta[0]) ** 2) * slack
-            assert (best <= C / np.sqrt(np.arange(n + 1) + 1)).all()
-
-
-def lower_bound(f, over):
-    """A point of a set of radius r around 0 has ``f >= -r^2 L/2 - r |b|``."""
-    r = over.diameter(np.zeros(6))
-    return -0.5 * f.L * r**2 - r * np.linalg.norm(f.b)
-
-
-def test_convex_gap_bounds_the_error(subtests):
-    f, over = quadratic(), L2Ball(0.5)
-    theta = (np.zeros(6),)
-    for name, algorithm in VARIANTS.items():
-        with subtests.test(name):
-            iterates = list(states(algorithm, f, resolve(over, theta[0]), theta, 40))
-            lowest = min(float(i.value) for i in iterates)
-            for i in iterates:
-                assert float(i.value) - lowest <= float(i.gap_A) + 1e-12
-
-
-def test_gap_of_a_linear_objective_at_its_optimum_is_zero():
-    """At random feasible points the gap is exact, at the optimum 0."""
-    f, region = Quadratic(np.zeros((5, 5)), rng(3).normal(size=5)), resolve(Simplex(), np.ones(5))
-    best = np.eye(5)[np.argmax(f.b)]
-    for seed in range(50):
-        x = rng(seed).dirichlet(np.ones(5))
-        first = next(states(FrankWolfe(), f, region, (x,), 0))
-        assert float(first.gap_A) == pytest.approx(f.b @ (best - x), rel=1e-12)
-        assert float(first.gap_A) >= 0
-    assert float(next(states(FrankWolfe(), f, region, (best,), 0)).gap_A) == 0
-
-
-def test_gap_scales_with_the_objective_and_the_radius():
-    f, region, theta = mixed()
-    here = next(states(FrankWolfe(), f, region, theta, 0))
-    for c in (2.0**-40, 8.0, 2.0**40):
-        there = next(states(FrankWolfe(), f.scaled(c), region, theta, 0))
-        assert (float(there.gap_A), float(there.gap_B)) == (c * float(here.gap_A), c * float(here.gap_B))
-    wide = resolve({**MIXED, "z": Free(radius=4.0)}, START)
-    there = next(states(FrankWolfe(), f, wide, theta, 0))
-    assert float(there.gap_A) == float(here.gap_A)
-    assert float(there.gap_B) == 4 * float(here.gap_B)
-
-
 # -- the contract ------------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +137,9 @@ def test_cost_of_an_iteration(method, setup, values, gradients, lmos):
         assert int(iterate.counts.lmos) == 1 + lmos * n
         if values:
             assert int(iterate.counts.values) == setup + values * n
+    if setup == 1:  # a block alone is stepped once
+        *_, one = states(method, quadratic(), resolve(Simplex(2.0), np.zeros(6)), (np.full(6, 1 / 3),), 5)
+        assert int(one.counts.gradients) == 1 + 5
 
 
 @pytest.mark.parametrize("blocks", [Together(), Separate()], ids=repr)
@@ -224,83 +153,29 @@ def test_rules_by_the_clock_go_on_where_the_objective_rises(rule, blocks):
     assert min(values) < values[0]
 
 
-@pytest.mark.parametrize("rule", [ShortStep(), *RULES[1:]], ids=repr)
-def test_converges_to_a_vertex_and_a_free_minimiser(rule):
-    """The constrained leaf ends at a vertex, the free ones at the least squares solution for that vertex."""
-    H = np.eye(6) + 0.1 * np.ones((6, 6))
-    f = Quadratic(H, np.array([9.0, 0.0, 0.0, 1.0, -2.0, 0.5]))
-    theta = (np.full(3, 1 / 3), np.zeros(3))
-    n = 150 if isinstance(rule, ExactStep) else 500
-    z = np.linalg.solve(H[3:, 3:], f.b[3:] - H[3:, 0])
-    run = states(FrankWolfe(rule, Separate()), f, resolve((Simplex(), None), theta), theta, n)
-    at = (np.abs(np.concatenate([1e2 * (i.theta[0] - np.eye(3)[0]), i.theta[1] - z])).max() for i in run)
-    assert any(off <= 1e-6 for off in at)
-
-
-def test_monotone(subtests):
-    for name in MONOTONE:
+def test_iterates_are_feasible_certified_and_counted(subtests):
+    """Both parts of the gap are of the theta that is reported with them; a monotone method does not rise."""
+    f, region, _ = mixed()
+    vertices = np.stack([np.zeros(4), *(2.0 * np.eye(4))])
+    for name, method in STEPWISE.items():
         with subtests.test(name):
-            values = np.array([float(iterate.value) for iterate, _ in recorded(name)])
-            rounding = 4 * EPS * np.abs(values[:-1])
-            assert (np.diff(values) <= rounding).all()
-
-
-def test_nonmonotone_never_exceeds_its_memory():
-    f, region, theta = mixed()
-    values = [float(i.value) for i in states(algorithms.SpectralProjectedGradient(memory=4), f, region, theta, 60)]
-    for i in range(1, len(values)):
-        assert values[i] <= max(values[max(0, i - 4) : i]) + 4 * EPS * abs(values[i])
-
-
-def test_iterates_are_feasible(subtests):
-    _, region, _ = mixed()
-    for name in STEPWISE:
-        with subtests.test(name):
-            for iterate, _ in recorded(name):
+            lowest = np.inf
+            for iterate, asked in recorded(name):
                 assert float(region.violation(iterate.theta)) <= 100 * EPS
-
-
-def test_certificate_belongs_to_the_iterate(subtests):
-    """Both parts of the gap, from the gradient at the theta that is reported with them."""
-    f, vertices = quadratic(), np.stack([np.zeros(4), *(2.0 * np.eye(4))])
-    for name in STEPWISE:
-        with subtests.test(name):
-            for iterate, _ in recorded(name):
                 x = np.concatenate(iterate.theta)
                 g = f.H @ x - f.b
-                gap_A = ((x[:4] - vertices) @ g[:4]).max()
-                assert abs(iterate.gap_A - gap_A) <= max(1e-9 * gap_A, 1e-12)
-                gap_B = np.linalg.norm(g[4:])
-                assert abs(iterate.gap_B - gap_B) <= max(1e-9 * gap_B, 1e-12)
+                gaps = ((x[:4] - vertices) @ g[:4]).max(), np.linalg.norm(g[4:])
+                for gap, want in zip((iterate.gap_A, iterate.gap_B), gaps, strict=True):
+                    assert abs(gap - want) <= max(1e-9 * want, 1e-12)
                 value = 0.5 * x @ (g - f.b)
                 assert abs(iterate.value - value) <= 1e-12 * abs(value)
-
-
-def test_work_is_counted_exactly(subtests):
-    for name in STEPWISE:
-        with subtests.test(name):
-            for iterate, asked in recorded(name):
                 assert [int(n) for n in iterate.counts[:4]] == asked
-
-
-def test_steps_lie_between_zero_and_one(subtests):
-    for name, method in STEPWISE.items():
-        if isinstance(method, FrankWolfe):
-            with subtests.test(name):
-                for iterate, _ in recorded(name)[1:]:
+                if isinstance(method, FrankWolfe) and asked[1] > 1:
                     assert 0 <= float(iterate.alpha_A) <= method.cap
                     assert 0 <= float(iterate.alpha_B) <= 1
-
-
-def test_converges_on_a_convex_problem(subtests):
-    """To a vertex of the simplex: the case in which Frank-Wolfe is fast as well."""
-    f = Quadratic(np.eye(6), np.array([4.0, 0.0, 0.0, 0.0, 0.0, 0.0]), offset=10.0)
-    theta = (np.full(6, 1 / 6),)
-    for name, algorithm in DESCENDING.items():
-        with subtests.test(name):
-            *_, last = states(algorithm, f, resolve(Simplex(), theta[0]), theta, 60)
-            assert float(last.gap_A) <= 1e-4
-            assert last.theta[0] == pytest.approx(np.eye(6)[0], abs=1e-4)
+                if name in MONOTONE:
+                    assert float(iterate.value) <= lowest + 4 * EPS * abs(lowest if np.isfinite(lowest) else 0.0)
+                lowest = float(iterate.value)
 
 
 def test_converges_on_a_free_block(subtests):
@@ -690,26 +565,6 @@ def test_resuming_continues(subtests):
 # -- blocks ------------------------------------------------------------------------------------------------------------
 
 
-def test_one_l_for_both_blocks_is_what_costs_most():
-    """A free block with a curvature of its own: the constrained one creeps unless each has its L."""
-    draw = rng(0)
-    A, B = draw.normal(size=(60, 30)), 20 * draw.normal(size=(60, 8))
-    M, y = np.hstack([A, B]), draw.normal(size=60) + A @ np.eye(30)[0]
-    f = Quadratic(M.T @ M, M.T @ y, offset=0.5 * y @ y)
-    theta = (np.full(30, 1 / 30), np.zeros(8))
-    region = resolve((Simplex(), None), theta)
-    L, L_A, L_B = (float(np.linalg.norm(X, 2) ** 2) for X in (M, A, B))
-    *_, last = states(algorithms.AcceleratedProjectedGradient(), f, region, theta, 600)
-    lowest = float(last.value)
-
-    def excess(rule, blocks):
-        *_, last = states(FrankWolfe(rule, blocks), f, region, theta, 200)
-        return float(last.value) - lowest
-
-    shared = excess(ShortStep(L=L), Together())
-    assert excess(ShortStep(L=(L_A, L_B)), Separate()) < 0.25 * shared
-
-
 @pytest.mark.parametrize("blocks", [Together(), Separate()], ids=repr)
 def test_cap_holds_the_constrained_block_alone(blocks):
     f, region, theta = mixed()
@@ -730,24 +585,6 @@ def test_separate_steps_the_free_block_first_and_the_other_from_its_gradient():
     g = f.gradient(Point((theta[0], z), None))[0]
     d = CappedSimplex(2.0).lmo(g) - theta[0]
     assert after.theta[0] == pytest.approx(theta[0] + min(1.0, -(g @ d) / (f.L * (d @ d))) * d, rel=1e-13)
-
-
-def test_separate_costs_one_more_gradient_where_both_blocks_exist():
-    f, region, theta = mixed()
-    *_, both = states(FrankWolfe(Armijo(), Separate()), f, region, theta, 5)
-    assert int(both.counts.gradients) == 1 + 2 * 5
-    only = resolve(Simplex(2.0), np.zeros(6))
-    *_, one = states(FrankWolfe(Armijo(), Separate()), quadratic(), only, (np.full(6, 1 / 3),), 5)
-    assert int(one.counts.gradients) == 1 + 5
-
-
-def test_spectral_and_sign_balls_descend():
-    f = quadratic(6)
-    theta = (np.zeros((2, 3)),)
-    for norm in (xv.sets.norms.Spectral(), xv.sets.norms.Sign()):
-        region = resolve(Free(norm, radius=0.3), theta[0])
-        *_, last = states(FrankWolfe(), f, region, theta, 200)
-        assert float(last.gap_B) <= 1e-4 * np.linalg.norm(f.b)
 
 
 # -- free blocks -------------------------------------------------------------------------------------------------------
@@ -783,65 +620,9 @@ def test_a_step_of_fixed_length_is_never_called_converged():
     assert fit.gap_B > 1e-6 * fit.value
 
 
-@pytest.mark.parametrize("blocks", [Together(), Separate()], ids=repr)
-def test_a_clipped_step_converges(blocks):
-    problem, start = curve()
-    fit = xv.solve(problem, start, over=Free(radius=0.5), algorithm=FrankWolfe(blocks=blocks), max_iter=2000, tol=1e-8)
-    assert fit.status is Status.CONVERGED
-
-
 # -- on real problems, compiled and everywhere -------------------------------------------------------------------------
 
 L1 = L1Ball(4.0)
-
-
-def test_certificate_of_a_free_block_at_the_result(subtests):
-    problem = decay_problem(noise=0.1)
-    for name, algorithm in VARIANTS.items():
-        with subtests.test(name):
-            fit = xv.solve(problem, np.array([0.5, 8.0]), algorithm=algorithm, max_iter=4)
-            _, g = xv.value_and_gradient(problem, fit.theta)
-            assert fit.gap_B == pytest.approx(np.linalg.norm(g), rel=1e-6)
-            assert fit.gap_A == 0
-
-
-def in_units(c, algorithm, backend="numpy"):
-    """The dictionary problem with its target in other units, for six iterations."""
-    problem = xv.separable(dictionary_problem().lower.M, c * dictionary_problem().lower.y, lam=0.1)
-    start = dictionary_start()
-    return xv.solve(problem, start, over=L1, algorithm=algorithm, max_iter=6, tol=1e-9, backend=backend)
-
-
-def same_but_for_units(here, there, c):
-    assert here.n_iter == there.n_iter
-    assert here.status == there.status
-    assert error(there.theta, here.theta) <= 1e-10
-    assert np.abs(there.trace.value / here.trace.value / c**2 - 1).max() <= 1e-10
-
-
-def test_units_of_the_target_change_no_step(subtests):
-    """y in other units scales f by 1e-12 and 1e12."""
-    for name, algorithm in WITHOUT_UNITS.items():
-        with subtests.test(name):
-            here = in_units(1.0, algorithm)
-            for c in (2.0**-20, 2.0**20):
-                same_but_for_units(here, in_units(c, algorithm), c)
-
-
-def test_methods_head_for_the_same_minimum(subtests):
-    """Two exponentials in a box, from afar: each method gets rid of 95 % of the excess over the best value known."""
-    problem, start = decay_problem(noise=0.01), np.array([0.5, 8.0])
-    spectral = algorithms.SpectralProjectedGradient()
-    first = float(xv.value_and_gradient(problem, start)[0])
-    best = xv.solve(problem, start, algorithm=spectral, max_iter=300, tol=1e-12).value
-
-    def near(moment):
-        return moment.value - best <= 0.05 * (first - best)
-
-    for name, algorithm in WITHOUT_UNITS.items():  # steps of a length do not get there from everywhere
-        with subtests.test(name):
-            fit = xv.solve(problem, start, over=Box(0.0, 10.0), algorithm=algorithm, max_iter=300, callback=near)
-            assert fit.value - best <= 0.05 * (first - best)
 
 
 def test_the_default_follows_the_sets():
@@ -890,26 +671,3 @@ def test_projection_methods_refuse_a_set_without_projection():
         if kind().needs_projection:
             with pytest.raises(ProblemError, match=r"NoProjection.* projection.*algorithm= out, for InFace"):
                 xv.solve(dictionary_problem(), dictionary_start(), over=NoProjection(), algorithm=kind(), max_iter=2)
-
-
-# -- compiled ----------------------------------------------------------------------------------------------------------
-
-
-def mixture(theta, K):
-    return xv.array_namespace(theta).tensordot(K, theta, axes=((2,), (0,)))
-
-
-@pytest.mark.thorough
-# re-seeding takes a matrix of units, which the conformance suite compiles
-@pytest.mark.parametrize("name", [*(name for name in VARIANTS if name != "Reseeded"), "LevenbergMarquardt"])
-def test_every_method_compiles_to_the_same_steps(name):
-    """A whole loop as one program on JAX, against NumPy."""
-    draw = np.random.default_rng(0)
-    K = draw.normal(size=(30, 3, 6))
-    problem = xv.separable(mixture, (K @ draw.dirichlet(np.ones(6))) @ np.ones(3), data=K, lam=1e-2)
-    method = VARIANTS.get(name, algorithms.LevenbergMarquardt())
-    start, over = np.full(6, 1 / 6), xv.sets.Simplex()
-    fits = [
-        xv.solve(problem, start, over=over, algorithm=method, max_iter=5, tol=0.0, backend=b) for b in ("numpy", "jax")
-    ]
-    np.testing.assert_allclose(fits[1].trace.value, fits[0].trace.value, rtol=1e-7)

@@ -250,7 +250,8 @@ def test_every_problem_is_in_a_batch_whatever_is_left_for_the_last(monkeypatch, 
         return solve(problem, start, over, **options)
 
     client = SimpleNamespace(submit=submit, nthreads=dict)
-    problem = xv.separable(decays, noisy(7)[:b], data={"t": T}, weights=rng(14).uniform(0.2, 3.0, (b, T.size)))
+    weights, lam = rng(14).uniform(0.2, 3.0, (b, T.size)), np.array([[1e-3], [0.0]])
+    problem = xv.separable(decays, noisy(7)[:b], data={"t": T}, weights=weights, lam=lam)
     fit = cluster.dask_solve_many(problem, start(b), BOX, size=3, client=client)
     want = xv.solve_many(problem, start(b), BOX)
     assert sizes == [3] * (b // 3) + [b % 3] * (b % 3 > 0)

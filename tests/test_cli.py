@@ -17,6 +17,8 @@ from xvarpro import cli
 from xvarpro.cli import app
 from xvarpro.cli.conformance import command as conformance
 
+from .support import CODE
+
 
 def invoke(*args):
     return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "120"})
@@ -94,21 +96,7 @@ def test_without_experiments_run_says_how_to_get_one(args):
     assert result.stderr.count("\n") == 1
 
 
-PROBLEM = """
-import numpy as np, xvarpro as xv
-
-def M(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta * (1.0 + OFF * ("torch" in xp.__name__)))
-
-def decays():
-    t = np.linspace(0.0, 2.0, 50)
-    y = np.exp(-t) + np.exp(-5.0 * t)
-    return xv.separable(M, y, data=t, lam=1e-6), np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
-
-def wrong():
-    return 3
-"""
+PROBLEM = CODE.replace("* theta)", '* theta * (1.0 + OFF * ("torch" in xp.__name__)))')
 COMPARE = ("compare", "--backends", "numpy,torch", "--iterations", "10")
 
 
@@ -130,24 +118,6 @@ def test_frameworks_that_are_not_installed_are_not_compared(tmp_path, monkeypatc
     assert result.exit_code == 0, result.output
     assert "torch" in result.stdout
     assert "jax" not in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing", "file.py:function"),
-        ("nowhere.at.all:decays", "no module nowhere.at.all"),
-        ("{0}/other.py:decays", "no file"),
-        ("{0}/mine.py:other", "no function other"),
-        ("{0}/mine.py:wrong", "must return (problem, theta0)"),
-    ],
-)
-def test_a_name_that_is_no_problem_is_one_line(tmp_path, name, message):
-    (tmp_path / "mine.py").write_text(PROBLEM)
-    result = invoke(*COMPARE, name.format(tmp_path))
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
 
 
 def rows_of(result):

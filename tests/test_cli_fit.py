@@ -139,6 +139,13 @@ def invoke(*args):
     return CliRunner().invoke(app, ["fit", *map(str, args)], env={"COLUMNS": "120"})
 
 
+def fits(*args):
+    """A fit, after an end without errors."""
+    result = invoke(*args)
+    assert result.exit_code == 0, result.output
+    return result
+
+
 def written(path):
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -148,7 +155,12 @@ def values(folder):
     return {row["name"]: float(row["value"]) for row in written(folder / "parameters.csv")}
 
 
-# -- the page ----------------------------------------------------------------------------------------------------------
+def compared(folder, fit, want):
+    """Whether values and errors of a file are those of a fit."""
+    found = written(folder / "parameters.csv")
+    np.testing.assert_allclose([float(row["value"]) for row in found], [*fit.theta, *fit.w], rtol=1e-5)
+    np.testing.assert_allclose([float(row["stderr"]) for row in found], [*want.theta_stderr, *want.w_stderr], rtol=1e-4)
+    return [row["name"] for row in found]
 
 
 def test_commands_of_the_page_run_and_print_its_report(tmp_path, monkeypatch, drawn):
@@ -185,8 +197,7 @@ def test_the_page_shows_the_files_of_the_example():
 
 def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here, drawn):
     path = table(here, t=SAMPLES, y=signal())
-    result = invoke("model.py:decay", path, "--x", "t", "--y", "y", *S, "--bounds", "slow=0:3", "--bounds", "fast=2:")
-    assert result.exit_code == 0, result.output
+    result = fits("model.py:decay", path, *Y, *S, "--bounds", "slow=0:3", "--bounds", "fast=2:")
     out = here / "xvarpro-out" / "decay"
     assert values(out) == pytest.approx({"fast": 4.0, "slow": 0.5, "one": 2.0, "two": 1.0}, rel=1e-5)
     assert written(out / "parameters.csv")[1] | {"value": "", "stderr": ""} == {
@@ -202,9 +213,7 @@ def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here, drawn
 
 @pytest.mark.parametrize("model", ["exponentials", "model.py:matrix", "xvarpro.models:exponentials"])
 def test_models_by_name_and_vectors_of_parameters(here, model):
-    path = table(here, t=SAMPLES, y=signal())
-    result = invoke(model, path, "--x", "t", "--y", "y", "--start", "rates=1,5", "--out", here / "out")
-    assert result.exit_code == 0, result.output
+    fits(model, table(here, t=SAMPLES, y=signal()), *Y, "--start", "rates=1,5", "--out", here / "out")
     found = values(here / "out")
     assert found == pytest.approx({"rates[0]": 0.5, "rates[1]": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
 
@@ -214,8 +223,7 @@ def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here, d
     (here / "folder" / "other.py").write_text(OTHER, encoding="utf-8")
     (here / "folder" / "beside.py").write_text("FACTOR = 2.0\n", encoding="utf-8")
     path = table(here, t=SAMPLES, **{"$y_{$": signal() + 3.0 * SAMPLES})
-    result = invoke("folder/other.py:decay", path, "--x", "t", "--y", "$y_{$", "--out", here / "out")
-    assert result.exit_code == 0, result.output
+    fits("folder/other.py:decay", path, "--x", "t", "--y", "$y_{$", "--out", here / "out")
     assert "other" not in sys.modules  # where what is pickled by name would be looked for
     want = {"fast": 4.0, "slow": 0.5, "of[0]": 2.0, "of[1]": 1.0, "line $": 1.5}
     assert values(here / "out") == pytest.approx(want, rel=1e-4)
@@ -224,8 +232,7 @@ def test_a_file_may_import_others_beside_it_and_take_parameters_by_place(here, d
 @pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.frameworks)])
 def test_other_backends(here, backend):
     path = table(here, t=SAMPLES, y=np.exp(-0.5 * SAMPLES))
-    result = invoke("model.py:vector", path, "--x", "t", "--y", "y", "--backend", backend, "--out", here / "out")
-    assert result.exit_code == 0, result.output
+    result = fits("model.py:vector", path, *Y, "--backend", backend, "--out", here / "out")
     assert values(here / "out") == pytest.approx({"rate": 0.5, "w[0]": 1.0}, rel=1e-5)
     assert f"backend {backend}," in result.stdout
 
@@ -234,10 +241,8 @@ def test_a_background_is_a_polynomial_over_the_range_of_the_samples(here):
     """Without deviations, errors are those of residuals."""
     t = SAMPLES + 2.0
     y = np.exp(-0.5 * t) + 3.0 + 0.5 * (t - 4.0) / 2.0 + 0.01 * np.random.default_rng(0).normal(size=41)
-    path = table(here, t=t, y=y)
-    args = ("--x", "t", "--y", "y", "--background", "1", "--out", here / "out", "--interval", "profile")
-    result = invoke("model.py:vector", path, *args)
-    assert result.exit_code == 0, result.output
+    args = (*Y, "--background", "1", "--out", here / "out", "--interval", "profile")
+    result = fits("model.py:vector", table(here, t=t, y=y), *args)
     report = (here / "out" / "report.txt").read_text(encoding="utf-8")
     assert "0.95 confidence, profile of the objective" in report
     assert report in result.stdout
@@ -246,26 +251,16 @@ def test_a_background_is_a_polynomial_over_the_range_of_the_samples(here):
         return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 1, (2.0, 6.0)))
 
     fit = xv.solve(xv.separable(design, y, data=t), np.array([1.0]))
-    want = fit.statistics()
-    found = written(here / "out" / "parameters.csv")
-    np.testing.assert_allclose([float(row["value"]) for row in found], [*fit.theta, *fit.w], rtol=1e-5)
-    np.testing.assert_allclose([float(row["stderr"]) for row in found], [*want.theta_stderr, *want.w_stderr], rtol=1e-4)
-    assert [row["name"] for row in found] == ["rate", "w[0]", "background 0", "background 1"]
+    assert compared(here / "out", fit, fit.statistics()) == ["rate", "w[0]", "background 0", "background 1"]
 
 
-def test_an_entry_that_is_fixed_stays_at_its_start(here):
-    args = ("--x", "t", "--y", "y", "--start", "rates=1,4", "--fix", "rates[1]", "--out", here / "out")
-    result = invoke("model.py:matrix", table(here, t=SAMPLES, y=signal()), *args)
-    assert result.exit_code == 0, result.output
-    found = written(here / "out" / "parameters.csv")
-    assert [row["name"] for row in found] == ["rates[0]", "rates[1]", "w[0]", "w[1]"]
-    assert [float(row["value"]) for row in found] == pytest.approx([0.5, 4.0, 2.0, 1.0], rel=1e-5)
-
-
-def test_an_entry_that_is_fixed_leaves_those_of_the_file_fixed(here):
-    args = ("held.py:decay", table(here, t=SAMPLES, y=signal()), *Y, "--fix", "rates[2]", "--out", here / "out")
-    result = invoke(*args)
-    assert result.exit_code == 0, result.output
+def test_entries_that_are_fixed_stay_at_their_starts(here):
+    """And leave those fixed that are so in the file."""
+    path = table(here, t=SAMPLES, y=signal())
+    fits("model.py:matrix", path, *Y, "--start", "rates=1,4", "--fix", "rates[1]", "--out", here / "out")
+    assert values(here / "out") == pytest.approx({"rates[0]": 0.5, "rates[1]": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
+    assert values(here / "out")["rates[1]"] == 4.0
+    fits("held.py:decay", path, *Y, "--fix", "rates[2]", "--out", here / "out")
     found = values(here / "out")
     assert (found["rates[0]"], found["rates[2]"]) == (0.6, 9.0)
     assert found["rates[1]"] != 3.0
@@ -279,19 +274,11 @@ def test_other_losses(loss, here):
     y[7] += 9.0 * (loss == "cauchy")
     path = table(here, t=SAMPLES, y=y, s=np.full(41, 0.5))
     args = ("--sigma", "s", "--loss", loss, "--positive", "--interval", "linear", "--out", here / "out")
-    result = invoke("model.py:matrix", path, *Y, *args)
-    assert result.exit_code == 0, result.output
-    problem = xv.separable(
-        lambda rates, t: xv.models.exponentials(t, rates),
-        y,
-        data=SAMPLES,
-        weights=np.full(41, 4.0),
-        W=xv.lower.Nonnegative(),
-    )
+    fits("model.py:matrix", path, *Y, *args)
+    given = {"data": SAMPLES, "weights": np.full(41, 4.0), "W": xv.lower.Nonnegative()}
+    problem = xv.separable(lambda rates, t: xv.models.exponentials(t, rates), y, **given)
     fit = xv.solve_robust(problem, np.array([1.0, 5.0]), loss=loss)
-    found, want = written(here / "out" / "parameters.csv"), fit.statistics()
-    np.testing.assert_allclose([float(row["value"]) for row in found], [*fit.theta, *fit.w], rtol=1e-5)
-    np.testing.assert_allclose([float(row["stderr"]) for row in found], [*want.theta_stderr, *want.w_stderr], rtol=1e-4)
+    compared(here / "out", fit, fit.statistics())
 
 
 def test_several_targets_share_the_parameters_and_are_drawn_each(here, drawn):
@@ -299,8 +286,7 @@ def test_several_targets_share_the_parameters_and_are_drawn_each(here, drawn):
     holes[[3, 9]] = np.nan
     path = table(here, t=SAMPLES, a=signal(), b=holes)
     args = ("--x", "t", "--y", "a", "--y", "b", "--background", "0", "--format", "svg", "--out", here / "out")
-    result = invoke("model.py:decay", path, *args, "--start", "slow=1")
-    assert result.exit_code == 0, result.output
+    fits("model.py:decay", path, *args, "--start", "slow=1")
     found = values(here / "out")
     assert list(found)[2:] == [f"{w} of {y}" for w in ("one", "two", "background 0") for y in ("a", "b")]
     assert found["two of b"] == pytest.approx(3.0, rel=1e-5)
@@ -341,9 +327,8 @@ def test_standard_deviations_are_weights_and_give_the_errors(here, option, absol
     missing, lost = sigma.copy(), SAMPLES.copy()
     missing[5], lost[7], y[9] = np.nan, np.nan, np.nan
     path = table(here, t=lost, y=y, s=missing)
-    args = ("--x", "t", "--y", "y", "--sigma", "s", "--out", here / "out", "--interval", "linear", *option)
-    result = invoke("model.py:vector", path, *args)
-    assert result.exit_code == 0, result.output
+    args = (*Y, "--sigma", "s", "--out", here / "out", "--interval", "linear", *option)
+    result = fits("model.py:vector", path, *args)
     keep = np.delete(np.arange(41), [5, 7, 9])
     problem = xv.separable(
         lambda theta, t: xv.models.exponentials(t, theta), y[keep], data=SAMPLES[keep], weights=sigma[keep] ** -2
@@ -362,9 +347,8 @@ def test_standard_deviations_are_weights_and_give_the_errors(here, option, absol
 
 def test_positive_amplitudes_fixed_parameters_and_bounds_that_are_reached(here):
     path = table(here, t=SAMPLES, y=signal(2.0, -1.0))
-    args = ("--x", "t", "--y", "y", "--out", here / "out", "--positive", "--fix", "fast", "--bounds", "slow=:0.4")
-    result = invoke("model.py:decay", path, *args, "--start", "slow=0.3", "--start", "fast=4.5")
-    assert result.exit_code == 0, result.output
+    args = (*Y, "--out", here / "out", "--positive", "--fix", "fast", "--bounds", "slow=:0.4")
+    fits("model.py:decay", path, *args, "--start", "slow=0.3", "--start", "fast=4.5")
     found = values(here / "out")
     assert (found["two"], found["fast"]) == (0.0, 4.5)
     active = {row["name"]: row["active"] for row in written(here / "out" / "parameters.csv")}
@@ -373,14 +357,13 @@ def test_positive_amplitudes_fixed_parameters_and_bounds_that_are_reached(here):
 
 def test_as_many_samples_as_amplitudes_are_enough(here):
     path = table(here, t=SAMPLES[:3], y=signal()[:3])
-    result = invoke("model.py:decay", path, "--x", "t", "--y", "y", "--start", "slow=1", "--background", "0")
-    assert result.exit_code == 0, result.output
+    result = fits("model.py:decay", path, *Y, "--start", "slow=1", "--background", "0")
     assert "standard errors need more data than parameters; got 3 numbers" in result.stdout
 
 
 def test_parameters_beside_the_function_are_taken_and_options_go_before_them(here):
     path = table(here, t=SAMPLES, y=signal())
-    args = ("tied.py:decay", path, "--x", "t", "--y", "y", "--out", here / "out")
+    args = ("tied.py:decay", path, *Y, "--out", here / "out")
     assert invoke(*args).exit_code == 0
     assert values(here / "out") == pytest.approx({"slow": 0.5, "fast": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
     assert written(here / "out" / "parameters.csv")[0]["upper"] == "3.0"
@@ -393,7 +376,7 @@ def test_parameters_beside_the_function_are_taken_and_options_go_before_them(her
 def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
     path = table(here, t=SAMPLES, y=signal())
     monkeypatch.setattr(xv, "solve", lambda *args, solve=xv.solve, **rest: solve(*args, max_iter=1, **rest))
-    args = ("fit", "exponentials", path, "--x", "t", "--y", "y", "--start", "rates=1,5")
+    args = ("fit", "exponentials", path, *Y, "--start", "rates=1,5")
     result = CliRunner().invoke(app, list(map(str, args)), env={"COLUMNS": "40"})
     assert result.exit_code == 1
     assert result.stdout.startswith("MAX_ITER")
@@ -412,15 +395,9 @@ MISTAKES = [
     (("model.py:nothing", *Y), "model.py:nothing must take x and one parameter or more"),
     (("model.py:numpys", *Y), "In the place of np.exp, write xp.exp"),
     (("model.py:broken", *Y), "broken failed with NameError: name 'nowhere' is not defined ("),
-    (
-        ("model.py:waves", *Y),
-        "waves must return columns of 41 real numbers: an array, a list of them or a dict; got c",
-    ),
+    (("model.py:waves", *Y), "waves must return columns of 41 real numbers: an array, a list of them or a dict; got c"),
     (("model.py:short", *Y), "a list of them or a dict; got float64 of shape (40, 1)"),
-    (
-        ("model.py:text", *Y),
-        "a list of them or a dict. design 0 of columns must be an array of shape (m, n) or (m,)",
-    ),
+    (("model.py:text", *Y), "a list of them or a dict. design 0 of columns must be an array of shape (m, n) or (m,)"),
     (("model.py:stops", *Y), "stops ended Python by sys.exit(), before there was a result"),
     (("syntax.py:f", *Y), "syntax.py failed with SyntaxError: expected ':' (syntax.py, line 1)\n"),
     (("builtins:max", *Y), "builtins:max must take x and one parameter or more"),
@@ -429,10 +406,7 @@ MISTAKES = [
     (("model.py:decay", *Y), "slow needs a start: add --start slow=NUMBER"),
     (("model.py:decay", *Y, "--start", "k=1"), "decay has no parameter 'k': its parameters are slow, fast"),
     (("model.py:decay", *Y, "--fix", "shift"), "decay has no parameter 'shift'"),
-    (
-        ("model.py:matrix", *Y, "--fix", "rates[2]"),
-        "--fix must name rates or an entry of it, such as rates[1]; got",
-    ),
+    (("model.py:matrix", *Y, "--fix", "rates[2]"), "--fix must name rates or an entry of it, such as rates[1]; got"),
     (("model.py:vector", *Y, "--fix", "rate[0]"), "--fix must name rate or an entry of it, such as rate; got"),
     (("model.py:vector", *Y, "--loss", "hubber"), "loss must be 'huber', 'soft_l1', 'cauchy' or 'poisson', or one"),
     (("model.py:decay", *Y, "--start", "slow"), "--start must be NAME=..., such as rates=0.5,8; got 'slow'"),
@@ -446,24 +420,15 @@ MISTAKES = [
     (("model.py:decay", *Y, *S, "--interval", "exact"), "by must be 'linear', 'profile' or 'bootstrap'"),
     (("model.py:decay", *Y, *S, "--background", "-1"), "degree must be a whole number >= 0"),
     (("model.py:decay", *Y, *S, "--y", "t"), "--x and --y must name different columns; got 't' twice"),
-    (
-        ("model.py:decay", "--x", "s", "--y", "y", *S),
-        "has no column 's'; its columns are 't', 'y', 'zero', 'none',",
-    ),
+    (("model.py:decay", "--x", "s", "--y", "y", *S), "has no column 's'; its columns are 't', 'y', 'zero', 'none',"),
     (("model.py:decay", *Y, *S, "--sigma", "zero"), "--sigma must name columns of numbers > 0; got 0"),
     (("model.py:decay", *Y, "--y", "one", "--y", "zero", "--sigma", "y", "--sigma", "y"), "each of 3 --y; got 2"),
     (("model.py:decay", *Y, *S, "--sigma", "y", "--sigma", "y"), "--sigma must be given once, or once for each of"),
     (("model.py:decay", *Y, *S, "--y", "none"), "has no row with numbers in t, none"),
     (("model.py:decay", *Y, *S, "--y", "one"), "as many rows with numbers as amplitudes are required, 2; got 1"),
-    (
-        ("model.py:vector", *Y, "--background", "40"),
-        "as many rows with numbers as amplitudes are required, 42; got",
-    ),
+    (("model.py:vector", *Y, "--background", "40"), "as many rows with numbers as amplitudes are required, 42; got"),
     (("model.py:decay", *Y, *S, "--background", "1000000000"), "amplitudes are required, 1000000003; got 41"),
-    (
-        ("model.py:decay", "--x", "zero", "--y", "y", *S),
-        "--x must name a column of different numbers; got 0 in each",
-    ),
+    (("model.py:decay", "--x", "zero", "--y", "y", *S), "--x must name a column of different numbers; got 0 in each"),
     (("model.py:decay", "--x", "y residual", "--y", "y", *S), "that fitted.csv gives: rename 'y residual'"),
     (("model.py:decay", "--x", "y fitted", "--y", "y", *S), "that fitted.csv gives: rename 'y fitted'"),
 ]
@@ -545,7 +510,7 @@ def test_dates_are_numbers_since_the_first_one(here):
     start = datetime(2026, 3, 1, 14, 30)
     rows = [f"{start + timedelta(hours=x)},{y}" for x, y in zip(SAMPLES.tolist(), signal().tolist(), strict=True)]
     (here / "data.csv").write_text("\n".join(["t,y", *rows]), encoding="utf-8")
-    found = invoke("exponentials", "data.csv", "--x", "t", "--y", "y", "--start", "rates=0.5,8", "--out", "out")
+    found = invoke("exponentials", "data.csv", *Y, "--start", "rates=0.5,8", "--out", "out")
     assert "x is t (hours since 2026-03-01T14:30:00)" in found.output
     first = (here / "out" / "fitted.csv").read_text().splitlines()[1]
     assert first.startswith("2026-03-01T14:30:00")

@@ -83,21 +83,29 @@ def fit(values, alphas):
 
 
 @pytest.mark.parametrize(
-    ("other", "difference", "first"),
+    ("values", "alphas", "difference", "first"),
     [
-        (fit([4.0, 2.0, 1.0], [0.0, 1.0, 0.5]), 0.0, None),
-        (fit([4.0, 2.0, 2.0], [0.0, 1.0, 0.5]), 0.5, None),
-        (fit([4.0, 2.0, 1.0], [0.0, 1.0, 0.25]), 0.0, 2),
-        (fit([4.0, 2.0], [0.0, 1.0]), 0.0, 2),
-        (fit([4.0, math.nan, math.nan], [0.0, 1.0, 0.5]), math.nan, None),
+        ([4.0, 2.0, 1.0], [0.0, 1.0, 0.5], 0.0, None),
+        ([4.0, 2.0, 2.0], [0.0, 1.0, 0.5], 0.5, None),
+        ([4.0, 2.0, 1.0], [0.0, 1.0, 0.25], 0.0, 2),
+        ([4.0, 2.0], [0.0, 1.0], 0.0, 2),
+        ([4.0, math.nan, math.nan], [0.0, 1.0, 0.5], math.nan, None),
     ],
     ids=["equal", "objective", "step", "shorter", "nan"],
 )
-def test_objectives_and_step_sizes_are_compared(other, difference, first):
-    found = Runs({"a": fit([4.0, 2.0, 1.0], [0.0, 1.0, 0.5]), "b": other})
+def test_objectives_and_step_sizes_are_compared(values, alphas, difference, first):
+    found = Runs({"a": fit([4.0, 2.0, 1.0], [0.0, 1.0, 0.5]), "b": fit(values, alphas)})
     assert found.relative_difference == pytest.approx(difference, nan_ok=True)
     assert found.first_different_step == first
     assert ("different step sizes from iteration 2" in found.verdict) == (first == 2)
+
+
+def still(theta, data):
+    return data["A"] + 0 * theta[0]
+
+
+def combined(theta, data):
+    return data["B"] @ theta
 
 
 # -- ties --------------------------------------------------------------------------------------------------------------
@@ -107,14 +115,7 @@ def rolled(count=12, rows=101):
     """A convex objective on a simplex whose vertices have equal values: gradients tie up to rounding."""
     column = np.random.default_rng(7).normal(size=rows)
     B = np.stack([np.roll(column, 9 * i) for i in range(count)], axis=1)
-
-    def still(theta, data):
-        return data["A"] + 0 * theta[0]
-
-    def target(theta, data):
-        return data["B"] @ theta
-
-    problem = xv.separable(still, target, data={"A": np.ones((rows, 1)), "B": B})
+    problem = xv.separable(still, combined, data={"A": np.ones((rows, 1)), "B": B})
     return problem, np.full(count, 1 / count), xv.sets.Simplex(1.0)
 
 
@@ -150,8 +151,7 @@ def test_a_tie_of_vertices_is_said(make, algorithm, plug, request):
     problem, theta0, over = make()
     i = list(TIES).index(request.node.callspec.id)
     names = [plug(f"tie{i}{name}", OFF.format(off=off)) for name, off in (("up", 8e-16), ("down", -8e-16))]
-    found = xv.compare(problem, theta0, over=over, backends=names, algorithm=algorithm, max_iter=60)
-    (relation,) = found.relations.values()
+    found, relation = compared(problem, theta0, over, 60, names, algorithm)
     assert (relation.end, relation.cause, relation.first_difference) == ("different", "tie", 1), str(found)
     assert found.first_difference == 1
     assert "steps to other vertices, of the same value, lead to theta " in relation.reason
@@ -161,16 +161,15 @@ def test_a_tie_of_vertices_is_said(make, algorithm, plug, request):
 
 def quadratic(oracle):
     """``|theta|^2`` over a simplex, and an oracle of one's own."""
-
-    def still(theta, data):
-        return data["A"] + 0 * theta[0]
-
-    def target(theta, data):
-        return data["B"] @ theta
-
     data = {"A": np.ones((8, 1)), "B": np.concatenate([np.eye(4), -np.eye(4)])}
     over = oracle and xv.sets.Oracle(oracle, 2.0, xv.sets.Simplex(1.0).violation)
-    return xv.separable(still, target, data=data), over
+    return xv.separable(still, combined, data=data), over
+
+
+def compared(problem, start, over, max_iter, names=("numpy", "torch"), algorithm=PAPER):
+    """A comparison, and the relation of the last one with the first."""
+    found = xv.compare(problem, start, over=over, backends=list(names), algorithm=algorithm, max_iter=max_iter)
+    return found, found.relations[names[-1]]
 
 
 def last_on_torch(g):
@@ -187,20 +186,17 @@ def worst_on_torch(g):
 def test_an_oracle_that_takes_another_of_the_best_vertices_ties():
     problem, over = quadratic(last_on_torch)
     # both stay at the middle, which is the minimum
-    found = xv.compare(problem, np.full(4, 0.25), over=over, backends=["numpy", "torch"], algorithm=PAPER, max_iter=1)
+    found, _ = compared(problem, np.full(4, 0.25), over, 1)
     assert found.agree, str(found)
-    away = np.array([0.4, 0.2, 0.2, 0.2])
-    found = xv.compare(problem, away, over=over, backends=["numpy", "torch"], algorithm=PAPER, max_iter=1)
-    assert found.relations["torch"].cause == "tie"
-    assert not found.agree
+    found, relation = compared(problem, np.array([0.4, 0.2, 0.2, 0.2]), over, 1)
+    assert (found.agree, relation.cause) == (False, "tie")
 
 
-@pytest.mark.parametrize("names", [["numpy", "torch"], ["torch", "numpy"]])
+@pytest.mark.parametrize("names", [("numpy", "torch"), ("torch", "numpy")])
 def test_an_oracle_that_errs_is_named(names):
     problem, over = quadratic(worst_on_torch)
-    away, how = np.array([0.4, 0.3, 0.2, 0.1]), {"backends": names, "algorithm": PAPER, "max_iter": 5}
     with pytest.raises(ProblemError, match=r"on torch: Oracle: lmo\(g\) must minimise"):
-        xv.compare(problem, away, over=over, **how)
+        compared(problem, np.array([0.4, 0.3, 0.2, 0.1]), over, 5, names)
 
 
 def test_an_oracle_of_ours_that_errs_is_an_error(monkeypatch):
@@ -209,16 +205,13 @@ def test_an_oracle_of_ours_that_errs_is_an_error(monkeypatch):
 
     def lmo(self, g):
         xp = xv.array_namespace(g)
-        if "torch" not in xp.__name__:
-            return best(self, g)
-        return best(self, xp.where(best(self, g) > 0, xp.max(g), g))
+        return best(self, xp.where(best(self, g) > 0, xp.max(g), g) if "torch" in xp.__name__ else g)
 
     monkeypatch.setattr(xv.sets.Simplex, "lmo", lmo)
     problem, _ = quadratic(None)
-    found = xv.compare(problem, np.array([0.4, 0.3, 0.2, 0.1]), over=xv.sets.Simplex(1.0), backends=["numpy", "torch"],
-                       algorithm=PAPER, max_iter=0)  # fmt: skip
-    assert (found.relations["torch"].cause, found.first_difference) == ("error", None), str(found)
-    assert "both gaps, of the best vertices, differ" in found.relations["torch"].reason
+    found, relation = compared(problem, np.array([0.4, 0.3, 0.2, 0.1]), xv.sets.Simplex(1.0), 0)
+    assert (relation.cause, found.first_difference) == ("error", None), str(found)
+    assert "both gaps, of the best vertices, differ" in relation.reason
 
 
 def pair(theta, method, alpha=1.0):
@@ -247,9 +240,7 @@ def ill(condition):
 
 @pytest.mark.parametrize("condition", [1e9, 1e12])
 def test_a_bad_condition_explains_what_differs(condition):
-    found = xv.compare(ill(condition), np.array([0.5, 0.3]), over=xv.sets.Box(0.0, 2.0),
-                       backends=["numpy", "torch"], algorithm=PAPER, max_iter=20)  # fmt: skip
-    (relation,) = found.relations.values()
+    found, relation = compared(ill(condition), np.array([0.5, 0.3]), xv.sets.Box(0.0, 2.0), 20)
     assert found.agree, str(found)
     assert found.first_difference is None
     # the bound is that of the condition, and never more than half of the digits
@@ -262,9 +253,7 @@ def test_a_method_that_amplifies_rounding_is_no_error(plug):
     y = np.exp(-T) + np.exp(-5.0 * T) + 0.01 * np.random.default_rng(0).normal(size=50)
     problem = xv.separable(decays, y, data=T, lam=1e-6)
     names = [plug(f"amplify{name}", OFF.format(off=off)) for name, off in (("up", 4e-16), ("down", -4e-16))]
-    found = xv.compare(problem, START, over=BOX, backends=names, max_iter=40,
-                       algorithm=xv.algorithms.SpectralProjectedGradient())  # fmt: skip
-    (relation,) = found.relations.values()
+    found, relation = compared(problem, START, BOX, 40, names, SPECTRAL)
     assert found.agree, str(found)
     assert relation.first_difference is not None
     assert relation.cause in ("rounding", "branch")  # the steps are quotients of differences
@@ -329,8 +318,7 @@ def test_a_slightly_wrong_derivative_is_an_error(algorithm, off, plug, request):
 def test_an_inexact_lower_level_explains_more(plug):
     """Its gradient is off by more than both backends differ by."""
     problem = replace(PROBLEM, lower=replace(PROBLEM.lower, solver=xv.lower.LSMR(limit=1)))
-    names = ["numpy", plug("inexact", SLOPE.format(off=1e-7))]
-    (relation,) = xv.compare(problem, START, over=BOX, backends=names, algorithm=PAPER, max_iter=1).relations.values()
+    _, relation = compared(problem, START, BOX, 1, ["numpy", plug("inexact", SLOPE.format(off=1e-7))])
     assert relation.excess < 30
     assert relation.cause != "error"
 

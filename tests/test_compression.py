@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 import weakref
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
@@ -73,32 +72,14 @@ def test_factor_of_single_precision_has_all_its_digits(dependent, backend):
 
 
 def test_factor_of_chunks_is_that_of_the_whole(backend):
-    blocks = [send(backend, Y[:, i : i + 9]) for i in range(0, MANY, 9)]
+    cuts = [0, 1, 10, 12, 31, 45, MANY]
+    blocks = [send(backend, Y[:, a:b]) for a, b in pairwise(cuts)]
     L = host(xv.compress(xv.ColumnChunks(lambda: iter(blocks))))
     assert np.abs(L @ L.T - Y @ Y.T).max() <= 1e-13 * np.abs(Y @ Y.T).max()
     assert np.abs(np.triu(L, 1)).max() == 0
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(1, 5), st.integers(0, 99))
-def test_factor_does_not_depend_on_the_chunks(widths, m, seed):
-    y = rng(seed).normal(size=(m, sum(widths)))
-    cuts = np.cumsum([0, *widths])
-    pieces = [y[:, a:b] for a, b in zip(cuts, cuts[1:], strict=False)]  # noqa: RUF007
-    L = xv.compress(xv.ColumnChunks(pieces))
-    assert np.abs(L @ L.T - y @ y.T).max() <= 1e-12 * (1 + np.abs(y @ y.T).max())
-
-
 # -- the function ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("levels", MAKERS)
-def test_value_and_gradient_do_not_change(levels, backend):
-    make = MAKERS[levels]
-    value, gradient = xv.value_and_gradient(make(), D, backend=backend.name)
-    want, want_gradient = xv.value_and_gradient(make(compress=False), D, backend=backend.name)
-    assert error(value, want) <= 1e-12
-    assert error(gradient, want_gradient) <= 1e-12
 
 
 def turned(theta, data):
@@ -116,29 +97,6 @@ def test_complex_targets_are_compressed_to_the_same_function(width):
     value, gradient = xv.value_and_gradient(problem, D)
     want, want_gradient = xv.value_and_gradient(xv.separable(turned, y, lam=0.1, compress=False), D)
     assert error(value, want) <= 1e-12
-    assert error(gradient, want_gradient) <= 1e-12
-
-
-@pytest.mark.parametrize("levels", MAKERS)
-def test_chunks_equal_the_whole(levels, backend):
-    value, gradient = xv.value_and_gradient(CHUNKED[levels](), D, backend=backend.name)
-    want, want_gradient = xv.value_and_gradient(MAKERS[levels](compress=False), D, backend=backend.name)
-    assert error(value, want) <= 1e-12
-    assert error(gradient, want_gradient) <= 1e-12
-
-
-@pytest.mark.parametrize("Omega", [None, np.diag([1.0, 2.0, 3.0]) + 0.1])
-@pytest.mark.parametrize("levels", MAKERS)
-def test_penalties_and_weights_do_not_see_it(Omega, levels):
-    def problem(compress):
-        R = {"R": lambda theta: xv.array_namespace(theta).sum(theta**2), "mu": 0.3, "compress": compress}
-        if levels == "separable":
-            return xv.separable(design, Y, lam=0.1, Omega=Omega, **R)
-        upper = xv.Level(first_rows, Y_UPPER, lam=0.2, Omega=Omega)
-        return xv.bilevel(lower=xv.Level(design, Y, lam=0.1, Omega=Omega), upper=upper, **R)
-
-    (value, gradient), (want, want_gradient) = (xv.value_and_gradient(problem(c), D) for c in (True, False))
-    assert error(value, want) <= 1e-13
     assert error(gradient, want_gradient) <= 1e-12
 
 

@@ -109,9 +109,6 @@ def test_the_quick_part_is_one_case_of_each_class(suite_of):
     assert set(ran["float64", "jax", "right"]) < set(ran["float64", "numpy", "right"])
 
 
-# -- the command, in a process of its own: pytest in pytest ------------------------------------------------------------
-
-
 def called(lines, names):
     list(suite.every())
     if names is not None:

@@ -1,7 +1,5 @@
 """A covariance of the data: fits, errors and intervals of SciPy, and of the problem that is whitened by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -55,6 +53,7 @@ def test_fits_and_errors_are_those_of_scipy(backend):
         s = fit.statistics(absolute_sigma=absolute)
         assert error(np.r_[host(fit.theta), host(fit.w)], want) <= 1e-6
         assert error(np.r_[host(s.theta_stderr), host(s.w_stderr)], np.diag(covariance) ** 0.5) <= 1e-6
+        assert xv.backends.of(s.theta_stderr) is xv.backends.of(s.w_stderr) is backend
         assert "covariance" in s.noise_from
     J = scipy.optimize.approx_fprime(want, lambda x: curve(T, *x), 1e-7)
     assert error(s.fitted_stderr(), np.sqrt(np.einsum("ij,jk,ik->i", J, covariance, J))) <= 1e-5

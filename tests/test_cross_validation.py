@@ -1,7 +1,5 @@
 """The ridge by cross-validation: errors by folds that are left out by hand, and the least of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -39,28 +37,54 @@ def by_hand(lam, y, weights, nonnegative=False, labels=LABELS):
     return total / np.sum(weights > 0)
 
 
-@pytest.mark.parametrize("kind", ["plain", "columns", "weights", "mask", "nonnegative"])
+# the target, its weights, and whether w is nonnegative
+KINDS = {
+    "plain": (Y[:, 0], np.ones(M), False),
+    "columns": (Y, np.ones(M), False),
+    "weights": (Y[:, 0], rng(2).uniform(0.5, 2.0, M), False),
+    "mask": (Y, rng(3).random(Y.shape) > 0.2, False),
+    "nonnegative": (Y[:, 0], np.ones(M), True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_errors_are_those_of_folds_that_are_left_out(kind):
-    y, weights, options = Y[:, 0], np.ones(M), {}
-    if kind == "columns":
-        y = Y
-    elif kind == "weights":
-        weights = rng(2).uniform(0.5, 2.0, M)
-    elif kind == "mask":
-        y, weights = Y, rng(3).random(Y.shape) > 0.2
-    elif kind == "nonnegative":
-        options["W"] = xv.lower.Nonnegative()
-    given = np.where(weights, y, np.nan) if kind == "mask" else y
-    problem = xv.separable(scaled, given, data=A, weights=weights, **options)
-    cv = xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-2, 1e3), folds=LABELS, tol=1e-8)
-    want = [by_hand(lam, y, weights, kind == "nonnegative") for lam in cv.looked]
+    y, weights, nonnegative = KINDS[kind]
+    given = {"data": A, "weights": weights, "W": xv.lower.Nonnegative() if nonnegative else None}
+    y_given = np.where(weights, y, np.nan) if kind == "mask" else y
+    cv = xv.statistics.cross_validate(
+        xv.separable(scaled, y_given, **given), np.ones(1), ONE, lam=(1e-2, 1e3), folds=LABELS, tol=1e-8
+    )
+    want = [by_hand(lam, y, weights, nonnegative) for lam in cv.looked]
     np.testing.assert_allclose(cv.errors, want, rtol=1e-9)
     assert cv.looked[[0, -1]] == pytest.approx([1e-2, 1e3])
-    assert cv.error == pytest.approx(by_hand(cv.lam, y, weights, kind == "nonnegative"), rel=1e-9)
-    around = [by_hand(c * cv.lam, y, weights, kind == "nonnegative") for c in (0.9, 1.1)]
+    least, *around = (by_hand(c * cv.lam, y, weights, nonnegative) for c in (1.0, 0.9, 1.1))
+    assert cv.error == pytest.approx(least, rel=1e-9)
     assert cv.error <= min(*around, *want)
-    again = xv.solve(xv.separable(scaled, given, data=A, weights=weights, lam=cv.lam, **options), np.ones(1), ONE)
+    again = xv.solve(xv.separable(scaled, y_given, lam=cv.lam, **given), np.ones(1), ONE)
     np.testing.assert_allclose(cv.fit.w, again.w, rtol=1e-9, atol=1e-12)
+
+
+def test_wrong_arguments_and_problems_of_other_kinds_are_refused(subtests):
+    plain = xv.separable(scaled, Y[:, 0], data=A)
+    two = xv.bilevel(lower=xv.Level(scaled, Y[:, 0]), upper=xv.Level(scaled, Y[:, 0]), data=A)
+    moving = xv.separable(scaled, lambda theta, data: theta[0] * data[:, 0], data=A)
+    for problem, given, why in (
+        (two, {}, "two levels"),
+        (moving, {}, "y as function"),
+        ("text", {}, "must come from xv.separable"),
+        (plain, {"lam": (1.0, 0.1)}, "0 < low < high"),
+        (plain, {"lam": (0.0, 1.0)}, "0 < low < high"),
+        (plain, {"lam": 1.0}, "0 < low < high"),
+        (plain, {"folds": 1}, r"folds must be a number in \[2, 40\]"),
+        (plain, {"folds": True}, "folds must be"),
+        (plain, {"folds": 41}, "folds must be"),
+        (plain, {"folds": LABELS[:-1]}, "folds must be"),
+        (plain, {"folds": 0 * LABELS}, "of at least two values"),
+        (plain, {"folds": LABELS / 2}, "folds must be"),
+    ):
+        with subtests.test(str(given)), pytest.raises(ProblemError, match=why):
+            xv.statistics.cross_validate(problem, np.ones(1), ONE, **({"lam": (1e-2, 1e2)} | given))
 
 
 @pytest.mark.parametrize("name", HOST_BACKENDS)
@@ -118,29 +142,3 @@ def test_a_ridge_at_an_end_of_the_range_is_said():
     axes = wide.plot(figure=Figure(layout="constrained").subfigures()).axes[0]
     assert axes.lines[0].get_ydata() == pytest.approx(wide.errors)
     assert (axes.lines[1].get_xdata()[0], axes.lines[1].get_ydata()[0]) == (wide.lam, wide.error)
-
-
-def test_wrong_arguments_are_refused(subtests):
-    for given, why in (
-        ({"lam": (1.0, 0.1)}, "0 < low < high"),
-        ({"lam": (0.0, 1.0)}, "0 < low < high"),
-        ({"lam": 1.0}, "0 < low < high"),
-        ({"folds": 1}, r"folds must be a number in \[2, 40\]"),
-        ({"folds": True}, "folds must be"),
-        ({"folds": 41}, "folds must be"),
-        ({"folds": LABELS[:-1]}, "folds must be"),
-        ({"folds": 0 * LABELS}, "of at least two values"),
-        ({"folds": LABELS / 2}, "folds must be"),
-    ):
-        with subtests.test(str(given)), pytest.raises(ProblemError, match=why):
-            xv.statistics.cross_validate(
-                xv.separable(scaled, Y[:, 0], data=A), np.ones(1), ONE, **({"lam": (1e-2, 1e2)} | given)
-            )
-
-
-def test_problems_of_other_kinds_are_refused():
-    two = xv.bilevel(lower=xv.Level(scaled, Y[:, 0]), upper=xv.Level(scaled, Y[:, 0]), data=A)
-    moving = xv.separable(scaled, lambda theta, data: theta[0] * data[:, 0], data=A)
-    for problem, why in ((two, "two levels"), (moving, "y as function"), ("text", "must come from xv.separable")):
-        with pytest.raises(ProblemError, match=why):
-            xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-2, 1e2))

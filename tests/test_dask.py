@@ -1,7 +1,5 @@
 """Rows on the workers of a Dask cluster: the answer of one process, data that stay where they are, workers that die."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

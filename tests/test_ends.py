@@ -1,7 +1,5 @@
 """How a solve ends: with the best iterate, a certificate that is true of it, and never in a saddle."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -55,9 +53,6 @@ def wave_problem():
     return xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data={"t": t}, lam=1e-3)
 
 
-# -- the best iterate --------------------------------------------------------------------------------------------------
-
-
 def is_the_best(fit, problem, backend="numpy"):
     assert fit.value <= fit.trace.value.min() * (1 + 1e-12)
     at, _ = xv.value_and_gradient(problem, fit.theta, backend=backend)
@@ -75,39 +70,6 @@ def test_the_best_iterate_is_returned(name, max_iter):
         is_the_best(fit, problem)
 
 
-def climbing():
-    """A solve that ends above an earlier iterate, and its limit."""
-    problem, start = wave_problem(), np.array([1.0, 7.0])
-    method = algorithms.SpectralProjectedGradient()
-    whole = xv.solve(problem, start, algorithm=method, max_iter=60, tol=0.0).trace.value
-    last = np.flatnonzero(np.diff(whole) > 1e-3 * whole[:-1])[0] + 1
-    return problem, start, method, int(last)
-
-
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
-def test_the_best_iterate_is_returned_where_the_last_one_is_higher(backend):
-    problem, start, method, last = climbing()
-    fit = xv.solve(problem, start, algorithm=method, max_iter=last, tol=0.0, backend=backend)
-    assert fit.status is Status.MAX_ITER
-    assert fit.n_iter == last
-    assert fit.value < 0.9999 * fit.trace.value[-1]
-    is_the_best(fit, problem, backend)
-
-
-@pytest.mark.thorough
-def test_a_layer_returns_the_best_iterate():
-    import jax
-    import jax.numpy as jnp
-
-    problem, start, method, last = climbing()
-    value = xv.solve(problem, start, algorithm=method, max_iter=last, tol=0.0).value
-    with jax.enable_x64(True):
-        moving = xv.separable(waves, lambda theta, data: data["y"], lam=1e-3)
-        layer = xv.layers.jax.solve(moving, jnp.asarray(start), algorithm=method, max_iter=last, tol=0.0)
-        found = layer({"t": jnp.asarray(problem.data["t"]), "y": jnp.asarray(problem.lower.y)})
-    assert float(found.value) == pytest.approx(value, rel=1e-6)
-
-
 def test_a_callback_sees_every_iterate_of_a_solve_that_starts_again():
     seen = []
     problem = twin_problem()
@@ -116,15 +78,6 @@ def test_a_callback_sees_every_iterate_of_a_solve_that_starts_again():
     assert seen == fit.trace.value[1:].tolist()
     stopped = xv.solve(problem, fit.theta.mean() * np.ones(2), callback=lambda info: True)
     assert stopped.n_iter == 1
-
-
-@pytest.mark.parametrize("name", ["spectral", "quasi-Newton"])
-def test_what_a_look_at_the_curvature_costs_is_counted(name):
-    problem = xv.separable(decays, SIGNAL + T, data={"t": T})
-    fit = xv.solve(problem, np.array([0.5, 8.0]), over=Box(0.0, 10.0), algorithm=METHODS[name])
-    assert fit.status is Status.CONVERGED
-    products = len(fit.theta)
-    assert fit.counts.gradients >= fit.trace.gradients[-2] + 1 + (1 + products)
 
 
 def test_a_solve_that_leaves_where_the_model_has_values_returns_a_point_that_has_one():
@@ -136,7 +89,10 @@ def test_a_solve_that_leaves_where_the_model_has_values_returns_a_point_that_has
     blind = algorithms.FrankWolfe(Quarter())
     fit = xv.solve(problem, np.array([0.1, 0.2]), over=Box(0.0, 10.0), algorithm=blind)
     assert fit.status is Status.NON_FINITE
+    assert not fit.success
+    assert 1 <= fit.n_iter < 20
     assert fit.value == np.nanmin(fit.trace.value)
+    assert not np.isfinite(fit.trace.value[-1])
 
 
 # -- statuses ----------------------------------------------------------------------------------------------------------
@@ -225,15 +181,6 @@ def test_a_gate_that_is_closed_to_rounding_is_warned_of(gate, backend):
     with pytest.warns(xv.DeadUnitsWarning, match="1 of 6 .* the status does not speak of them"):
         fit = xv.solve(gated(), theta, over=BUDGET, max_iter=0, backend=backend.name)
     assert fit.verified.dead_units == 1
-
-
-def test_every_status_says_what_to_do():
-    assert [status.name for status in Status if not status.advice.endswith(".")] == []
-
-
-def test_a_result_shows_its_status_and_the_advice():
-    fit = xv.solve(decay_problem(noise=0.02), np.array([0.5, 8.0]), max_iter=1)
-    assert repr(fit).startswith("MAX_ITER: The iteration limit was reached before the tolerance. Raise max_iter")
 
 
 # -- saddles -----------------------------------------------------------------------------------------------------------

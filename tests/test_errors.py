@@ -1,7 +1,5 @@
 """Bad input: a clear error before any work, which says what was needed, what came, and what to do."""
 
-from __future__ import annotations
-
 import traceback
 
 import numpy as np
@@ -55,19 +53,12 @@ def refused(kind, message, model, theta0=START, *, y=SIGNAL, data=None, over=Non
 
 
 def test_every_error_of_the_package_has_one_base():
-    for kind in (
-        ProblemError,
-        ModelError,
-        ExchangeError,
-        UnknownBackendError,
-        BackendNotInstalledError,
-        UnsupportedError,
-    ):
-        assert issubclass(kind, XvarproError)
+    of_package = (ModelError, ExchangeError, UnknownBackendError, BackendNotInstalledError, UnsupportedError)
+    assert all(issubclass(kind, XvarproError) for kind in (ProblemError, *of_package))
     assert issubclass(ProblemError, ValueError)
     assert issubclass(ModelError, TypeError)
-    assert issubclass(UnsupportedDtypeError, ExchangeError)
-    assert issubclass(UnsupportedDtypeError, UnsupportedError)
+    assert issubclass(UnsupportedDtypeError, (ExchangeError, UnsupportedError))
+    assert {ExchangeError, UnsupportedError} <= set(UnsupportedDtypeError.__mro__)
 
 
 # -- theta0 ------------------------------------------------------------------------------------------------------------
@@ -89,10 +80,7 @@ LEAVES = [
         ({"a": START, "b": np.ones(2, kind)}, rf"theta\['b'\] must be float32 or float64; got dtype {kind}")
         for kind in ("complex128", "bool", "float16")
     ),
-    (
-        {"a": START, "b": START.astype("float32")},
-        r"one dtype; got theta\['a'\] is float64, theta\['b'\] is float32",
-    ),
+    ({"a": START, "b": START.astype("float32")}, r"one dtype; got theta\['a'\] is float64, theta\['b'\] is float32"),
     *((empty, "theta0 must hold at least one array") for empty in ({}, [], None)),
     *(
         ({"a": leaf}, rf"theta\['a'\] must be an array or a number; got {type(leaf).__name__}")
@@ -139,9 +127,6 @@ def test_every_set_refuses_a_start_outside(over, model):
     refused(ProblemError, r"theta0 must be feasible; got .* by \d", model, START, over=over)
 
 
-# -- sets --------------------------------------------------------------------------------------------------------------
-
-
 NO_WEIGHTS = [-1.0, float("nan"), float("inf"), "1", None, True]
 
 
@@ -167,14 +152,8 @@ def test_numpy_numbers_are_weights():
 
 NO_PROBLEMS = [
     (lambda: xv.separable(np.ones((3, 2)), SIGNAL), r"M must be a function M\(theta, data\).*got ndarray"),
-    (
-        lambda: xv.separable(decays, [np.ones(2), 2.0]),
-        r"y given as a list must hold arrays.*got a list of an array of shape \(2,\), 2.0",
-    ),
-    (
-        lambda: xv.separable(decays, np.ones((2, 3, 4, 5))),
-        r"y must have shape \(m,\) or \(m, k\); got \(2, 3, 4, 5\)",
-    ),
+    (lambda: xv.separable(decays, [np.ones(2), 2.0]), r"y given as a list must hold arrays.*got a list of an array of"),
+    (lambda: xv.separable(decays, np.ones((2, 3, 4, 5))), r"y must have shape \(m,\) or \(m, k\); got \(2, 3, 4, 5\)"),
     (lambda: xv.separable(decays, np.float64(1.0)), r"y must"),
     (lambda: xv.separable(decays, SIGNAL, R=1.0, mu=1.0), r"R must be a function R\(theta\).*got float"),
     (lambda: xv.separable(decays, SIGNAL, mu=1.0), r"where mu > 0; got R=None"),
@@ -199,15 +178,10 @@ def test_solve_wants_a_problem():
 
 
 NO_OPTIONS = [
-    ({"tol": -1.0}, "tol must be a finite number >= 0; got -1.0"),
-    ({"tol": float("nan")}, "tol must be a finite number"),
-    ({"max_iter": -1}, "max_iter must be a whole number >= 0; got -1"),
+    ({"tol": float("nan")}, "tol must be a finite number >= 0; got nan"),
     ({"max_iter": 1.5}, "max_iter must be a whole number >= 0; got 1.5"),
-    ({"time_limit": -1}, "time_limit must be seconds >= 0 or None; got -1"),
     ({"algorithm": "fw"}, "algorithm must be one of xvarpro.algorithms or None; got 'fw'"),
     ({"algorithm": xv.algorithms.FrankWolfe}, "algorithm must be one of xvarpro.algorithms"),
-    ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'; got 'float16'"),
-    ({"callback": 3}, "callback must be a function"),
     ({"device": "cuda:0", "backend": "numpy"}, "device must be one of 'cpu' on numpy; got 'cuda:0'"),
 ]
 
@@ -229,16 +203,9 @@ def test_a_device_without_a_driver(model, monkeypatch):
     refused(ProblemError, message, model, backend="numpy", device="cpu")
 
 
-# -- backends ----------------------------------------------------------------------------------------------------------
-
-
 def test_unknown_backend_lists_the_known(model):
     text = refused(UnknownBackendError, "unknown backend 'tensorflow'", model, backend="tensorflow")
     assert all(name in text for name in ("numpy", "torch", "jax", "cupy"))
-
-
-def test_backend_that_is_no_name(model):
-    refused(XvarproError, "backend", model, backend=3)
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
@@ -272,10 +239,7 @@ SHAPES = [
     (one_level(np.ones((30, 39))), r"same number of rows; got shapes \(40, 2\) and \(30, 39\)"),
     (one_level(np.ones((30, 200))), r"same number of rows; got shapes \(40, 2\) and \(30, 200\)"),
     (one_level(SIGNAL, lam=1.0, Omega=np.eye(3)), r"Omega must have shape \(2, 2\) .*; got \(3, 3\)"),
-    (
-        one_level(SIGNAL[:1], T[:1]),
-        r"got 1 rows and 2 unknowns without a ridge.*lam > 0, or solver=xv.lower.SVD\(\)",
-    ),
+    (one_level(SIGNAL[:1], T[:1]), r"got 1 rows and 2 unknowns without a ridge.*lam > 0, or solver=xv.lower.SVD\(\)"),
     (two_levels(z=SIGNAL[:-1]), r"upper M\(theta\) and upper y must .* got shapes \(40, 2\) and \(39,\)"),
     (two_levels(upper=first_rate), r"same number of columns of M.*: 2.*: 1"),
     (two_levels(Y2), "same number of columns of y, since they share w"),
@@ -331,55 +295,42 @@ def test_the_omega_of_an_upper_level_may_be_singular():
     assert np.isfinite(xv.value_and_gradient(problem, START)[0])
 
 
-def says_that_w_is_not_unique(problem, backend):
-    """By an error before any work where the shapes tell, else by a status."""
-    try:
-        return xv.solve(problem, START, backend=backend.name).status is xv.Status.RANK_DEFICIENT
-    except ProblemError as error:
-        return "lam > 0" in str(error)
-
-
-def test_wide_design_without_ridge_and_a_solver_that_needs_full_rank(backend):
-    problem = xv.separable(decays, SIGNAL[:1], data={"t": T[:1]}, solver=xv.lower.QR())
-    assert says_that_w_is_not_unique(problem, backend)
-
-
-def test_dual_solver_for_a_tall_design_without_ridge(backend):
-    assert says_that_w_is_not_unique(xv.separable(decays, SIGNAL, data={"t": T}, solver=xv.lower.DualQR()), backend)
-
-
-# -- data --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_data_that_are_not_finite_are_named(bad, model, backend):
-    t, y, Omega = T.copy(), SIGNAL.copy(), np.eye(2)
+    t, y, Omega, there = T.copy(), SIGNAL.copy(), np.eye(2), backend.name
     t[3] = y[3] = Omega[0, 0] = bad
-    there = backend.name
-    refused(ProblemError, r"data\['t'\] must be finite; got NaN or inf", model, data={"t": t}, backend=there)
-    refused(
-        ProblemError,
-        r"data\['x'\]\[1\] must be finite; got NaN or inf",
-        model,
-        data={"t": T, "x": [T, t]},
-        backend=there,
-    )
-    refused(ProblemError, r"y must be finite; got NaN or inf", model, y=y, backend=there)
-    problem = xv.separable(model, SIGNAL, data={"t": T}, lam=1.0, Omega=Omega)
-    refused(ProblemError, r"Omega must be finite; got NaN or inf", model, problem=problem, backend=there)
-    problem = xv.bilevel(lower=xv.Level(model, SIGNAL), upper=xv.Level(model, y), data={"t": T})
-    refused(ProblemError, r"upper\.y must be finite; got NaN or inf", model, problem=problem, backend=there)
+    two = xv.bilevel(lower=xv.Level(model, SIGNAL), upper=xv.Level(model, y), data={"t": T})
+    for name, given in (
+        (r"data\['t'\]", {"data": {"t": t}}),
+        (r"data\['x'\]\[1\]", {"data": {"t": T, "x": [T, t]}}),
+        ("y", {"y": y}),
+        ("Omega", {"problem": xv.separable(model, SIGNAL, data={"t": T}, lam=1.0, Omega=Omega)}),
+        (r"upper\.y", {"problem": two}),
+    ):
+        refused(ProblemError, rf"{name} must be finite; got NaN or inf", model, backend=there, **given)
 
 
 @pytest.mark.parametrize("framework", HOST_BACKENDS)
-def test_wider_data_are_rounded_with_a_warning_that_names_them(framework):
+def test_wider_data_are_rounded_with_a_warning_that_names_them_and_narrow_ones_widen_silently(framework):
     owner = xv.backends.get(framework)
-    theta0 = send(owner, START.astype("float32"))
-    y = SIGNAL.astype("float32")
+    t, y = (send(owner, x.astype("float32")) for x in (T, SIGNAL))
     with pytest.warns(xv.PrecisionWarning, match=r"data\['t'\] is float64 and theta0 is float32.*rounded") as caught:
-        fit = xv.solve(xv.separable(decays, y, data={"t": T}), theta0, max_iter=1)
+        fit = xv.solve(xv.separable(decays, y, data={"t": T}), send(owner, START.astype("float32")), max_iter=1)
     assert dtype_name(fit.theta) == "float32"
     assert caught[0].filename == __file__
+    assert xv.solve(xv.separable(decays, y, data={"t": t}), START, max_iter=1).theta.dtype == np.float64
+
+
+@pytest.mark.parametrize("solver", [xv.lower.QR(), xv.lower.DualQR()])
+def test_solvers_that_need_full_rank_where_w_is_not_unique(solver, backend):
+    """By an error before any work where the shapes tell, else by a status."""
+    rows = 1 if solver == xv.lower.QR() else T.size
+    problem = xv.separable(decays, SIGNAL[:rows], data={"t": T[:rows]}, solver=solver)
+    try:
+        said = xv.solve(problem, START, backend=backend.name).status is xv.Status.RANK_DEFICIENT
+    except ProblemError as error:
+        said = "lam > 0" in str(error)
+    assert said
 
 
 def test_every_wide_array_is_named_once():
@@ -388,13 +339,6 @@ def test_every_wide_array_is_named_once():
         xv.value_and_gradient(problem, START.astype("float32"))
     assert sorted(str(w.message).split(" is ")[0] for w in caught) == ["Omega", "data['t']", "y"]
     assert {w.filename for w in caught} == {__file__}
-
-
-@pytest.mark.parametrize("framework", HOST_BACKENDS)
-def test_narrow_data_widen_silently(framework):
-    owner = xv.backends.get(framework)
-    t, y = (send(owner, x.astype("float32")) for x in (T, SIGNAL))
-    assert xv.solve(xv.separable(decays, y, data={"t": t}), START, max_iter=1).theta.dtype == np.float64
 
 
 def test_integer_targets_are_numbers():
@@ -408,57 +352,52 @@ def test_integer_targets_are_numbers():
 
 def rejects(model, kind, message, backend, y=SIGNAL, **keywords):
     problem = xv.separable(model, y, data={"t": T}, **keywords)
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=message) as caught:
         xv.solve(problem, START, backend=backend.name)
+    return caught.value
 
 
-@pytest.mark.parametrize(
-    ("result", "kind", "message"),
-    [
-        (lambda M: M[:, 0], ModelError, r"M must return a matrix \(m, n\); got shape \(40,\)"),
-        (lambda M: M[None, None, ...], ModelError, r"M must return a matrix \(m, n\); got shape \(1, 1, 40, 2\)"),
-        (lambda M: 3.0, ModelError, r"M must return an array or an operator; got float"),
-        (lambda M: None, ModelError, r"M must return an array or an operator; got"),
-        (lambda M: [M, M], ModelError, r"M must return an array or an operator; got"),
-    ],
-)
-def test_model_that_returns_the_wrong_thing(result, kind, message, backend):
-    rejects(lambda theta, data: result(decays(theta, data)), kind, message, backend)
+def constant(shape):
+    return lambda theta, data: xv.array_namespace(theta).zeros(shape, dtype=theta.dtype)
 
 
-def test_target_function_of_the_wrong_shape(backend):
-    rejects(decays, ProblemError, r"got shapes \(40, 2\) and \(39,\)", backend,
-            y=lambda theta, data: data["t"][1:] * theta[0])  # fmt: skip
-
-
-@pytest.mark.parametrize("shape", [(), (40, 1, 1)])
-def test_target_function_that_returns_no_vector(shape, backend):
-    def y(theta, data):
-        return xv.array_namespace(theta).zeros(shape, dtype=theta.dtype)
-
-    rejects(decays, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape", backend, y=y)
-
-
-def test_penalty_that_is_no_scalar(backend):
-    rejects(decays, ModelError, r"R must return a scalar; got shape \(2,\)", backend, R=lambda theta: theta, mu=1.0)
-
-
-def test_design_that_is_a_tuple(backend):
+def as_dtype(name):
     def M(theta, data):
-        return decays(theta, data), theta
+        xp = xv.array_namespace(theta)
+        return xp.astype(xp.round(4 * decays(theta, data)), getattr(xp, name))
 
-    rejects(M, ModelError, r"M must return an array or an operator; got tuple. Join its parts", backend)
+    return M
 
 
-def test_penalty_that_is_no_array(backend):
-    rejects(
-        decays,
-        ModelError,
-        r"R must return an array; got float. Make a number an array of theta's framework",
-        backend,
-        R=lambda theta: 1.0,
-        mu=1.0,
-    )
+# what a design returns of the right one
+DESIGNS = [
+    (lambda M: M[:, 0], r"M must return a matrix \(m, n\); got shape \(40,\)"),
+    (lambda M: M[None, None, ...], r"M must return a matrix \(m, n\); got shape \(1, 1, 40, 2\)"),
+    (lambda M: 3.0, r"M must return an array or an operator; got float"),
+    (lambda M: None, r"M must return an array or an operator; got"),
+    (lambda M: [M, M], r"M must return an array or an operator; got"),
+    (lambda M: (M, M), r"M must return an array or an operator; got tuple. Join its parts"),
+]
+
+
+FUNCTIONS = [
+    ({"y": lambda theta, data: data["t"][1:] * theta[0]}, ProblemError, r"got shapes \(40, 2\) and \(39,\)"),
+    ({"y": constant(())}, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape"),
+    ({"y": constant((40, 1, 1))}, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape"),
+    ({"R": lambda theta: theta, "mu": 1.0}, ModelError, r"R must return a scalar; got shape \(2,\)"),
+    ({"R": lambda theta: 1.0, "mu": 1.0}, ModelError, r"R must return an array; got float. Make a number an array of"),
+    ({"model": as_dtype("float32")}, ModelError, r"M must return float64, theta's dtype; got float32"),
+    ({"model": as_dtype("int32")}, ModelError, r"M must return float64, theta's dtype; got int32"),
+]
+
+
+def test_functions_that_return_the_wrong_thing(backend, subtests):
+    for result, message in DESIGNS:
+        with subtests.test(message):
+            rejects(lambda theta, data, of=result: of(decays(theta, data)), ModelError, message, backend)
+    for given, kind, message in FUNCTIONS:
+        with subtests.test(message):
+            rejects(**{"model": decays, **given}, kind=kind, message=message, backend=backend)
 
 
 def leaves_through_numpy(theta, data):
@@ -501,27 +440,12 @@ def test_model_that_moves_to_another_framework(name):
     rejects(leaves_through_torch, ModelError, r"xv\.array_namespace\(theta\)", xv.backends.get(name))
 
 
-def test_model_that_casts(backend):
-    def M(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.astype(decays(theta, data), xp.float32)
-
-    rejects(M, ModelError, r"M must return float64, theta's dtype; got float32", backend)
-
-
-def test_model_of_integers(backend):
-    def M(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.astype(xp.round(4 * decays(theta, data)), xp.int32)
-
-    rejects(M, ModelError, r"M must return float64, theta's dtype; got int32", backend)
-
-
 def test_model_that_fails_is_named_with_its_own_message(backend):
     def M(theta, data):
         raise KeyError("no such thing")
 
-    rejects(M, ModelError, rf"failed on the {backend.name} backend: KeyError: 'no such thing'", backend)
+    error = rejects(M, ModelError, rf"failed on the {backend.name} backend: KeyError: 'no such thing'", backend)
+    assert isinstance(error.__cause__, KeyError)
 
 
 def test_arrays_of_inference_mode_are_named():
@@ -532,15 +456,6 @@ def test_arrays_of_inference_mode_are_named():
     problem = xv.separable(lambda theta, data: torch.exp(t * theta), SIGNAL)
     with pytest.raises(ModelError, match=r"made inside torch\.inference_mode\(\).*inside torch\.no_grad\(\)$"):
         xv.solve(problem, START, backend="torch")
-
-
-def test_the_cause_of_a_failing_model_is_kept():
-    def M(theta, data):
-        raise KeyError("no such thing")
-
-    with pytest.raises(ModelError) as caught:
-        xv.solve(xv.separable(M, SIGNAL), START)
-    assert isinstance(caught.value.__cause__, KeyError)
 
 
 @pytest.mark.parametrize("name", ["numpy", "array-api-strict", "torch", "jax"])

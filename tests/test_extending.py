@@ -81,17 +81,6 @@ def test_an_example_passes_the_suite_once_it_is_exported_and_defined(heading, ro
     assert report.ok, report
 
 
-@pytest.mark.parametrize("C", [xv.sets.ShiftScale, lambda C: C], ids=["shifted", "plain"])
-def test_a_projection_satisfies_the_variational_inequality(C):
-    """``<x - P(x), v - P(x)> <= 0`` for all v of the set: its vertices suffice."""
-    cone = C(example("A set").TruncatedCone(2.0))
-    x = 5 * rng().normal(size=(200, 4))
-    p = cone.project(x)
-    assert float(np.max(cone.violation(p))) <= 1e-15
-    v = cone.lmo(p - x)
-    assert float(np.max(np.sum((x - p) * (v - p), axis=-1))) <= 1e-12
-
-
 @pytest.mark.parametrize("name", HOST_BACKENDS)
 def test_the_algorithm_runs_on_every_backend(name):
     part = example("An algorithm")

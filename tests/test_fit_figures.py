@@ -1,7 +1,5 @@
 """Figures of fits: what is drawn is what the fit says, in every format, without a global setting."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import tracemalloc
@@ -9,6 +7,7 @@ from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 from matplotlib.figure import Figure
@@ -195,17 +194,12 @@ DAYS = np.datetime64("2021-03-28") + np.round(40 * X).astype("timedelta64[D]")
 def test_dates_are_abscissae_with_dates_at_their_ticks(kind):
     from matplotlib.dates import date2num
 
-    t = np.round(40 * X) / 40
+    fit, x = peak_fit(x=np.round(40 * X) / 40), DAYS
     if kind == "data":  # of a model that computes with them, on NumPy
-        start = DAYS[0]
+        start, x = DAYS[0], None
         fit = peak_fit(lambda theta, data: peak(theta, {"x": (data["x"] - start) / np.timedelta64(40, "D")}), DAYS)
-        x = None
-    else:
-        fit, x = peak_fit(x=t), DAYS
-    if kind == "pandas":
-        x = pytest.importorskip("pandas").Series(DAYS)
-    elif kind == "zone":
-        x = pytest.importorskip("pandas").Series(DAYS).dt.tz_localize("Europe/Berlin")
+    elif kind in ("pandas", "zone"):
+        x = pd.Series(DAYS).dt.tz_localize("Europe/Berlin" if kind == "zone" else None)
     elif kind == "days":
         x = list(DAYS.tolist())
     figure, residuals = fit.plot_fit(x), fit.plot_residuals(x)
@@ -219,16 +213,9 @@ def test_dates_are_abscissae_with_dates_at_their_ticks(kind):
         labels = [label.get_text() for label in ax.get_xticklabels()]
         assert 3 <= len(labels) <= 8
         assert "2022" in labels
-        assert "Jul" in labels or "Sep" in labels or "May" in labels
+        assert {"Jul", "Sep", "May"} & {*labels}
         boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
         assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
-
-
-@pytest.mark.parametrize("x", [list("abcdefghij"), X.astype("timedelta64[s]"), X + 1j])
-def test_abscissae_that_are_neither_numbers_nor_dates_are_refused(x):
-    for draw in (peak_fit().plot_fit, peak_fit().plot_residuals):
-        with pytest.raises(ProblemError, match="x must hold numbers or dates; got dtype"):
-            draw(x)
 
 
 def test_abscissae_in_any_order_and_right_hand_sides_by_number():
@@ -245,16 +232,11 @@ def test_abscissae_in_any_order_and_right_hand_sides_by_number():
 def test_the_abscissa_is_what_the_data_hold_or_the_index():
     assert example().plot_fit().axes[1].get_xlabel() == "t"
     two = xv.solve(xv.separable(decays, Y, data={"t": T, "u": T}), RATES, over=BOX, max_iter=1)
-    top, below = two.plot_fit().axes
-    assert below.get_xlabel() == "index"
-    np.testing.assert_array_equal(lines(top)["fit"][:, 0], np.arange(T.size))
-    top, below = two.plot_fit(2 * T).axes
-    np.testing.assert_array_equal(lines(top)["fit"][:, 0], 2 * T)
-    assert below.get_xlabel() == "x"
+    for x, label, drawn in ((None, "index", np.arange(T.size)), (2 * T, "x", 2 * T)):
+        top, below = two.plot_fit(x).axes
+        assert below.get_xlabel() == label
+        np.testing.assert_array_equal(lines(top)["fit"][:, 0], drawn)
     assert two.plot_residuals(list(T)).axes[0].get_xlabel() == "x"
-    for wrong in (T[:5], [], [T, T]):
-        with pytest.raises(ProblemError, match="x must hold 40 numbers"):
-            two.plot_fit(wrong)
 
 
 def test_data_sets_of_a_global_fit_have_axes_of_their_own():
@@ -335,8 +317,12 @@ def test_residuals_below_a_fit_are_scaled_as_the_noise_is():
     ):
         top, below = fit.plot_fit(ylabel="signal (V)").axes
         shown = root > 0
-        np.testing.assert_allclose(below.lines[1].get_ydata(), (root * fit.residuals)[shown], atol=1e-12)
-        np.testing.assert_allclose(fit.plot_residuals().axes[0].lines[1].get_ydata(), (root * fit.residuals)[shown])
+        want = (root * fit.residuals)[shown]
+        np.testing.assert_allclose(below.lines[1].get_ydata(), want, atol=1e-12)
+        along, histogram, normal = fit.plot_residuals().axes
+        np.testing.assert_allclose(along.lines[1].get_ydata(), want)
+        np.testing.assert_allclose(normal.lines[1].get_ydata(), np.sort(want))
+        assert sum(bar.get_height() * bar.get_width() for bar in histogram.patches) == pytest.approx(1.0)
         assert below.get_ylabel() == label
         assert len(top.collections) == 1  # the band: no bars of a sigma that is not known
         bars = [x for x in fit.plot_fit(absolute_sigma=True).axes[0].collections if x.get_label() == "± sigma"]
@@ -345,20 +331,7 @@ def test_residuals_below_a_fit_are_scaled_as_the_noise_is():
             low, high = np.array(ends.get_segments())[:, :, 1].T
             np.testing.assert_allclose([(low + high) / 2, (high - low) / 2], [y[shown], 1 / root[shown]])
     assert not [line for line in squares.plot_fit().axes[1].lines if line.get_label() == "left out"]
-    assert used.sum() == len(squares.plot_fit().axes[1].lines[1].get_ydata())
-
-
-def test_weights_scale_residuals_and_leave_out_what_has_none():
-    weights = np.where(np.arange(T.size) % 4 == 0, 0.0, rng(4).uniform(0.5, 2.0, T.size))
-    fit = xv.solve(xv.separable(decays, Y, data={"t": T}, weights=weights), RATES, over=BOX)
-    along, counts, normal = fit.plot_residuals().axes
-    want = (np.sqrt(weights) * fit.residuals)[weights > 0]
-    np.testing.assert_allclose(along.lines[1].get_ydata(), want)
-    np.testing.assert_allclose(normal.lines[1].get_ydata(), np.sort(want))
-    assert along.get_ylabel() == "weighted residual"
-    assert sum(bar.get_height() * bar.get_width() for bar in counts.patches) == pytest.approx(1.0)
-    assert np.isnan(fit.statistics().fitted_stderr()[::4]).all()
-    assert np.isfinite(fit.statistics().fitted_stderr()[1::4]).all()
+    np.testing.assert_array_equal(np.isfinite(squares.statistics().fitted_stderr()), used)
 
 
 def test_correlations_and_profiles_are_drawn():
@@ -369,24 +342,16 @@ def test_correlations_and_profiles_are_drawn():
     assert [x.get_text() for x in figure.axes[0].get_yticklabels()] == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
     named = example().plot_correlation(["slow", "fast"], ["large", "small"]).axes[0]
     assert [x.get_text() for x in named.get_yticklabels()] == ["slow", "fast", "large", "small"]
-    for wrong, why in (({"names": ["a"]}, "names must hold 2 names"), ({"amplitudes": "ab"}, "amplitudes must hold 2")):
-        with pytest.raises(ProblemError, match=why):
-            example().plot_correlation(**wrong)
     ax = example().plot_profile(1, points=7).axes[0]
     curve = xv.statistics.profile(example(), 1, points=7)
     np.testing.assert_allclose(lines(ax)["profile"], np.stack([curve.at, curve.height], axis=1))
     np.testing.assert_allclose(lines(ax)["linear theory"][:, 1], (curve.at - curve.best) / curve.stderr)
-    assert ax.get_xlabel() == "theta[1]"
     named = example().plot_profile("theta[1]", points=7).axes[0]
     np.testing.assert_array_equal(lines(named)["profile"], lines(ax)["profile"])
-    assert named.get_xlabel() == "theta[1]"
-    for wrong in ("theta", 2, -1, 0.5):
-        with pytest.raises(ProblemError, match=r"entry must be one of 0 to 1, .* or a name such as 'theta\[0\]'"):
-            example().plot_profile(wrong)
+    assert named.get_xlabel() == ax.get_xlabel() == "theta[1]"
     t = scipy.stats.t.ppf(0.975, example().statistics().dof)
     levels = [x.get_ydata()[0] for x in ax.lines if len(x.get_ydata()) == 2 and len(set(x.get_ydata())) == 1]
-    assert sorted(levels)[0] == pytest.approx(-t)
-    assert sorted(levels)[-1] == pytest.approx(t)
+    assert sorted(levels)[:: len(levels) - 1] == pytest.approx([-t, t])
 
 
 def test_a_profile_and_correlations_may_be_of_known_sigma():
@@ -468,24 +433,33 @@ def test_of_complex_fits_both_parts_are_drawn():
     np.testing.assert_allclose(points, np.sort([fit.residuals.real, fit.residuals.imag], axis=None))
 
 
-def test_wrong_names_and_levels_are_refused():
-    for wrong in (["one"], "ab", [1, 2]):
-        with pytest.raises(ProblemError, match="names must hold 2 names, one per column of M"):
-            example().plot_fit(names=wrong)
-    for draw in (example().plot_fit, example().plot_profile):
-        for level in (95, 0.0, 1.0, "0.95"):
-            with pytest.raises(ProblemError, match=r"level must be a number in \(0, 1\), such as 0.95; got"):
-                draw(level=level)
-
-
 def test_what_cannot_be_drawn_is_refused(subtests):
-    for given, why in (
-        ({"column": 1.5}, "column must be one of 0 to 0, a right-hand side; got 1.5"),
-        ({"figure": 3}, "figure must be a Figure or SubFigure of matplotlib, or None; got 3"),
-        ({"x": np.full(T.size, np.nan)}, "x must hold a number or a date for every row of the fit; got NaN"),
+    fit = example()
+    for draw, given, why in (
+        (fit.plot_fit, {"column": 1.5}, "column must be one of 0 to 0, a right-hand side; got 1.5"),
+        (fit.plot_fit, {"figure": 3}, "figure must be a Figure or SubFigure of matplotlib, or None; got 3"),
+        (fit.plot_fit, {"x": np.full(T.size, np.nan)}, "x must hold a number or a date for every row .*; got NaN"),
+        *((fit.plot_fit, {"x": x}, "x must hold 40 numbers") for x in (T[:5], [], [T, T])),
+        *(
+            (draw, {"x": x}, "x must hold numbers or dates; got dtype")
+            for draw in (fit.plot_fit, fit.plot_residuals)
+            for x in (["a"] * T.size, T.astype("timedelta64[s]"), T + 1j)
+        ),
+        *((fit.plot_fit, {"names": x}, "names must hold 2 names, one per column of M") for x in (["a"], "ab", [1, 2])),
+        *(
+            (draw, {"level": level}, r"level must be a number in \(0, 1\), such as 0.95; got")
+            for draw in (fit.plot_fit, fit.plot_profile)
+            for level in (95, 0.0, 1.0, "0.95")
+        ),
+        (fit.plot_correlation, {"names": ["a"]}, "names must hold 2 names"),
+        (fit.plot_correlation, {"amplitudes": "ab"}, "amplitudes must hold 2"),
+        *(
+            (fit.plot_profile, {"entry": x}, r"entry must be one of 0 to 1, .* or a name such as 'theta\[0\]'")
+            for x in ("theta", 2, -1, 0.5)
+        ),
     ):
         with subtests.test(why), pytest.raises(ProblemError, match=why):
-            example().plot_fit(**given)
+            draw(**given)
 
 
 def test_names_of_correlations_are_thinned_and_whole():
@@ -503,21 +477,6 @@ def test_names_of_correlations_are_thinned_and_whole():
     assert "-0.00" not in [text.get_text() for text in few.axes[0].texts]
 
 
-def test_figures_are_written_in_all_formats(tmp_path):
-    fit = example()
-    for figure, suffixes in (
-        (fit.plot_fit(), ("svg", "pdf")),
-        (fit.plot_residuals(), ("png",)),
-        (fit.plot_correlation(), ("pdf",)),
-        (fit.plot_trace(), ("png",)),
-    ):
-        for suffix in suffixes:
-            file = tmp_path / f"figure.{suffix}"
-            figure.savefig(file)
-            assert file.stat().st_size > 1000
-            file.unlink()
-
-
 @pytest.mark.parametrize("name", ["plot_fit", "plot_residuals", "plot_correlation", "plot_profile", "plot_trace"])
 def test_figures_are_drawn_where_the_caller_says(name):
     import matplotlib
@@ -529,15 +488,14 @@ def test_figures_are_drawn_where_the_caller_says(name):
         assert not plt.get_fignums()  # a figure of its own is no business of pyplot
         mine = plt.figure(layout="tight")
         try:
-            assert draw(figure=mine) is mine
-            assert plt.gcf() is mine
+            assert draw(figure=mine) is mine is plt.gcf()
         finally:
             plt.close(mine)
-    assert [ax.get_ylabel() for ax in mine.axes] == alone
     assert "Tight" in type(mine.get_layout_engine()).__name__  # the caller's choice
     left, right = Figure(figsize=(12.0, 4.0), layout="constrained").subfigures(1, 2)
     assert draw(figure=right) is right
-    assert (left.axes, [ax.get_ylabel() for ax in right.axes]) == ([], alone)
+    assert not left.axes
+    for figure in (mine, right):
+        assert [ax.get_ylabel() for ax in figure.axes] == alone
     right.figure.draw_without_rendering()
-    unplanned = Figure()
-    assert draw(figure=unplanned).get_layout_engine() is not None
+    assert draw(figure=Figure()).get_layout_engine() is not None

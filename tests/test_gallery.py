@@ -1,7 +1,5 @@
 """The examples of the gallery run to their ends, without a warning, and draw something."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

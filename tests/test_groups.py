@@ -3,14 +3,11 @@
 Slow, hanging and dying processes; what they send to each other; who writes checkpoints.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import io
 import os
 import signal
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +45,7 @@ def program(rank, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     group = xv.distributed.TorchGroup()
     own = Own(rank, group, slice(100 * rank, 100 * rank + 100), slice(3 * rank, 3 * rank + 3))
-    parts = collectives, solves, mini_batches, slow, sent, checkpoints, failures
+    parts = collectives, solves, mini_batches, sent, checkpoints, failures
     found = {name: x for part in parts for name, x in part(own, store).items()}
     dist.destroy_process_group()
     return found
@@ -88,11 +85,9 @@ def collectives(own, store):
 def solves(own, store):
     found = {}
     for name, problem in of_all(own).items():
-        value, gradient = xv.value_and_gradient(problem, START)
         fit = xv.solve(problem, NEAR, over=BOX, tol=1e-8)
-        found |= {f"{name} value": value, f"{name} gradient": gradient, f"{name} theta": fit.theta, f"{name} w": fit.w}
-        found |= {f"{name} trace": fit.trace.value, f"{name} status": fit.status}
-        found[f"{name} counted"] = fit.counts.rows / fit.counts.values
+        found |= {f"{name} theta": fit.theta, f"{name} w": fit.w, f"{name} trace": fit.trace.value}
+        found |= {f"{name} status": fit.status, f"{name} counted": fit.counts.rows / fit.counts.values}
     for name, compress in (("compressed", True), ("columns", False)):
         problem = xv.separable(decays, own.parts(), data=T, lam=1e-3, compress=compress)
         s = xv.statistics.linear_theory(problem, np.array([1.0, 5.0]), BOX)
@@ -108,31 +103,13 @@ def batched(lower=None):
     return xv.algorithms.StochasticProjectedGradient(lower=lower, certify=3, update=xv.algorithms.Adam(rate=0.05))
 
 
-def by_columns():
-    return xv.algorithms.StochasticFrankWolfe(batch=2, certify=3, seed=1)
-
-
 def mini_batches(own, store):
     found, second = {}, xv.algorithms.SecondBatch()
     for name, lower, rows in (("second", second, 40), ("uneven", None, 40 - 20 * own.rank)):
         problem = xv.separable(decays, own.chunks(rows), lam=1e-3, R=penalty, mu=1e-2)
         fit = xv.solve(problem, START, over=BOX, algorithm=batched(lower), max_iter=7)
         found |= {f"{name} batches": fit.trace.value, f"{name} batch theta": fit.theta}
-    method = xv.algorithms.StochasticProjectedGradient(certify=100, update=xv.algorithms.SGD(rate=0.05))
-    # the uneven ones, by mini-batches alone
-    found["uncertified theta"] = xv.solve(problem, START, over=BOX, algorithm=method, max_iter=4).theta
-    fit = xv.solve(of_all(own)["columns"], START, over=BOX, algorithm=by_columns(), max_iter=7)
-    found |= {"columns batches": fit.trace.value, "columns batch theta": fit.theta}
-    return found | {"columns batch rows": fit.counts.rows}
-
-
-def slow(own, store):
-    def late(theta, t):
-        time.sleep(0.002 * own.rank)
-        return decays(theta, t)
-
-    problems = (xv.separable(model, own.chunks(), lam=1e-3) for model in (decays, late))
-    return {"slow": [xv.solve(problem, START, over=BOX, max_iter=3).trace.value for problem in problems]}
+    return found
 
 
 def sent(own, store):
@@ -179,10 +156,7 @@ def checkpoints(own, store):
         half = xv.solve(problem, START, over=BOX, max_iter=1, checkpoint=path, progress=True)
     found = {"printed": printed.getvalue(), "written": os.path.exists(path)}
     xv.solve(problem, START, over=BOX, max_iter=1, checkpoint=common)
-    again = (
-        xv.solve(problem, START, over=BOX, max_iter=3, resume=common),
-        xv.solve(problem, half, max_iter=3),
-    )
+    again = (xv.solve(problem, START, over=BOX, max_iter=3, resume=common), xv.solve(problem, half, max_iter=3))
     found["gone on"] = [fit.trace.value for fit in (whole, *again)]
     other = xv.separable(decays, xv.RowChunks([(t, y + own.rank)], group=own.group), lam=1e-3)  # in process 1
     found["other rows"] = said(lambda: xv.solve(other, START, over=BOX, max_iter=3, resume=common))
@@ -233,7 +207,7 @@ def processes(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole():
     problem = xv.separable(decays, Y, data=T, lam=1e-3, R=penalty, mu=1e-2)
-    return *xv.value_and_gradient(problem, START), xv.solve(problem, NEAR, over=BOX, tol=1e-8)
+    return xv.solve(problem, NEAR, over=BOX, tol=1e-8)
 
 
 def test_collectives_give_all_processes_the_same(processes):
@@ -244,18 +218,29 @@ def test_collectives_give_all_processes_the_same(processes):
 
 @pytest.mark.parametrize("kind", ["rows", "columns", "compressed"])
 def test_two_processes_find_what_one_does(processes, whole, kind):
-    value, gradient, fit = whole
     for rank, found in enumerate(processes):
-        np.testing.assert_allclose(found[f"{kind} value"], value, rtol=1e-13)
-        np.testing.assert_allclose(found[f"{kind} gradient"], gradient, rtol=1e-11)
         assert found[f"{kind} status"] is xv.Status.CONVERGED
         order = np.argsort(found[f"{kind} theta"])  # which rate is which is up to the algorithm
-        np.testing.assert_allclose(found[f"{kind} theta"][order], fit.theta, rtol=1e-6)
-        w = fit.w if kind == "rows" else fit.w[:, 3 * rank : 3 * rank + 3]
+        np.testing.assert_allclose(found[f"{kind} theta"][order], whole.theta, rtol=1e-6)
+        w = whole.w if kind == "rows" else whole.w[:, 3 * rank : 3 * rank + 3]
         np.testing.assert_allclose(found[f"{kind} w"][order, :], w, rtol=1e-5)
-    for name in ("value", "gradient", "theta", "trace"):
+        if kind != "compressed":
+            assert found[f"{kind} counted"] == {"rows": 200, "columns": 6}[kind]
+    for name in ("theta", "trace"):
         first, second = (found[f"{kind} {name}"] for found in processes)
         assert first.tobytes() == second.tobytes()
+
+
+def test_steps_are_those_of_the_columns_of_all():
+    def solve(y):
+        fit = xv.solve(of_columns("columns", y, compress=False), START, over=BOX, max_iter=4)
+        return fit, fit._prepared.call(lambda f, theta: f.scale(theta), fit._prepared.theta)
+
+    want, scale = solve(Y)
+    for fit, found in together(2, lambda group: solve(xv.ColumnChunks([Y[:, 4 * group.rank :][:, :4]], group))):
+        np.testing.assert_allclose(fit.trace.value, want.trace.value, rtol=1e-10)
+        np.testing.assert_allclose(fit.theta, want.theta, rtol=1e-8)
+        np.testing.assert_allclose(found, scale, rtol=1e-12)
 
 
 def test_statistics_are_those_of_the_rows_of_all(processes):
@@ -300,39 +285,6 @@ def test_a_mini_batch_is_a_chunk_of_each_process(processes, kind):
     fit = xv.solve(problem, START, over=BOX, algorithm=method, max_iter=7)
     np.testing.assert_allclose(first[f"{kind} batches"], fit.trace.value, rtol=1e-9)
     np.testing.assert_allclose(first[f"{kind} batch theta"], fit.theta, rtol=1e-8)
-
-
-def test_a_chunk_stands_for_all_rows_of_its_process(processes):
-    """Five chunks in one process and three in the other: rows count as those of the own process, not of all."""
-    theta, moved = START, np.zeros(2)
-    for i in range(4):
-        first, second = range(100)[40 * (i % 3) :][:40], range(100, 200)[20 * i :][:20]
-        rows = [*first, *second]
-        scale = np.repeat([(100 / len(first)) ** 0.5, (100 / len(second)) ** 0.5], [len(first), len(second)])[:, None]
-        batch = xv.separable(
-            lambda theta, data: data["scale"] * decays(theta, data["t"]),
-            scale * Y[rows],
-            data={"scale": scale, "t": T[rows]},
-            lam=1e-3,
-            R=penalty,
-            mu=1e-2,
-        )
-        moved = 0.9 * moved + xv.value_and_gradient(batch, theta)[1] / 200
-        theta = np.clip(theta - 0.05 * moved, 0.0, 20.0)
-    assert np.max(np.abs(theta - [0.5, 8.0])) > 1e-4
-    for found in processes:
-        np.testing.assert_allclose(found["uncertified theta"], theta, rtol=1e-10)
-
-
-def test_a_mini_batch_of_columns_is_drawn_from_those_of_all(processes):
-    """The same that one process draws from all of them."""
-    problem = xv.separable(decays, Y, data=T, lam=1e-3, R=penalty, mu=1e-2, compress=False)
-    fit = xv.solve(problem, START, over=BOX, algorithm=by_columns(), max_iter=7)
-    assert fit.trace.value[-1] < 0.9 * fit.trace.value[0]
-    for found in processes:
-        np.testing.assert_allclose(found["columns batches"], fit.trace.value, rtol=1e-10)
-        np.testing.assert_allclose(found["columns batch theta"], fit.theta, rtol=1e-9)
-        assert found["columns batch rows"] == fit.counts.rows
 
 
 def marked(theta, data):
@@ -392,33 +344,10 @@ def test_mini_batches_of_columns_in_uneven_parts_are_those_of_one_process(backen
         assert fit.counts.rows == want.counts.rows
 
 
-@pytest.mark.parametrize(
-    ("kind", "method"),
-    [
-        ("columns", xv.algorithms.LevenbergMarquardt()),
-        ("columns", xv.algorithms.AcceleratedProjectedGradient()),
-        ("two levels", xv.algorithms.cr_varpro()),
-    ],
-)
-def test_every_algorithm_steps_by_the_columns_of_all(kind, method):
-    def solve(y):
-        problem = of_columns(kind, y, compress=False)
-        options = {"over": BOX, "algorithm": method, "max_iter": 4}
-        fit = xv.solve(problem, START, **options)
-        return fit, fit._prepared.call(lambda f, theta: f.scale(theta), fit._prepared.theta)
-
-    want, scale = solve(Y)
-    for fit, found in together(2, lambda group: solve(xv.ColumnChunks([Y[:, 4 * group.rank :][:, :4]], group))):
-        np.testing.assert_allclose(fit.trace.value, want.trace.value, rtol=1e-10)
-        np.testing.assert_allclose(fit.theta, want.theta, rtol=1e-8)
-        np.testing.assert_allclose(found, scale, rtol=1e-12)
-
-
 def test_names_are_text_in_the_notebook_of_one_process():
     def shown(group):
-        problem = xv.separable(
-            lambda theta, t: decays(theta["<b>"], t), xv.ColumnChunks([Y], group), data=T, compress=False
-        )
+        columns = xv.ColumnChunks([Y], group)
+        problem = xv.separable(lambda theta, t: decays(theta["<b>"], t), columns, data=T, compress=False)
         return xv.solve(problem, {"<b>": START}, over={"<b>": BOX})._repr_html_()
 
     for text in together(2, shown):
@@ -473,12 +402,6 @@ def test_a_callback_that_fails_in_one_process_ends_all_with_its_message(processe
     assert first == f"GroupError: process 1 of 2 failed: {second}"
 
 
-def test_a_slow_process_costs_no_digit(processes):
-    for found in processes:
-        undisturbed, slow = found["slow"]
-        assert slow.tobytes() == undisturbed.tobytes()
-
-
 @pytest.mark.parametrize("kind", ["rows", "columns"])
 def test_what_is_sent_does_not_depend_on_the_number_of_rows(processes, kind):
     for found in processes:
@@ -486,12 +409,6 @@ def test_what_is_sent_does_not_depend_on_the_number_of_rows(processes, kind):
         np.testing.assert_array_equal(few, many)
         assert few.size == 2
         assert 0 < few.max() < 10_000
-
-
-@pytest.mark.parametrize("kind", ["rows", "columns"])
-def test_rows_and_right_hand_sides_of_all_processes_are_counted(processes, kind):
-    for found in processes:
-        assert found[f"{kind} counted"] == {"rows": 200, "columns": 6}[kind]
 
 
 def test_the_first_process_shows_progress(processes):

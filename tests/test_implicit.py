@@ -8,14 +8,11 @@ import pytest
 import xvarpro as xv
 from xvarpro import backends
 from xvarpro.backends.calculus import hessian_product
-from xvarpro.core import trees
 from xvarpro.differentiation.conjugate_gradients import conjugate_gradients
 from xvarpro.differentiation.implicit import Cotangent
 from xvarpro.errors import ProblemError
-from xvarpro.sets.projection import degenerate, jacobian
-from xvarpro.sets.region import Region
 
-from .support import decays, error, host, host_tree, rng, send, send_tree
+from .support import decays, error, host, rng, send, send_tree
 
 T = np.linspace(0.0, 2.0, 20)
 CLEAN = np.exp(-np.outer(T, [1.0, 4.0])) @ np.array([[2.0, 1.0, 1.5], [1.0, 2.0, 1.0]])
@@ -129,23 +126,6 @@ def test_it_is_that_of_every_lower_level(problem, data):
     fit, _ = check(problem, rtol=1e-5)
     if "Nonnegative" in repr(problem.lower.W):
         assert (fit.w == 0).any()
-
-
-def test_it_is_the_same_on_every_backend(backend):
-    problem = bilevel()
-    theta, over = np.array([0.9, 2.0]), xv.sets.Box(0.0, 2.0)  # any point has the derivative of the fixed point there
-    want = xv.implicit.gradient(problem, theta, COTANGENT, over=over)
-    data = send_tree(backend, DATA)
-    got = xv.implicit.gradient(
-        replace(problem, data=data),
-        send(backend, theta),
-        Cotangent(send(backend, COTANGENT.theta), send(backend, COTANGENT.w), 3.0),
-        over=over,
-    )
-    assert backends.of(got.data["t"]) is backend
-    assert (got.degenerate, got.singular) == (want.degenerate, want.singular)
-    kept = ("t", "Y", "lam")
-    assert error(host_tree({k: got.data[k] for k in kept}), {k: want.data[k] for k in kept}) < 1e-11
 
 
 def twice(framework, theta, over, along):
@@ -315,40 +295,6 @@ def test_hessian_product_is_gradient_and_hessian(backend):
     for moved in twice:
         np.testing.assert_allclose(host(moved[0]), 6 * y * x * dx + along, rtol=1e-14)
         np.testing.assert_allclose(host(moved[1]), 2 * dz * x.sum() + 2 * z * dx.sum(), rtol=1e-14)
-
-
-def projected():
-    kinds = ("Box", "Simplex", "L1Ball", "L2Ball", "LpBall", "Ellipsoid", "GroupL12Ball", "NuclearBall", "OWLBall")
-    for name in kinds:
-        for shape in ((5,), (3, 3)):
-            for C in getattr(xv.sets, name).examples(shape):
-                if C.event_ndim in (0, len(shape)):
-                    yield C, shape
-
-
-@pytest.mark.parametrize("name", ["numpy", "torch"])
-def test_the_derivative_of_a_projection(subtests, name):
-    for C, shape in projected():
-        with subtests.test(f"{C!r} {shape}"):
-            assert_derivative_of_the_projection(backends.get(name), C, shape)
-
-
-def assert_derivative_of_the_projection(framework, C, shape):
-    draw = rng(1)
-    q, d = 3 * draw.normal(size=shape), draw.normal(size=shape)
-    with framework.scope("float64"):
-        region = Region(((0, trees.map_arrays(lambda x: send(framework, x), C)),))
-        point, way = (send(framework, q),), (send(framework, d),)
-        theta = region.project(point)
-        J = jacobian(framework, region, theta, point)
-        got, again = host(J(way)[0]), host(J(J(way))[0])
-        assert not bool(degenerate(region, theta, point, J))
-    h = 1e-6
-    ends = [C.project(np.reshape(q + step * d, -1 if C.event_ndim == 1 else shape)) for step in (h, -h)]
-    want = (ends[0] - ends[1]) / (2 * h)
-    np.testing.assert_allclose(got, want.reshape(shape), atol=1e-7)
-    assert np.sum(d * got) >= np.sum(got * got) - 1e-7  # 0 <= J <= I
-    assert np.sum(got * got) >= np.sum(got * again) - 1e-7
 
 
 SYSTEMS = {

@@ -8,21 +8,14 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro.algorithms import (
-    AwayStep,
-    BlendedPairwise,
-    FrankWolfe,
-    InFaceFrankWolfe,
-    InFaceGradient,
-    Pairwise,
-)
+from xvarpro.algorithms import AwayStep, BlendedPairwise, FrankWolfe, InFaceFrankWolfe, InFaceGradient, Pairwise
 from xvarpro.algorithms.in_face import _reach
 from xvarpro.sets import Columns, L2Ball, Simplex
 from xvarpro.sets.region import resolve
 from xvarpro_conformance import problems
 
 from .support import rng
-from .test_active_set import CASES, EPS, LeastSquares, case, conditioned, run
+from .test_active_set import CASES, EPS, LeastSquares, case, conditioned, run, turning
 
 # a full step to a vertex of a ball kills units: honest, and not what is asked here
 pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
@@ -51,24 +44,9 @@ def test_the_gradient_in_the_face_needs_no_more_than_its_condition_asks():
 
 @pytest.mark.parametrize("name", CASES)
 def test_hundreds_of_steps_stay_in_the_set(name, correction):
-    """A target that turns: the method never settles, changes faces all the time, and never leaves the set."""
-    here = case(name, 10, 4)
-    algorithm, region, turn = (
-        InFaceFrankWolfe(correction),
-        resolve(here.over, here.vertex),
-        rng(0).normal(size=(10, 10)),
-    )
-    state = algorithm.init(here.f, region, (here.vertex,))
-    ends = set()
-    for k in range(160):
-        if k % 16 == 0:
-            f = LeastSquares(here.f.A, here.f.y + 3 * turn[k // 16])
-            point, grad = f.value_and_gradient(state.iterate.theta)
-            direction = region.blmo(point.theta, grad)
-            iterate = state.iterate._replace(value=point.value, gap_A=direction.gap_A)
-            state = state._replace(iterate=iterate, grad=grad, d=direction.d)
-        with f.backend.scope("float64"):
-            state = algorithm.advance(f, region, state)
+    """Toward a target that turns the method changes faces all the time, and never leaves the set."""
+    here, ends = case(name, 10, 4), set()
+    for state in turning(InFaceFrankWolfe(correction), here, 10, 16):
         assert float(here.over.violation(state.iterate.theta[0])) <= 200 * EPS
         ends.add(tuple(here.over.tangent(np.eye(10), state.iterate.theta[0]).any(axis=1).tolist()))
     assert len(ends) > 5, "the faces did change"

@@ -1,7 +1,5 @@
 """Confidence intervals: by linear theory, by profiles, by bootstrap, against brute force and solutions one by one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache, partial
 
@@ -77,11 +75,9 @@ def brute_end(entry, sign, t):
 def test_profiles_end_where_the_objective_has_risen(backend):
     to = xv.backends.get(backend)
     fit = xv.solve(PROBLEM, to.asarray(example().theta), over=BOX, tol=1e-9)
-    found = fit.interval(0.95, xv.statistics.Profile())
-    t = scipy.stats.t.ppf(0.975, T.size - 4)
-    for j in range(2):
-        np.testing.assert_allclose(found.lower[j], brute_end(j, -1, t), rtol=2e-4)
-        np.testing.assert_allclose(found.upper[j], brute_end(j, 1, t), rtol=2e-4)
+    found, t = fit.interval(0.95, PROFILE), scipy.stats.t.ppf(0.975, T.size - 4)
+    np.testing.assert_allclose(found.lower, [brute_end(j, -1, t) for j in range(2)], rtol=2e-4)
+    np.testing.assert_allclose(found.upper, [brute_end(j, 1, t) for j in range(2)], rtol=2e-4)
     assert found.names == ["theta[0]", "theta[1]"]
 
 
@@ -89,34 +85,16 @@ def test_profiles_end_where_the_objective_has_risen(backend):
 def test_profiles_in_single_precision(backend):
     start = xv.backends.get(backend).asarray(example().theta.astype("f4"))
     fit = xv.solve(xv.separable(decays, Y.astype("f4"), data={"t": T.astype("f4")}), start, over=BOX)
-    found, double = fit.interval(0.95, xv.statistics.Profile()), example().interval(0.95, xv.statistics.Profile())
-    np.testing.assert_allclose(found.lower, double.lower, rtol=1e-2)
-    np.testing.assert_allclose(found.upper, double.upper, rtol=1e-2)
-
-
-def test_a_linear_model_has_the_same_interval_by_all_methods():
-    A, B, c = rng(2).normal(size=(40, 2)), rng(3).normal(size=(40, 3)), rng(4).normal(size=40)
-    problem = xv.separable(
-        lambda theta, data: data["A"] + 0 * theta[0],
-        lambda theta, data: data["c"] - data["B"] @ theta,
-        data={"A": A, "B": B, "c": c},
-    )
-    fit = xv.solve(problem, np.zeros(3), tol=1e-10)
-    linear, profile = fit.interval(0.95), fit.interval(0.95, xv.statistics.Profile())
-    np.testing.assert_allclose(profile.lower, linear.lower[:3], rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(profile.upper, linear.upper[:3], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(profiled(fit), profiled(example()), rtol=1e-2)
 
 
 def test_profiles_stop_at_bounds_and_say_that_constraints_are_active():
     over = xv.sets.Box(np.array([0.0, 3.9]), np.array([40.0, 4.3]))
-    fit = xv.solve(PROBLEM, np.array([0.8, 4.0]), over=over, tol=1e-9)
-    free = example().interval(0.95, xv.statistics.Profile())
-    assert free.lower[1] < 3.9
-    assert free.upper[1] > 4.3
-    found = fit.interval(0.95, xv.statistics.Profile())
-    np.testing.assert_array_equal([found.lower[1], found.upper[1]], [3.9, 4.3])
+    lower, upper = profiled(example())[:, 1]
+    assert lower < 3.9 < 4.3 < upper
+    np.testing.assert_array_equal(profiled(xv.solve(PROBLEM, np.array([0.8, 4.0]), over=over))[:, 1], [3.9, 4.3])
     held = xv.solve(PROBLEM, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, np.array([40.0, 3.5])), tol=1e-9)
-    for by in (xv.statistics.Linear(), xv.statistics.Profile()):
+    for by in (xv.statistics.Linear(), PROFILE):
         found = held.interval(0.95, by)
         assert found.upper[1] == 3.5
         assert any("not calibrated" in note for note in found.notes)
@@ -129,21 +107,18 @@ def test_a_profile_leaves_out_what_has_no_weight():
     kept = weights > 0
     masked = xv.solve(xv.separable(decays, y, data={"t": T}, weights=weights), RATES, over=BOX, tol=1e-9)
     short = xv.solve(xv.separable(decays, Y[kept], data={"t": T[kept]}), RATES, over=BOX, tol=1e-9)
-    found, plain = (fit.interval(0.95, xv.statistics.Profile()) for fit in (masked, short))
-    np.testing.assert_allclose(found.lower, plain.lower, rtol=1e-4)
-    np.testing.assert_allclose(found.upper, plain.upper, rtol=1e-4)
+    np.testing.assert_allclose(profiled(masked), profiled(short), rtol=1e-4)
 
 
 def test_a_profile_that_never_rises_has_no_end():
     t = np.linspace(0.0, 1.0, 30)  # a rate that is hardly seen: beyond some size all rates fit alike
     y = 1.0 + 0.5 * np.exp(-200.0 * t) + 0.2 * rng(5).normal(size=30)
 
-    def M(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.stack([xp.exp(-data * theta[0]), xp.ones_like(data)], axis=1)
+    def M(theta, t):
+        return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 0))
 
     fit = xv.solve(xv.separable(M, y, data=t), np.array([100.0]), over=xv.sets.Box(0.0, np.inf))
-    found = fit.interval(0.95, xv.statistics.Profile())
+    found = fit.interval(0.95, PROFILE)
     assert not np.isfinite(found.upper[0])
     assert any("does not rise enough" in note for note in found.notes)
 
@@ -151,8 +126,7 @@ def test_a_profile_that_never_rises_has_no_end():
 def test_a_solver_of_the_problems_own_is_left_to_solve():
     """A batch has one for all of its levels."""
     fit = xv.solve(replace(PROBLEM, lower=replace(PROBLEM.lower, solver=xv.lower.QR())), example().theta, over=BOX)
-    found = fit.interval(0.95, xv.statistics.Profile())
-    np.testing.assert_allclose(found.lower[:2], example().interval(0.95, xv.statistics.Profile()).lower[:2], rtol=1e-3)
+    np.testing.assert_allclose(profiled(fit), profiled(example()), rtol=1e-3)
 
 
 def test_a_profile_of_a_tree_has_all_entries_of_theta_in_each_row():
@@ -169,15 +143,13 @@ def test_a_profile_of_a_tree_has_all_entries_of_theta_in_each_row():
 
 def test_a_profile_of_an_entry_without_effect_has_no_ends(monkeypatch):
     monkeypatch.setattr(profiles, "TRIALS", 12)  # the ends of the others are found by then
-
-    def M(theta, data):
-        return decays(theta[:2], data) + 0 * theta[2]
-
-    fit = xv.solve(xv.separable(M, Y, data={"t": T}), np.array([0.8, 3.0, 0.1]))
-    found = fit.interval(0.95, xv.statistics.Profile())
-    assert found.lower[2] == -np.inf
-    assert found.upper[2] == np.inf
-    np.testing.assert_allclose(found.lower[:2], example().interval(0.95, xv.statistics.Profile()).lower[:2], rtol=1e-3)
+    problem = xv.separable(lambda theta, data: decays(theta[:2], data) + 0 * theta[2], Y, data={"t": T})
+    fit = xv.solve(problem, np.array([0.8, 3.0, 0.1]))
+    found, sampled = fit.interval(0.95, PROFILE), fit.interval(0.95, xv.statistics.Bootstrap(20))
+    assert (found.lower[2], found.upper[2]) == (sampled.lower[2], sampled.upper[2]) == (-np.inf, np.inf)
+    np.testing.assert_allclose(found.lower[:2], profiled(example())[0], rtol=1e-3)
+    assert np.isfinite(np.delete(sampled.lower, 2)).all()
+    assert "the data do not determine theta[2]" in sampled.notes
 
 
 def product(theta, data):
@@ -222,14 +194,12 @@ def test_an_end_that_nothing_gives_is_infinite_or_the_bound_and_said(upper, monk
 
 def test_a_profile_of_data_without_noise_needs_to_know_sigma():
     clean = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0])
-    weights = np.full(T.size, 1e4)
-    fit = xv.solve(xv.separable(decays, clean, data={"t": T}, weights=weights), np.array([0.8, 3.0]), tol=1e-9)
-    with pytest.raises(ProblemError, match="zero to rounding"):
-        fit.interval(0.95, xv.statistics.Profile())
-    with pytest.raises(ProblemError, match="zero to rounding"):
-        xv.statistics.profile(fit, 0)
-    found = fit.interval(0.95, xv.statistics.Profile(), absolute_sigma=True)
-    linear = fit.interval(0.95, absolute_sigma=True)
+    problem = xv.separable(decays, clean, data={"t": T}, weights=np.full(T.size, 1e4))
+    fit = xv.solve(problem, np.array([0.8, 3.0]), tol=1e-9)
+    for ask in (lambda: fit.interval(0.95, PROFILE), lambda: xv.statistics.profile(fit, 0)):
+        with pytest.raises(ProblemError, match="zero to rounding"):
+            ask()
+    found, linear = fit.interval(0.95, PROFILE, absolute_sigma=True), fit.interval(0.95, absolute_sigma=True)
     np.testing.assert_allclose(found.lower[:2], linear.lower[:2], rtol=0.05)
 
 
@@ -345,13 +315,6 @@ def test_samples_of_a_bootstrap_are_solutions_for_their_data():
     assert np.all(np.min(np.abs((draws - example().fitted)[..., None] - scaled), axis=-1) < 1e-12)
 
 
-def test_intervals_print_and_have_data_frames():
-    found = example().interval(0.9)
-    assert str(found).startswith("0.9 confidence, linear theory\n")
-    assert f"{found.lower[1]:.6g}" in str(found)
-    np.testing.assert_array_equal(found.to_frame().loc["w[0]", ["lower", "upper"]], [found.lower[2], found.upper[2]])
-
-
 def test_an_end_of_linear_theory_outside_of_the_bounds_is_said():
     y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 0.02]) + 0.02 * rng(1).normal(size=T.size)
     near = xv.solve(xv.separable(decays, y, data={"t": T}, W=xv.lower.Nonnegative()), np.array([0.8, 3.0]), over=BOX)
@@ -361,27 +324,34 @@ def test_an_end_of_linear_theory_outside_of_the_bounds_is_said():
     assert f"intervals leave the bounds of {', '.join(left)}; Bootstrap() respects them" in found.notes[-1]
 
 
-def test_a_bootstrap_has_no_ends_for_what_the_data_do_not_determine():
-    problem = xv.separable(lambda theta, data: decays(theta[:2], data) + 0 * theta[2], Y, data={"t": T})
-    found = xv.solve(problem, np.array([0.8, 3.0, 0.1])).interval(0.95, xv.statistics.Bootstrap(20))
-    assert (found.lower[2], found.upper[2]) == (-np.inf, np.inf)
-    assert np.isfinite(np.delete(found.lower, 2)).all()
-    assert "the data do not determine theta[2]" in found.notes
+def test_what_intervals_are_not_for(subtests):
+    moving = xv.separable(decays, lambda theta, data: data["y"] + 0 * theta[0], data={"t": T, "y": Y})
+    fits = [xv.solve(p, RATES, over=BOX) for p in (xv.separable(decays, 1j * Y, data={"t": T}), moving)]
+    for message, call in (
+        (r"level must be a number in \(0, 1\)", lambda: example().interval(95)),
+        ("need a real w", fits[0].interval),
+        ("target that is an array", lambda: fits[1].interval(0.95, xv.statistics.Bootstrap(2))),
+        ("entry must be one of 0 to 1", lambda: xv.statistics.profile(example(), 2)),
+        ("samples", lambda: xv.statistics.Bootstrap(samples=1)),
+        ("seed", lambda: xv.statistics.Bootstrap(seed=-1)),
+        ("parametric", lambda: xv.statistics.Bootstrap(parametric="no")),
+        ("amplitudes must hold 2 names, one per row of w; got 1", lambda: example().interval(amplitudes=["a"])),
+    ):
+        with subtests.test(message), pytest.raises(ProblemError, match=message):
+            call()
 
 
-def test_what_intervals_are_not_for():
-    with pytest.raises(ProblemError, match=r"level must be a number in \(0, 1\)"):
-        example().interval(95)
-    with pytest.raises(ProblemError, match="need a real w"):
-        xv.solve(xv.separable(decays, 1j * Y, data={"t": T}), RATES, over=BOX).interval()
-    problem = xv.separable(decays, lambda theta, data: data["y"] + 0 * theta[0], data={"t": T, "y": Y})
-    with pytest.raises(ProblemError, match="target that is an array"):
-        xv.solve(problem, RATES, over=BOX).interval(0.95, xv.statistics.Bootstrap(2))
-    with pytest.raises(ProblemError, match="entry must be one of 0 to 1"):
-        xv.statistics.profile(example(), 2)
-    for wrong in ({"samples": 1}, {"seed": -1}, {"parametric": "no"}):
-        with pytest.raises(ProblemError):
-            xv.statistics.Bootstrap(**wrong)
+def test_intervals_print_and_show_as_tables_with_the_names_of_a_report():
+    found = example().interval(0.9, names=["slow", "fast"], amplitudes=["<a>", "b"])
+    assert found.names == ["slow", "fast", "<a>", "b"]
+    assert example().interval(by="profile", names=["slow", "fast"]).names == ["slow", "fast"]
+    assert str(found).startswith("0.9 confidence, linear theory\n")
+    assert f"{found.lower[1]:.6g}" in str(found)
+    np.testing.assert_array_equal(found.to_frame().loc["<a>", ["lower", "upper"]], [found.lower[2], found.upper[2]])
+    table = found._repr_html_()
+    assert table.count("<tr>") == 5
+    assert "<td>&lt;a&gt;</td>" in table
+    assert f"<td>{found.upper[0]:.6g}</td>" in table
 
 
 def test_methods_by_name_and_by_class_are_those_of_the_objects():
@@ -392,18 +362,6 @@ def test_methods_by_name_and_by_class_are_those_of_the_objects():
         with pytest.raises(ProblemError, match="by must be 'linear', 'profile' or 'bootstrap'") as caught:
             example().interval(by=by)
         assert len(str(caught.value)) < 200
-
-
-def test_intervals_take_the_names_of_a_report_and_show_as_a_table():
-    found = example().interval(names=["slow", "fast"], amplitudes=["<a>", "b"])
-    assert found.names == ["slow", "fast", "<a>", "b"]
-    assert example().interval(by="profile", names=["slow", "fast"]).names == ["slow", "fast"]
-    table = found._repr_html_()
-    assert table.count("<tr>") == 5
-    assert "<td>&lt;a&gt;</td>" in table
-    assert f"<td>{found.upper[0]:.6g}</td>" in table
-    with pytest.raises(ProblemError, match="amplitudes must hold 2 names, one per row of w; got 1"):
-        example().interval(amplitudes=["a"])
 
 
 def test_a_lower_minimum_on_the_way_is_said():
@@ -419,3 +377,12 @@ def test_a_lower_minimum_on_the_way_is_said():
         fit = xv.solve(problem, np.array([start]), over=(0.0, 8.0))
         notes = fit.interval(0.95, "profile").notes
         assert any("a lower minimum was found on the way: solve again" in note for note in notes) == lower
+
+
+PROFILE = xv.statistics.Profile()
+
+
+def profiled(fit, level=0.95):
+    """Lower and upper ends by profiles."""
+    found = fit.interval(level, PROFILE)
+    return np.stack([found.lower, found.upper])

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from flax import nnx
 
 import xvarpro as xv
 from xvarpro.differentiation.implicit import Cotangent, DifferentiabilityWarning
@@ -65,22 +64,6 @@ def test_torch_gives_the_gradient(want, backend):
     assert value.item() == pytest.approx(want[0], rel=1e-12)
     for name in ("t", "y"):
         np.testing.assert_allclose(data[name].grad.numpy(), want[1][name], rtol=1e-6, atol=1e-9)
-
-
-def test_torch_unrolled_gives_the_same(want):
-    data = tensors()
-    theta = torch.tensor(START, requires_grad=True)
-    for _ in range(60):
-        M = torch.exp(-data["t"][:, None] * theta)
-        w = torch.linalg.solve(M.T @ M + LAM * torch.eye(2, dtype=M.dtype), M.T @ data["y"])
-        r = M @ w - data["y"]
-        value = 0.5 * (r @ r + LAM * w @ w)
-        (g,) = torch.autograd.grad(value, theta, create_graph=True)
-        theta = torch.clamp(theta - 3.0 * g, 0.0, TOP)
-    found = xv.layers.Solution(theta, w, value, None)
-    gradients = torch.autograd.grad(loss(found), list(data.values()))
-    for name, got in zip(data, gradients, strict=True):
-        np.testing.assert_allclose(got.numpy(), want[1][name], rtol=1e-6, atol=1e-8)
 
 
 class Encoder(torch.nn.Module):
@@ -413,39 +396,6 @@ def test_torch_with_complex_weights(wanted):
     assert_slopes(wanted, t.grad.numpy(), y.grad.numpy())
 
 
-TURNS = [torch.tensor(rng(8).normal(size=T.size)), torch.tensor(NOISE[1] - 1j * NOISE[0])]
-
-
-@pytest.mark.thorough
-def test_second_derivatives_with_complex_weights():
-    """On PyTorch those of differences; on JAX their conjugates."""
-    layer = xv.layers.torch.Solve(WAVES, torch.tensor(START), **OPTIONS)
-
-    def value(t, y):
-        return waves(layer({"t": t, "y": y, "phase": torch.tensor(PHASE)}))
-
-    def slopes(*arrays):
-        arrays = [x.detach().clone().requires_grad_() for x in arrays]
-        return arrays, torch.autograd.grad(value(*arrays), arrays, create_graph=True)
-
-    point = torch.tensor(T), torch.tensor(WAVE)
-    arrays, found = slopes(*point)
-    got = torch.autograd.grad(directed(found, TURNS), arrays)
-    ahead, behind = (slopes(*(x + h * d for x, d in zip(point, TURNS, strict=True)))[1] for h in (1e-4, -1e-4))
-    want = [(a - b).detach() / 2e-4 for a, b in zip(ahead, behind, strict=True)]
-    assert_close(got, want, 2e-6)
-    with jax.enable_x64(True):
-        plain = xv.layers.jax.solve(WAVES, jnp.asarray(START), **OPTIONS)
-
-        def along(t, y):
-            fun = jax.grad(lambda t, y: waves(plain({"t": t, "y": y, "phase": jnp.asarray(PHASE)})), (0, 1))
-            return sum((x * d.numpy()).real.sum() for x, d in zip(fun(t, y), TURNS, strict=True))
-
-        t, y = jax.jit(jax.grad(along, (0, 1)))(jnp.asarray(T), jnp.asarray(WAVE))
-    np.testing.assert_allclose(t, got[0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(y, got[1].conj().resolve_conj(), rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.frameworks
 def test_jax_with_complex_weights(wanted):
     with jax.enable_x64(True):
@@ -508,16 +458,6 @@ class EquinoxEncoder(eqx.Module):
         return self.layer({"t": jnp.asarray(T), "y": y, "labels": jnp.arange(3)}).theta[0]
 
 
-class FlaxEncoder(nnx.Module):
-    def __init__(self, layer, rngs):
-        self.net = nnx.Linear(3, T.size, rngs=rngs, param_dtype=jnp.float64)
-        self.layer = layer
-
-    def __call__(self, x):
-        y = Y + 0.1 * self.net(x)
-        return self.layer({"t": jnp.asarray(T), "y": y, "labels": jnp.arange(3)}).theta[0]
-
-
 def by_signal(layer, y):
     """The gradient of the rate with respect to the signal, which is that of a bias."""
     return jax.grad(lambda y: layer({"t": jnp.asarray(T), "y": y, "labels": jnp.arange(3)}).theta[0])(y)
@@ -530,16 +470,6 @@ def test_an_equinox_model_holds_it(layer):
     slopes = eqx.filter_grad(lambda model: model(x))(model)
     want = by_signal(layer, Y + 0.1 * model.net(x))
     np.testing.assert_allclose(slopes.net.bias, 0.1 * want, rtol=1e-10)
-    assert np.abs(want).max() > 1e-3
-
-
-@pytest.mark.frameworks
-def test_a_flax_model_holds_it(layer):
-    model = FlaxEncoder(layer, nnx.Rngs(0))
-    x = jnp.ones(3)
-    slopes = nnx.grad(lambda model: model(x))(model)
-    want = by_signal(layer, Y + 0.1 * model.net(x))
-    np.testing.assert_allclose(slopes["net"]["bias"][...], 0.1 * want, rtol=1e-10)
     assert np.abs(want).max() > 1e-3
 
 

@@ -1,7 +1,5 @@
 """`least_squares`: models in which nothing is linear are fitted as SciPy fits them, with the errors of theta alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.optimize

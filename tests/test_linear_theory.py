@@ -1,7 +1,5 @@
 """Standard errors and covariances against joint Jacobians written out, certified values, solutions of moved data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
@@ -34,17 +32,14 @@ def test_statistics_do_not_depend_on_units(powers):
     """Of the target, of each parameter and of each column: one of them, or all at once, by as much as squares bear."""
     target, *others = 10.0 ** np.array(powers)
     rates, columns = np.split(np.array(others), 2)
-
-    def M(theta, data):
-        return decays(theta / rates, data) * columns
-
-    problem = xv.separable(M, target * Y, data={"t": T})
+    problem = xv.separable(lambda theta, data: decays(theta / rates, data) * columns, target * Y, data={"t": T})
     fit = xv.solve(problem, rates * np.array([0.8, 3.0]), over=(0.0, 20.0 * rates), tol=1e-9)
     found, want = fit.statistics(), example().statistics()
     assert fit.status is xv.Status.CONVERGED
     assert error(found.theta_stderr / rates, want.theta_stderr) < 1e-6
     assert error(found.w_stderr * columns / target, want.w_stderr) < 1e-6
     np.testing.assert_allclose(found.correlation[:2, :2], want.correlation[:2, :2], rtol=1e-6)
+    assert (found.r_squared, found.reasons) == (pytest.approx(want.r_squared, rel=1e-7), [])
 
 
 def joint_covariance(model, x, target, roots=1.0):
@@ -101,16 +96,6 @@ def test_the_covariance_is_that_of_the_joint_jacobian(backend, case):
     assert found.reasons == []
 
 
-def test_standard_errors_are_arrays_of_the_frameworks_of_theta():
-    torch = xv.backends.get("torch")
-    problem = xv.separable(decays, send(torch, Y), data={"t": send(torch, T)})
-    found = xv.solve(problem, send(torch, RATES), tol=1e-10).statistics()
-    assert xv.backends.of(found.theta_stderr) is xv.backends.of(found.w_stderr) is torch
-    other = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES, tol=1e-10).statistics()
-    assert error(host(found.theta_stderr), other.theta_stderr) < 1e-9
-    assert error(host(found.w_stderr), other.w_stderr) < 1e-9
-
-
 def test_complex_amplitudes_have_errors_of_both_parts():
     w = np.array([2.0 + 1.0j, -1.0 + 0.5j])
     y = TWO @ w + 0.01 * (rng(1).normal(size=T.size) + 1j * rng(2).normal(size=T.size))
@@ -144,37 +129,32 @@ def linear_problem(c=C, **keywords):
 
 
 REGIONS = {
-    "free": (None, {}),
-    "active bounds": (xv.sets.Box(-0.05, 0.05), {}),
-    "one active bound": (xv.sets.Box(np.array([-np.inf, -9, -9, -9]), np.array([-1.0, 9, 9, 9])), {}),
-    "simplex": (xv.sets.Simplex(1.0), {}),
-    "l1 ball": (xv.sets.L1Ball(0.2), {}),
-    "curved boundary": (xv.sets.L2Ball(0.1), {}),
-    "inside of a ball": (xv.sets.L2Ball(10.0), {}),
-    "ridge": (None, {"lam": 3.0}),
-    "Omega": (None, {"lam": 0.7, "Omega": np.eye(3) - 0.5 * np.eye(3, k=1)}),
-    "ridge on a curved boundary": (xv.sets.L2Ball(0.1), {"lam": 2.0}),
-    "nonnegative w": (None, {"W": xv.lower.Nonnegative()}),
-    "bounded w": (xv.sets.Simplex(1.0), {"W": xv.lower.Bounded(-0.1, 0.1)}),
-    "shared w": (None, {"W": xv.lower.Affine(np.array([1.0, 0.0, 0.0]), np.array([[1.0], [-1.0], [2.0]]))}),
-    "weights": (xv.sets.Simplex(1.0), {"weights": rng(13).uniform(0.2, 2.0, size=12)}),
+    "free": (None, 0.0, {}),
+    "active bounds": (xv.sets.Box(-0.05, 0.05), 0.0, {}),
+    "one active bound": (xv.sets.Box(np.array([-np.inf, -9, -9, -9]), np.array([-1.0, 9, 9, 9])), -1.5, {}),
+    "simplex": (xv.sets.Simplex(1.0), 0.25, {}),
+    "l1 ball": (xv.sets.L1Ball(0.2), 0.0, {}),
+    "curved boundary": (xv.sets.L2Ball(0.1), 0.0, {}),
+    "inside of a ball": (xv.sets.L2Ball(10.0), 0.0, {}),
+    "Omega": (None, 0.0, {"lam": 0.7, "Omega": np.eye(3) - 0.5 * np.eye(3, k=1)}),
+    "ridge on a curved boundary": (xv.sets.L2Ball(0.1), 0.0, {"lam": 2.0}),
+    "nonnegative w": (None, 0.0, {"W": xv.lower.Nonnegative()}),
+    "bounded w": (xv.sets.Simplex(1.0), 0.25, {"W": xv.lower.Bounded(-0.1, 0.1)}),
+    "shared w": (None, 0.0, {"W": xv.lower.Affine(np.array([1.0, 0.0, 0.0]), np.array([[1.0], [-1.0], [2.0]]))}),
+    "weights": (xv.sets.Simplex(1.0), 0.25, {"weights": rng(13).uniform(0.2, 2.0, size=12)}),
 }
-START = {"simplex": 0.25, "bounded w": 0.25, "weights": 0.25, "one active bound": -1.5}
 
 
 def test_the_covariance_is_how_solutions_of_moved_data_spread(subtests):
     for region in REGIONS:
         with subtests.test(region):
-            check_by_moved_data(region)
+            check_by_moved_data(*REGIONS[region])
 
 
-def check_by_moved_data(region):
-    over, keywords = REGIONS[region]
-
-    theta0 = np.full(4, START.get(region, 0.0))
-
+def check_by_moved_data(over, start, keywords):
     def solution(c):
-        fit = xv.solve(linear_problem(c, **keywords), theta0, over=over, tol=1e-13, max_iter=20000)
+        problem = linear_problem(c, **keywords)
+        fit = xv.solve(problem, np.full(4, start), over=over, tol=1e-13, max_iter=20000)
         return np.concatenate([fit.theta, fit.w]), fit
 
     h = 1e-4
@@ -184,21 +164,12 @@ def check_by_moved_data(region):
     root = keywords.get("weights", np.ones(C.size)) ** 0.5
     want = (K / root) @ (K / root).T
     assert np.max(np.abs(found.covariance - want)) < 1e-4 * np.max(np.abs(want))
-    np.testing.assert_allclose(vector(found.theta_stderr), np.sqrt(np.diag(want))[:4], rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(found.w_stderr, np.sqrt(np.diag(want))[4:], rtol=1e-3, atol=1e-4)
-    fitted = np.concatenate([B, A], axis=1) @ K
-    np.testing.assert_allclose(found.parameters, np.trace(fitted), rtol=1e-4)
+    errors = [*vector(found.theta_stderr), *found.w_stderr]
+    np.testing.assert_allclose(errors, np.sqrt(np.diag(want)), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found.parameters, np.trace(np.concatenate([B, A], axis=1) @ K), rtol=1e-4)
     assert found.dof == found.data - found.parameters
     residual = root * (A @ fit.w + B @ fit.theta - C)
     np.testing.assert_allclose(found.chi2, residual @ residual, rtol=1e-10)
-
-
-def test_weights_that_are_inverse_variances_are_taken_at_their_word():
-    sigma = rng(3).uniform(0.01, 0.03, size=T.size)
-    fit = xv.solve(xv.separable(decays, Y, data={"t": T}, weights=sigma**-2.0), RATES, over=xv.sets.Box(0.0, 20.0))
-    relative, absolute = fit.statistics(), fit.statistics(absolute_sigma=True)
-    assert absolute.variance == 1.0
-    np.testing.assert_allclose(relative.covariance, absolute.covariance * relative.reduced_chi2, rtol=1e-12)
 
 
 def test_goodness_of_fit_by_its_definitions():
@@ -214,18 +185,6 @@ def test_goodness_of_fit_by_its_definitions():
     for dof, text in ((7999996.0, "7999996"), (7999995.9999, "7999996"), (47.31283, "47.3128")):
         assert dict(replace(found, dof=dof, data=8_000_000).goodness)["degrees of freedom"] == text
     assert dict(replace(found, data=8_000_000).goodness)["data"] == "8000000"
-
-
-@pytest.mark.parametrize("unit", [1e-150, 1e150])
-def test_units_of_the_target_scale_what_has_them(unit):
-    def found(y):
-        fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0), tol=1e-10)
-        return fit.statistics()
-
-    one, other = found(Y), found(unit * Y)
-    np.testing.assert_allclose(other.theta_stderr, one.theta_stderr, rtol=1e-7)
-    np.testing.assert_allclose(other.w_stderr / unit, one.w_stderr, rtol=1e-7)
-    np.testing.assert_allclose(other.r_squared, one.r_squared, rtol=1e-7)
 
 
 def test_units_whose_squares_are_no_numbers_are_refused():
@@ -253,60 +212,91 @@ def test_certified_standard_deviations(backend):
     np.testing.assert_allclose(found.residual_variance**0.5, 1.0187876330e-01, rtol=1e-9)
 
 
-def test_single_precision_has_its_digits():
-    def found(dtype):
-        y, t, start = (x.astype(dtype) for x in (Y, T, RATES))
-        return xv.solve(xv.separable(decays, y, data={"t": t}), start, over=xv.sets.Box(0.0, 20.0)).statistics()
-
-    single, double = found("float32"), found("float64")
-    assert single.theta_stderr.dtype == single.w_stderr.dtype == np.float32
-    assert error(single.theta_stderr, double.theta_stderr) < 1e-3
+# -- numbers far apart: closed forms of a linear problem, whose theta a box holds --------------------------------------
 
 
-# -- functions of theta and w ------------------------------------------------------------------------------------------
+def linear_statistics(A, **level):
+    """Statistics of ``A w - y`` at its solution, for a noise of 1."""
+    y = rng(1).normal(size=len(A)).astype(A.dtype)
+    problem = xv.separable(lambda theta, A: theta * A, y, data=A, **level)
+    return xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).statistics(absolute_sigma=True)
 
 
-@pytest.mark.parametrize("backend", HOST_BACKENDS)
-def test_functions_of_parameters_have_errors_by_the_delta_method(backend):
-    theta = {"slow": np.array(0.8), "fast": np.array([5.0])}
+def test_errors_under_an_equation_whose_coefficients_are_far_apart():
+    A, c = rng(3).normal(size=(9, 2)), 1e-12
+    found = linear_statistics(A, W=xv.lower.Equality(np.array([[1.0, c]]), 2.0)).w_stderr
+    error = 1 / np.linalg.norm(A[:, 1] - c * A[:, 0])
+    np.testing.assert_allclose(found, [c * error, error], rtol=1e-9)
 
-    def M(theta, data):
-        xp = xv.array_namespace(theta["fast"])
-        return decays(xp.concat([theta["fast"], xp.reshape(theta["slow"], (1,))]), data)
 
-    fit = xv.solve(xv.separable(M, Y, data={"t": T}), theta, tol=1e-10, backend=backend)
-    found = fit.statistics(backend=backend)
-    assert found.names == ["fast[0]", "slow"]
+def test_errors_next_to_a_ridge_that_crushes_weights_of_all_sizes():
+    A = np.linalg.qr(rng(3).normal(size=(9, 3)))[0] * np.array([1.0, 1e-6, 1e-12])
+    size = np.linalg.norm(A, axis=0)
+    np.testing.assert_allclose(linear_statistics(A, lam=1e20).w_stderr, size / (size**2 + 1e20), rtol=1e-9)
 
-    def fun(theta, w):  # a life time times an amplitude, and a ratio
-        xp = xv.array_namespace(w)
-        return xp.reshape(xp.stack([w[0] / theta["fast"][0], theta["slow"] / theta["fast"][0]]), (2, 1))
 
-    got = found.propagate(fun)
-    (fast,), slow, (w0, _) = fit.theta["fast"], fit.theta["slow"], fit.w
-    slopes = np.array([[-w0 / fast**2, 0, 1 / fast, 0], [-slow / fast**2, 1 / fast, 0, 0]])
-    want = slopes @ found.covariance @ slopes.T
-    np.testing.assert_allclose(got.covariance, want, rtol=1e-7)
-    np.testing.assert_allclose(got.value, [[w0 / fast], [slow / fast]], rtol=1e-12)
-    np.testing.assert_allclose(got.stderr, np.sqrt(np.diag(want))[:, None], rtol=1e-7)
+def test_complex_weights_under_an_equation_with_a_right_hand_side_have_errors_of_both_parts():
+    A = rng(3).normal(size=(9, 3)) + 1j * rng(4).normal(size=(9, 3))
+    found, without = (
+        linear_statistics(A, W=xv.lower.Fixed(np.array([True, False, False]), 1.0)),
+        linear_statistics(A[:, 1:]),
+    )
+    np.testing.assert_allclose(found.w_stderr[1:], without.w_stderr, rtol=1e-9)
+    assert found.dof == without.dof == 18 - 4
+
+
+def test_errors_of_which_rounding_leaves_nothing_say_so():
+    """Next to a ridge a weight answers to nothing but what theta answers to already."""
+    problem = xv.separable(
+        lambda theta, t: xv.array_namespace(theta).stack(
+            [decays(theta, {"t": t})[:, 0], t * decays(theta, {"t": t})[:, 0]], axis=1
+        ),
+        np.exp(-T),
+        data=T,
+        lam=1e17,
+        W=xv.lower.Fixed(np.array([True, False]), 1.0),
+    )
+    found = xv.statistics.linear_theory(problem, np.array([0.9]), absolute_sigma=True)
+    assert np.isposinf(found.w_stderr[1])
+    assert "rounding leaves no digits of the standard errors of w[1]" in found.reasons
+
+
+def test_bounds_hold_entries_that_are_there_in_their_own_units():
+    """And only where the gradient does not lead away from them; of a point that is no solution."""
+    theta = np.array([0.5, 1e9, 0.0, 0.0])
+    _, g = xv.value_and_gradient(linear_problem(), theta)
+    assert g[0] != 0
+    for bound, held in ((0.4, False), (0.5, True)):
+        sides = (bound, 9.0) if g[0] > 0 else (-9.0, 1.0 - bound)
+        box = xv.sets.Box(*(np.array([b, *[s] * 3]) for b, s in zip(sides, (-np.inf, np.inf), strict=True)))
+        found = xv.statistics.linear_theory(linear_problem(), theta, box, absolute_sigma=True)
+        assert (found.limits[0].held, found.theta_stderr[0] == 0) == (held, held)
+    sides = (0.5, 9.0) if g[0] < 0 else (-9.0, 0.5)
+    box = xv.sets.Box(*(np.array([b, *[s] * 3]) for b, s in zip(sides, (-np.inf, np.inf), strict=True)))
+    found = xv.statistics.linear_theory(linear_problem(), theta, box, absolute_sigma=True)
+    assert not found.limits[0].held
+    assert found.theta_stderr[0] > 0
 
 
 def test_a_function_that_returns_no_array_is_refused():
-    fit = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES)
-    with pytest.raises(ModelError, match="must return an array"):
-        fit.statistics().propagate(lambda theta, w: "theta")
-    with pytest.raises(ModelError, match=r"must return arrays.*Leave float\(\) out"):
-        fit.statistics().propagate(lambda theta, w: float(theta[0]))
-    with pytest.raises(ModelError, match=r"no attribute 'sum'.*xp\.sum\(x\) of xp = xv\.array_namespace\(x\)"):
-        fit.statistics().propagate(lambda theta, w: w.sum())
+    found = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES).statistics()
+    for fun, message in (
+        (lambda theta, w: "theta", "must return an array"),
+        (lambda theta, w: float(theta[0]), r"must return arrays.*Leave float\(\) out"),
+        (lambda theta, w: w.sum(), r"no attribute 'sum'.*xp\.sum\(x\) of xp = xv\.array_namespace\(x\)"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            found.propagate(fun)
 
 
-def test_a_tuple_is_joined_to_a_vector(backend):
+def test_a_tuple_is_joined_to_a_vector_and_a_matrix_keeps_its_shape(backend):
     fit = xv.solve(xv.separable(decays, Y, data={"t": T}), send(backend, RATES), backend=backend)
     s = fit.statistics()
     found, theta = s.propagate(lambda theta, w: (theta, w[0])), host(fit.theta)
     np.testing.assert_allclose(found.value, [*theta, float(fit.w[0])])
     np.testing.assert_allclose(found.covariance, s.covariance[:3, :3], rtol=1e-6)
+    column = s.propagate(lambda theta, w: theta[:, None])
+    np.testing.assert_allclose([column.value, column.stderr], np.stack([theta, host(s.theta_stderr)])[..., None])
 
 
 # -- what has no standard errors ---------------------------------------------------------------------------------------
@@ -339,12 +329,18 @@ def test_dependent_columns_leave_their_weights_undetermined():
         return xp.stack([one, one, data["t"]], axis=1)
 
     problem = xv.separable(M, Y, data={"t": T}, solver=xv.lower.SVD())
-    fit = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.1, 20.0))
-    found = fit.statistics()
-    assert np.isposinf(found.w_stderr[:2]).all()
-    assert np.isfinite(found.w_stderr[2])
+    found = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.1, 20.0)).statistics()
+    assert np.isposinf(found.w_stderr).tolist() == [True, True, False]
     assert np.isfinite(found.theta_stderr).all()
     assert "w[0], w[1]" in found.reasons[0]
+
+
+FIXED = xv.sets.Box(1.0, 1.0)
+
+
+def held(y, A, W):
+    """The problem of ``A w`` alone: theta is 1."""
+    return xv.separable(lambda theta, A: theta[0] * A, y, data=A, W=W)
 
 
 def test_a_bound_with_no_multiplier_is_said():
@@ -369,9 +365,8 @@ def test_a_weight_at_a_bound_with_no_multiplier_is_said():
     A = np.kron(np.eye(2), np.ones((20, 1)))
     noise = 0.1 * rng(0).normal(size=20)
     for low, said in ((0.0, True), (-0.1, False)):
-        y = np.concatenate([1.0 + noise, np.full(20, low)])
-        problem = xv.separable(lambda theta, A: theta[0] * A, y, data=A, W=xv.lower.Nonnegative())
-        s = xv.statistics.linear_theory(problem, np.ones(1), xv.sets.Box(1.0, 1.0))
+        problem = held(np.concatenate([1.0 + noise, np.full(20, low)]), A, xv.lower.Nonnegative())
+        s = xv.statistics.linear_theory(problem, np.ones(1), FIXED)
         assert s.w_stderr[1] == 0
         assert any("active with a multiplier of zero, w[1]: errors there" in reason for reason in s.reasons) == said
 
@@ -383,8 +378,7 @@ def test_a_weight_that_is_zero_to_rounding_is_at_its_bound():
     for seed in range(5):
         noise = rng(seed).normal(size=40)
         y = A[:, :2] @ np.array([1.0, 0.5]) + 0.1 * (noise - Q @ (Q.T @ noise))
-        problem = xv.separable(lambda theta, A: theta[0] * A, y, data=A, W=xv.lower.Nonnegative())
-        fit = xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0))
+        fit = xv.solve(held(y, A, xv.lower.Nonnegative()), np.ones(1), over=FIXED)
         assert 0 <= fit.w[2] < 1e-15
         assert fit.verified.kinks == 1
         assert [limit.kink for limit in fit.statistics().limits] == [False, False, False, True]
@@ -397,12 +391,10 @@ def test_a_weight_that_is_zero_to_rounding_is_at_its_bound():
 
 def test_a_small_multiplier_is_measured_by_the_residual_of_its_own_column():
     """A neighbour whose residual is a billion times as large makes no kink of it."""
-    A = np.kron(np.eye(2), np.ones((20, 1)))
-    noise = rng(0).normal(size=40)
+    A, noise = np.kron(np.eye(2), np.ones((20, 1))), rng(0).normal(size=40)
     y = np.concatenate([1.0 + 0.1 * noise[:20], -1e-3 + 1e-4 * noise[20:]])
     both = np.stack([y, np.concatenate([2e9 + 1e9 * noise[:20], 3e9 + 1e9 * noise[20:]])], axis=1)
-    problem = xv.separable(lambda theta, A: theta[0] * A, both, data=A, W=xv.lower.Nonnegative())
-    s = xv.statistics.linear_theory(problem, np.ones(1), xv.sets.Box(1.0, 1.0))
+    s = xv.statistics.linear_theory(held(both, A, xv.lower.Nonnegative()), np.ones(1), FIXED)
     assert s.w_stderr[1, 0] == 0
     assert not any("multiplier of zero" in reason for reason in s.reasons)
 
@@ -411,27 +403,10 @@ def test_multipliers_of_complex_designs_are_slopes():
     draw = rng(2)
     A = draw.normal(size=(30, 3)) + 1j * draw.normal(size=(30, 3))
     y = A @ np.array([1.0, -0.5, 2.0]) + 0.1 * (draw.normal(size=30) + 1j * draw.normal(size=30))
-    problem = xv.separable(lambda theta, A: theta[0] * A, y, data=A, W=xv.lower.Nonnegative())
-    fit = xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0))
-    row = fit.report().amplitudes[1]
-    assert row.limit.note == "at lower bound"
-    assert row.limit.multiplier == pytest.approx((A.conj().T @ (A @ fit.w - y)).real[1], rel=1e-9)
-
-
-@pytest.mark.parametrize("unit", [1e-17, 1e17])
-def test_units_of_each_unknown_scale_its_error(unit):
-    """And make nothing undetermined."""
-    start, units = np.array([0.8, 3.0]), np.array([1.0, unit])
-    plain = xv.solve(xv.separable(decays, Y, data={"t": T}), start, tol=1e-9)
-
-    def M(theta, data):
-        return decays(theta * units, data) * units
-
-    fit = xv.solve(xv.separable(M, Y, data={"t": T}), start / units, tol=1e-9)
-    s, want = fit.statistics(), plain.statistics()
-    assert s.reasons == []
-    np.testing.assert_allclose(s.theta_stderr, want.theta_stderr / units, rtol=1e-6)
-    np.testing.assert_allclose(s.w_stderr, want.w_stderr / units, rtol=1e-6)
+    fit = xv.solve(held(y, A, xv.lower.Nonnegative()), np.ones(1), over=FIXED)
+    limit = fit.report().amplitudes[1].limit
+    assert limit.note == "at lower bound"
+    assert limit.multiplier == pytest.approx((A.conj().T @ (A @ fit.w - y)).real[1], rel=1e-9)
 
 
 def test_a_residual_of_zero_is_said():
@@ -492,8 +467,8 @@ def few_data(m, p, seed):
 @pytest.mark.parametrize(("m", "p"), [(2, 2), (4, 4), (6, 4), (5, 3), (7, 5)])
 def test_fewer_data_than_parameters_determine_none_of_them(m, p):
     """Where w takes all data, or all but for too few for theta, rounding is what is left of the tangents."""
-    for seed in range(2):
-        fit = few_data(m, p, seed)
+    refused = rf"got {m} numbers in the target and more parameters. Fix or leave(?!.*absolute_sigma)"
+    for fit in (few_data(m, p, seed) for seed in range(2)):
         known = fit.statistics(absolute_sigma=True)
         assert (known.dof, known.parameters) == (0, pytest.approx(m))
         assert np.isinf([*known.theta_stderr, *known.w_stderr]).all()
@@ -502,11 +477,8 @@ def test_fewer_data_than_parameters_determine_none_of_them(m, p):
         assert text.count("undetermined") == 2 * p
         assert "the data do not determine theta[0], theta[1]" in text
         assert not {"AIC", "BIC", "R2", "reduced"} & {line.split()[0] for line in text.splitlines() if line.split()}
-        with pytest.raises(
-            ProblemError, match=rf"got {m} numbers in the target and more parameters. Fix or leave"
-        ) as e:
+        with pytest.raises(ProblemError, match=refused):
             fit.statistics()
-        assert "absolute_sigma" not in str(e.value)
         assert np.isinf(fit.interval(absolute_sigma=True).upper).all()
 
 
@@ -548,8 +520,7 @@ def test_columns_that_are_equal_or_too_many_leave_w_open():
     def many(theta, t):
         return xv.models.exponentials(t, theta[0] + xv.array_namespace(theta).arange(5.0))
 
-    held = xv.sets.Box(1.0, 1.0)
-    for M, m, over, determined in ((equal, 2, None, True), (many, 3, None, False), (many, 3, held, True)):
+    for M, m, over, determined in ((equal, 2, None, True), (many, 3, None, False), (many, 3, FIXED, True)):
         problem = xv.separable(M, np.array([1.0, 0.3, 0.2])[:m], data=np.arange(float(m)), solver=xv.lower.SVD())
         found = xv.statistics.linear_theory(problem, np.ones(1), over, absolute_sigma=True)
         assert np.isfinite(found.theta_stderr[0]) == determined
@@ -656,19 +627,21 @@ KINDS = {
 @pytest.mark.parametrize("kind", ["vector", "matrix", "complex"])
 def test_rows_in_chunks_have_the_statistics_of_all_rows_at_once(kind, backend):
     """Also with a ridge, a bound that is active, and a mean far from 0."""
-    pytest.importorskip(backend)
     noise = rng(2).normal(size=(2, T.size, 3))
-    y = {"vector": Y + 9.0, "matrix": Y[:, None] * [1.0, 2.0, 3.0] + 0.1 * noise[0]}.get(kind)
-    y = Y[:, None] * np.exp([1j, 2j]) + noise[0, :, :2] + 1j * noise[1, :, :2] if y is None else y
+    y = {
+        "vector": Y + 9.0,
+        "matrix": Y[:, None] * [1.0, 2.0, 3.0] + 0.1 * noise[0],
+        "complex": Y[:, None] * np.exp([1j, 2j]) + noise[0, :, :2] + 1j * noise[1, :, :2],
+    }[kind]
     over = xv.sets.Box(np.zeros(2), np.array([0.9, 20.0]))
     start = np.array([0.8, 5.0])
     whole = xv.solve(xv.separable(decays, y, data={"t": T}, lam=0.01), start, over=over, tol=1e-10)
-    chunks = xv.RowChunks.cut({"t": T}, y, 7)
-    fit = xv.solve(xv.separable(decays, chunks, lam=0.01), start, over=over, tol=1e-10, backend=backend)
+    rows = xv.RowChunks.cut({"t": T}, y, 7)
+    fit = xv.solve(xv.separable(decays, rows, lam=0.01), start, over=over, tol=1e-10, backend=backend)
     want, found = whole.statistics(), fit.statistics(backend=backend)
     assert found.theta_stderr[0] == 0
     assert found.limits[0].held
-    for name in ("covariance", "data", "parameters", "dof", "chi2", "r_squared", "aic", "bic"):
+    for name in ("covariance", *NUMBERS):
         np.testing.assert_allclose(getattr(found, name), getattr(want, name), rtol=1e-8, atol=1e-12, err_msg=name)
 
 
@@ -749,45 +722,48 @@ def passes(*given):
     return lambda: iter(left.pop(0) if len(left) > 1 else left[0])
 
 
+def of_chunks(source):
+    problem = xv.separable(decays, xv.ColumnChunks(source), data={"t": T})
+    return xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0))
+
+
 def test_a_chunk_may_be_empty():
-    problem = xv.separable(decays, xv.ColumnChunks([COLUMNS[:, :9], COLUMNS[:, :0], COLUMNS[:, 9:]]), data={"t": T})
-    found = xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0)).statistics()
+    found = of_chunks([COLUMNS[:, :9], COLUMNS[:, :0], COLUMNS[:, 9:]]).statistics()
     assert [x.shape for x in found.w_stderr_chunks()] == [(2, 9), (2, 0), (2, 61)]
 
 
 def test_passes_over_chunks_must_be_of_the_same_columns():
     """Those of the solve, of its statistics, and of the errors of w."""
     parts, short = [COLUMNS[:, :30], COLUMNS[:, 30:]], [COLUMNS[:, :30]]
-
-    def solved(*given):
-        problem = xv.separable(decays, xv.ColumnChunks(passes(*given)), data={"t": T})
-        return xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0))
-
     said = "the same columns on every pass; got 30 of them on this pass and 70 before"
-    with pytest.raises(ProblemError, match=said):
-        solved(parts, short).statistics()
-    found = solved(parts, parts, short)
-    with pytest.raises(ProblemError, match=said):
-        _ = found.statistics().w_stderr
-    with pytest.raises(ProblemError, match=said):
-        _ = found.w
     rows = "same number of rows; got 40 and y, chunk 0, of shape "
-    with pytest.raises(ProblemError, match=rows + r"\(70, 40\)"):
-        solved([COLUMNS.T])
-    with pytest.raises(ProblemError, match=rows + r"\(39, 70\)"):
-        _ = solved(parts, parts, [COLUMNS[1:]]).statistics().w_stderr
+    found = of_chunks(passes(parts, parts, short))
+    for message, call in (
+        (said, lambda: of_chunks(passes(parts, short)).statistics()),
+        (said, lambda: found.statistics().w_stderr),
+        (said, lambda: found.w),
+        (rows + r"\(70, 40\)", lambda: of_chunks([COLUMNS.T])),
+        (rows + r"\(39, 70\)", lambda: of_chunks(passes(parts, parts, [COLUMNS[1:]])).statistics().w_stderr),
+    ):
+        with pytest.raises(ProblemError, match=message):
+            call()
+
+
+def all_are_refused(asked):
+    for why, ask in asked.items():
+        with pytest.raises(ProblemError, match=why):
+            ask()
 
 
 def test_what_needs_all_columns_is_refused_for_chunks():
     y = COLUMNS.copy()
-    problem = xv.separable(decays, xv.ColumnChunks([y[:, :30], y[:, 30:]]), data={"t": T})
-    fit = xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, 20.0))
+    fit = of_chunks([y[:, :30], y[:, 30:]])
     s = fit.statistics()
 
     def sign(x):  # has no derivative by w
         return xv.array_namespace(x).sign(x)
 
-    asked = {
+    all_are_refused({
         "sandwich formula need all right-hand sides": lambda: fit.statistics(sandwich=True),
         "fitted values need all right-hand sides": lambda: s.fitted_stderr(),
         "Use theta_covariance, and w_stderr_chunks": lambda: s.covariance,
@@ -797,10 +773,7 @@ def test_what_needs_all_columns_is_refused_for_chunks():
         "in batches, with all right-hand sides": lambda: fit.interval(by="profile"),
         "solve in batches, with all right-hand sides": lambda: fit.interval(by="bootstrap"),
         "bands need all right-hand sides": lambda: fit.band(),
-    }
-    for why, ask in asked.items():
-        with pytest.raises(ProblemError, match=why):
-            ask()
+    })  # fmt: skip
     assert fit._w is None
     found = s.propagate(lambda theta, w: 1 / theta)
     np.testing.assert_allclose(found.stderr, s.theta_stderr / fit.theta**2)
@@ -817,16 +790,13 @@ def test_r_squared_of_complex_data_takes_the_complex_mean():
 
 def test_what_needs_the_rows_is_refused_for_chunks():
     fit = xv.solve(xv.separable(decays, xv.RowChunks.cut({"t": T}, Y, 7)), RATES, over=xv.sets.Box(0.0, 20.0))
-    asked = {
+    all_are_refused({
         "sandwich formula need all rows": lambda: fit.statistics(sandwich=True),
         "fitted values need all rows": lambda: fit.statistics().fitted_stderr(),
         "in batches, with all rows": lambda: fit.interval(by="profile"),
         "solve in batches, with all rows": lambda: fit.interval(by="bootstrap"),
         "rows in chunks needs data=": lambda: fit.band(),
-    }
-    for why, ask in asked.items():
-        with pytest.raises(ProblemError, match=why):
-            ask()
+    })  # fmt: skip
     whole = xv.solve(xv.separable(decays, Y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))
     np.testing.assert_allclose(fit.band({"t": T[:3]}), whole.band({"t": T[:3]}), rtol=1e-6)
 
@@ -843,9 +813,7 @@ def test_statistics_print_what_they_hold():
     assert f"theta[1]   {found.theta_stderr[1]:.6g}\n" in text
     assert f"chi2                 {found.chi2:.6g}\n" in text
     assert "notes" not in text
-    few = xv.solve(xv.separable(decays, Y[:4], data={"t": T[:4]}), RATES, over=xv.sets.Box(0.1, 20.0), max_iter=3)
-    known = few.statistics(absolute_sigma=True)
-    assert known.dof == 0
+    known = few_data(4, 2, 0).statistics(absolute_sigma=True)
     assert "degrees of freedom   0\n" in str(known)
 
 
@@ -951,18 +919,12 @@ def test_an_entry_is_at_a_bound_by_the_rounding_of_that_bound(upper):
     assert not found.reasons
 
 
-def test_errors_without_weights_are_said_to_be_those_of_sigma_1():
-    fit, given = example(), xv.separable(decays, Y, data={"t": T}, weights=np.full(T.size, 4.0))
-    assert "sigma = 1 for all data" in fit.statistics(absolute_sigma=True).noise_from
-    weighted = xv.solve(given, np.array([0.8, 3.0])).statistics(absolute_sigma=True)
-    assert "the weights as 1 / sigma^2" in weighted.noise_from
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_of_exact_data_theta_is_off_by_no_more_than_three_errors(dtype):
     """What a solve leaves of a residual of zero is alike from one datum to the next."""
     t = np.linspace(0.0, 2.0, 8192, dtype=dtype)
     y = (2 * np.exp(-t) + np.exp(-5 * t)).astype(dtype)
     fit = xv.solve(xv.separable(decays, y, data={"t": t}), np.array([0.5, 8.0], dtype), over=xv.sets.Box(0.0, 10.0))
-    off = np.abs(fit.theta - np.array([1.0, 5.0])) / fit.statistics().theta_stderr
-    assert (off < 3).all()
+    s = fit.statistics()
+    assert s.theta_stderr.dtype == s.w_stderr.dtype == dtype
+    assert (np.abs(fit.theta - np.array([1.0, 5.0])) < 3 * s.theta_stderr).all()

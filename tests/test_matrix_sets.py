@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from itertools import permutations
+from itertools import product
 
 import numpy as np
 import pytest
-import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import sets
@@ -42,151 +41,50 @@ def with_spectrum(s, shape, seed=0, kind=float):
     return (frame(shape[0]) * s) @ frame(shape[1]).conj().T
 
 
-# -- balls -------------------------------------------------------------------------------------------------------------
-
-DUAL = {
-    "nuclear": (sets.NuclearBall(1.5), lambda s: 1.5 * s.max()),
-    "spectral": (sets.SpectralBall(1.5), lambda s: 1.5 * s.sum()),
-    "Schatten 1.5": (sets.SchattenBall(1.5, 2.0), lambda s: 2 * (s**3).sum() ** (1 / 3)),
-    "Schatten 2": (sets.SchattenBall(2.0), lambda s: np.sqrt((s * s).sum())),
-    "Schatten 4": (sets.SchattenBall(4.0, 0.5), lambda s: 0.5 * (s ** (4 / 3)).sum() ** 0.75),
-}
-
-
-@in_turn("kind", [float, complex])
-@in_turn("name", DUAL)
-def test_balls_reach_the_dual_norm(name, kind, backend):
-    C, dual = DUAL[name]
-    for g in matrices(9, kind=kind):
-        v = host(C.lmo(send(backend, g)))
-        want = dual(np.linalg.svd(g)[1])
-        assert inner(g, v) == pytest.approx(-want, rel=1e-13)
-        assert float(C.support(send(backend, g))) == pytest.approx(want, rel=1e-13)
-        assert float(C.violation(send(backend, v))) <= 20 * EPS
-
-
-def test_diagonal_matrices_are_vectors():
-    """Nuclear is l1, spectral is linf, Schatten is lp."""
-    pairs = (
-        (sets.NuclearBall(1.5), sets.L1Ball(1.5)),
-        (sets.SpectralBall(1.5), sets.LinfBall(1.5)),
-        (sets.SchattenBall(3.0, 1.5), sets.LpBall(3.0, 1.5)),
-    )
-    for of_matrices, of_vectors in pairs:
-        for x in 3 * rng(1).normal(size=(20, 4)):
-            assert np.diag(of_matrices.lmo(np.diag(x))) == pytest.approx(of_vectors.lmo(x), abs=1e-12)
-            assert of_matrices.project(np.diag(x)) == pytest.approx(np.diag(of_vectors.project(x)), abs=1e-12)
-            assert of_matrices.violation(np.diag(x)) == pytest.approx(of_vectors.violation(x), abs=1e-13)
-
-
 def test_the_polar_factor_leaves_out_null_directions(backend):
     g = np.outer([3.0, 0.0, 4.0], [1.0, 0.0])
     assert np.abs(host(sets.SpectralBall().lmo(send(backend, g))) + g / 5).max() <= 4 * EPS
     assert not host(sets.SpectralBall().lmo(send(backend, 0 * g))).any()
 
 
-@in_turn("name", DUAL)
-def test_a_repeated_singular_value_is_no_trouble(name, backend):
-    C, dual = DUAL[name]
-    s = np.array([2.0, 2.0, 2.0, 1.0])
-    for g in (with_spectrum(s, (5, 4)), 2.0 * np.eye(4)):
-        v = host(C.lmo(send(backend, g)))
-        assert inner(g, v) == pytest.approx(-dual(np.linalg.svd(g)[1]), rel=1e-13)
-        assert float(C.violation(v)) <= 20 * EPS
-
-
-# -- semidefinite sets -------------------------------------------------------------------------------------------------
-
-
-def spectrum(g):
-    return np.linalg.eigvalsh((g + g.conj().T) / 2)
-
-
-LOWEST = {
-    "Spectraplex": (sets.Spectraplex(1.5), lambda w: 1.5 * w[0]),
-    "UnitSpectrahedron": (sets.UnitSpectrahedron(1.5), lambda w: 1.5 * min(w[0], 0.0)),
-    "Fantope 1": (sets.Fantope(1), lambda w: w[0]),
-    "Fantope 2": (sets.Fantope(2), lambda w: w[:2].sum()),
-    "Fantope n": (sets.Fantope(4), lambda w: w.sum()),
-}
-
-
-@in_turn("kind", [float, complex])
-@in_turn("name", LOWEST)
-def test_semidefinite_sets_reach_the_lowest_eigenvalues(name, kind, backend):
-    C, least = LOWEST[name]
-    for g in matrices(3, (4, 4), kind=kind):
-        for h in (g, g @ g.conj().T, -g @ g.conj().T):
-            v = host(C.lmo(send(backend, h)))
-            size = np.abs(h).sum()
-            assert inner(h, v) == pytest.approx(least(spectrum(h)), abs=20 * EPS * size)
-            assert float(C.support(send(backend, -h))) == pytest.approx(-least(spectrum(h)), abs=20 * EPS * size)
-            assert float(C.violation(send(backend, v))) <= 20 * EPS
-            assert np.abs(v - v.conj().T).max() <= 4 * EPS
+def test_no_negative_eigenvalue_leaves_the_zero_matrix(backend):
+    g = matrices(1, (4, 4), 1)[0]
+    assert not host(sets.UnitSpectrahedron(1.5).lmo(send(backend, g @ g.T))).any()
+    assert float(sets.UnitSpectrahedron(1.5).support(send(backend, -g @ g.T))) == 0
 
 
 @compiles_for_long
-@in_turn("dtype", ["complex64", "complex128"])
-@in_turn("name", [*DUAL, *LOWEST])
-def test_one_call_certifies_a_complex_projection(name, dtype, backend):
-    C, _ = {**DUAL, **LOWEST}[name]
-    eps = np.finfo(dtype).eps
-    for x, scale in zip(matrices(4, (4, 4), kind=complex).astype(dtype), (1e3, 1e-3, 1.0, 1e3), strict=True):
-        there = send(backend, (scale * x).astype(dtype))
+def test_complex_points_of_single_precision_keep_it(backend):
+    """Projections of points near and far away are the nearest, by one call of the oracle."""
+    kinds = (sets.NuclearBall(1.5), sets.SpectralBall(1.5), sets.SchattenBall(4.0, 0.5), sets.Spectraplex(1.5),
+             sets.UnitSpectrahedron(1.5), sets.Fantope(2))  # fmt: skip
+    eps = np.finfo(np.float32).eps
+    for C, (x, scale) in product(kinds, zip(matrices(2, (4, 4), kind=complex), (1e3, 1e-3), strict=True)):
+        there = send(backend, (scale * x).astype(np.complex64))
         p = C.project(there)
         y = host(C.lmo(p - there)).astype(complex)
-        assert dtype_name(p) == dtype
+        assert dtype_name(p) == "complex64"
         # the trace of what was far away is that of rounding
         assert float(C.violation(p)) <= 40 * eps * (1 + scale)
         away, along = host(there).astype(complex) - host(p), y - host(p)
         assert inner(away, along) <= 200 * eps * (1 + np.linalg.norm(scale * x)) ** 2
 
 
-def test_diagonal_semidefinite_matrices_are_vectors():
-    for x in 2 * rng(2).normal(size=(20, 4)):
-        for of_matrices, of_vectors in (
-            (sets.Spectraplex(1.5), sets.Simplex(1.5)),
-            (sets.UnitSpectrahedron(1.5), sets.CappedSimplex(1.5)),
-            (sets.Fantope(2), sets.Hypersimplex(2)),
-        ):
-            assert np.diag(of_matrices.lmo(np.diag(x))) == pytest.approx(of_vectors.lmo(x), abs=1e-13)
-            assert of_matrices.project(np.diag(x)) == pytest.approx(np.diag(of_vectors.project(x)), abs=1e-13)
-
-
 def test_violations_of_matrices_by_hand():
     diag = np.diag
     for C, x, want in (
-        (sets.NuclearBall(2.0), diag([3.0, -1.0]), 1.0),
-        (sets.SpectralBall(2.0), diag([3.0, -5.0]), 1.5),
-        (sets.SchattenBall(2.0, 5.0), diag([6.0, 8.0]), 1.0),
-        (sets.Spectraplex(2.0), diag([3.0, -0.5]), 0.25),
         (sets.Spectraplex(2.0), diag([2.0, 1.0]), 0.5),
-        (sets.Spectraplex(2.0), np.array([[1.0, 0.8], [0.0, 1.0]]), 0.2),
         (sets.Spectraplex(0.0), diag([0.5, 0.0]), 0.5),
-        (sets.UnitSpectrahedron(2.0), diag([3.0, 0.0]), 0.5),
-        (sets.UnitSpectrahedron(2.0), diag([1.0, -1.0]), 0.5),
         (sets.UnitSpectrahedron(4.0), np.array([[1.0, 0.8j], [0.0, 1.0]]), 0.1),
-        (sets.Fantope(1), diag([1.5, -0.5]), 0.5),
         (sets.Fantope(1), np.array([[0.5, 0.2], [0.0, 0.5]]), 0.1),
-        (sets.Birkhoff(), np.array([[1.0, 0.5], [0.0, 1.0]]), 0.5),
         (sets.Birkhoff(), np.array([[1.25, -0.25], [-0.25, 1.25]]), 0.25),
         (sets.Transport(np.array([2.0, 2.0]), np.array([1.0, 3.0])), np.array([[1.0, 1.0], [0.0, 2.5]]), 0.5 / 3),
         (sets.Transport(np.array([1.0, 3.0]), np.array([2.0, 2.0])), np.array([[1.0, 0.0], [1.5, 2.0]]), 0.5 / 3),
         (sets.Transport(), np.array([[0.75, -0.25], [-0.25, 0.75]]), 0.5),
         (sets.Columns(sets.L1Ball(2.0)), np.array([[1.0, 3.0], [1.0, 0.0]]), 0.5),
-        (sets.Columns(sets.Box(0.0, 2.0)), np.array([[1.0, 3.0], [1.0, 0.0]]), 0.5),
         (sets.Rows(sets.L1Ball(2.0)), np.array([[1.0, 3.0], [1.0, 0.0]]), 1.0),
-        (sets.MinkowskiSum((sets.SpectralBall(), sets.Box(-1.0, 1.0))), diag([4.0, 4.0]), None),
     ):
-        far = float(C.violation(x)) if want is None else want
-        assert float(C.violation(x)) == pytest.approx(far, rel=1e-13), C
-        assert far > 0
-        center = C.center(x)
-        both = C.violation(np.stack([np.stack([center, x]), np.stack([center + 2 * (x - center), center])]))
-        assert both.shape == (2, 2)
-        assert both[0, 1] == pytest.approx(far, rel=1e-13 if want else 2e-3), C
-        assert both[[0, 1], [0, 1]].max() <= 4 * EPS, C
-        assert both[1, 0] > far, C
+        assert float(C.violation(x)) == pytest.approx(want, rel=1e-13), C
 
 
 def test_a_complex_hermitian_matrix_is_no_violation():
@@ -197,51 +95,19 @@ def test_a_complex_hermitian_matrix_is_no_violation():
     assert float(sets.Spectraplex(2.0).violation(x.real + 0.5j)) == pytest.approx(0.25)
 
 
-def test_asymmetry_is_a_violation():
-    for C in (sets.Spectraplex(), sets.UnitSpectrahedron(), sets.Fantope()):
-        x = C.center(np.zeros((3, 3)))
-        assert C.contains(x)
-        x[0, 1] += 0.5
-        assert C.violation(x) >= 0.2
-
-
 # -- host solvers ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
-def test_birkhoff_picks_the_best_permutation(n, backend):
-    vertices = np.array([np.eye(n)[list(p)] for p in permutations(range(n))])
-    for g in matrices(12, (n, n)):
-        v = host(sets.Birkhoff().lmo(send(backend, g)))
-        assert any((v == p).all() for p in vertices)
-        assert inner(g, v) == pytest.approx(np.sum(vertices * g, axis=(1, 2)).min(), abs=1e-13)
-
-
-def plans(a, b, cost):
-    """The least cost of a transport plan, by the interior-point method of another code path."""
-    m, n = cost.shape
-    rows = np.kron(np.eye(m), np.ones(n))
-    columns = np.kron(np.ones(m), np.eye(n))
-    found = scipy.optimize.linprog(
-        cost.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([a, b]), method="highs-ipm"
-    )
-    return found.fun
-
-
-@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (6, 4), (1, 3)])
-def test_transport_reaches_the_least_cost(shape, backend):
+@pytest.mark.parametrize("shape", [(2, 5), (1, 3)])
+def test_a_plan_is_a_vertex_and_its_certificate_scales(shape):
     m, n = shape
     a, b = rng(0).uniform(0.1, 1.0, size=m), rng(1).uniform(0.1, 1.0, size=n)
-    b *= a.sum() / b.sum()
-    C = sets.Transport(a, b)
-    for scale in (1e-20, 1.0, 1e20):
-        for g in scale * matrices(6, shape):
-            v, slack = C.certified(send(backend, g))
-            v = host(v)
-            assert float(C.violation(v)) <= 8 * EPS
-            assert np.count_nonzero(v) <= m + n - 1
-            assert inner(g / scale, v) == pytest.approx(plans(a, b, g / scale), abs=1e-8)
-            assert 0 <= float(slack) <= 1e-9 * scale * a.sum() * np.abs(g / scale).max()
+    C = sets.Transport(a, b * (a.sum() / b.sum()))
+    for scale, g in product((1e-20, 1e20), matrices(3, shape)):
+        v, slack = C.certified(scale * g)
+        assert np.count_nonzero(v) <= m + n - 1
+        assert inner(g, v) == pytest.approx(inner(g, C.lmo(g)), abs=1e-8)
+        assert 0 <= float(slack) <= 1e-9 * scale * a.sum() * np.abs(g).max()
 
 
 @in_turn(("step", "want"), [(0.25, 4.0), (0.75, 3.75), (1.0, 4.0), (3.0, 6.0), (9.0, 10.0)])
@@ -278,13 +144,6 @@ def test_a_plan_is_exact_on_the_support_that_a_solver_found():
     np.testing.assert_array_equal(_flow(2 * apart, apart.sum(axis=1), apart.sum(axis=0)), apart)
     cycle = np.full((2, 2), 0.3)
     np.testing.assert_array_equal(_flow(cycle, np.full(2, 0.5), np.full(2, 0.5)), cycle)
-
-
-def test_uniform_transport_is_birkhoff():
-    for g in matrices(12, (4, 4)):
-        v = sets.Transport(np.ones(4), np.ones(4)).lmo(g)
-        assert inner(g, v) == pytest.approx(inner(g, sets.Birkhoff().lmo(g)), abs=1e-12)
-        assert inner(g, 4 * sets.Transport().lmo(g)) == pytest.approx(inner(g, v), abs=1e-12)
 
 
 @pytest.mark.parametrize("C", [sets.Birkhoff(), sets.Transport()], ids=repr)
@@ -330,41 +189,37 @@ SPECTRA = {
     "one above the rest": lambda n: np.r_[1.0, 0.1 * np.ones(n - 1)],
     "zero": lambda n: np.zeros(n),
 }
-EASY = ("geometric", "rank one", "rank three", "one above the rest", "zero")
 
 
-@in_turn("gram", [True, False])
-@in_turn("shape", [(40, 31), (30, 50)])
+def with_values(values, dtype, shape, seed):
+    return with_spectrum(values, shape, seed, complex if dtype.startswith("complex") else float)
+
+
+@in_turn("dtype", ["float64", "float32", "complex128"])
 @in_turn("name", SPECTRA)
-def test_the_bound_is_never_below_the_largest_singular_value(name, shape, gram):
-    for dtype, kind in (("float64", float), ("float32", float), ("complex128", complex)):
-        for seed in range(3):
-            G = (with_spectrum(SPECTRA[name](min(shape)), shape, seed, kind) * 7.0).astype(dtype)
-            largest = np.linalg.svd(G.astype(complex))[1][0]
-            found = sets.Lanczos(gram=gram).singular(G)
-            assert found.vector.dtype == found.image.dtype == dtype
-            assert found.value.dtype == found.bound.dtype == np.zeros(0, dtype).real.dtype
-            rounding = 8 * np.finfo(dtype).eps * largest
-            assert found.bound >= largest
-            assert found.value <= largest + rounding
-            assert np.linalg.norm(G @ found.vector) == pytest.approx(float(found.value), rel=1e-5, abs=1e-30)
-            if gram or name == "rank one":  # without a Gram matrix the bound is the Frobenius norm
-                assert found.bound - found.value <= max(1e-3, 200 * np.finfo(dtype).eps) * largest
-
-
-@in_turn("name", SPECTRA)
-def test_the_bound_is_never_below_the_largest_eigenvalue(name):
+def test_the_bound_is_never_below_the_largest_value(name, dtype):
+    """Singular value, in both shapes and without a Gram matrix, and eigenvalue, of both signs."""
+    eps = np.finfo(dtype).eps
+    for (shape, gram), seed in product(product([(40, 31), (30, 50)], [True, False]), range(2)):
+        G = (7.0 * with_values(SPECTRA[name](min(shape)), dtype, shape, seed)).astype(dtype)
+        largest = np.linalg.svd(G.astype(complex))[1][0]
+        found = sets.Lanczos(gram=gram).singular(G)
+        assert found.vector.dtype == found.image.dtype == dtype
+        assert found.value.dtype == found.bound.dtype == np.zeros(0, dtype).real.dtype
+        assert found.value <= largest + 8 * eps * largest
+        assert found.bound >= largest
+        assert np.linalg.norm(G @ found.vector) == pytest.approx(float(found.value), rel=1e-5, abs=1e-30)
+        if gram or name == "rank one":  # without a Gram matrix the bound is the Frobenius norm
+            assert found.bound - found.value <= max(1e-3, 200 * eps) * largest
     n = 36
-    for dtype, kind in (("float64", float), ("float32", float), ("complex128", complex)):
-        for seed, signs in enumerate((np.ones(n), -np.ones(n), np.where(np.arange(n) % 2, 1.0, -1.0))):
-            Q = with_spectrum(np.ones(n), (n, n), seed, kind)
-            A = ((Q * (signs * SPECTRA[name](n))) @ Q.conj().T).astype(dtype)
-            A = (A + A.conj().T) / 2
-            w = np.linalg.eigvalsh(A.astype(complex))
-            found = sets.Lanczos().eigen(A)
-            assert found.bound >= w[-1]
-            assert found.value <= w[-1] + 8 * np.finfo(dtype).eps * np.abs(w).max()
-            assert found.bound - found.value <= 1e-3 * np.abs(w).max()
+    for seed, signs in enumerate((np.ones(n), -np.ones(n), np.where(np.arange(n) % 2, 1.0, -1.0))):
+        Q = with_values(np.ones(n), dtype, (n, n), seed)
+        A = ((Q * (signs * SPECTRA[name](n))) @ Q.conj().T).astype(dtype)
+        A = (A + A.conj().T) / 2
+        w = np.linalg.eigvalsh(A.astype(complex))
+        found, size = sets.Lanczos().eigen(A), np.abs(w).max()
+        assert w[-1] <= found.bound <= found.value + 1e-3 * size
+        assert found.value <= w[-1] + 8 * eps * size
 
 
 def test_a_start_without_the_leading_vector_cannot_fool_the_bound():
@@ -381,37 +236,18 @@ def test_a_start_without_the_leading_vector_cannot_fool_the_bound():
     assert found.bound >= 2.0 * (1 - 4 * EPS)
 
 
-@compiles_for_long
-@pytest.mark.parametrize("wide", [False, True])
-def test_an_iterative_oracle_reports_what_it_may_miss(wide, backend):
-    shape = (30, 40) if wide else (40, 30)
-    exact, iterative = sets.NuclearBall(1.5), sets.NuclearBall(1.5, sets.Lanczos(restarts=2))
-    for name in ("flat", "wide cluster", "rank three", "zero"):
-        G = with_spectrum(SPECTRA[name](30), shape)
-        there = send(backend, G)
-        v, slack = iterative.certified(there)
-        best = -1.5 * np.linalg.svd(G)[1][0]
-        assert float(iterative.violation(v)) <= 20 * EPS
-        assert inner(G, host(v)) - float(slack) <= best + 4 * EPS
-        assert float(slack) >= 0
-        assert float(iterative.support(there)) >= -best
-        assert (host(iterative.lmo(there)) == host(v)).all()
-    assert exact.certified(there)[1] is None
-    assert iterative.certified(there[:24, :])[1] is None  # too small for a Krylov space: decomposed
-
-
-@pytest.mark.parametrize("kind", [sets.Spectraplex, sets.UnitSpectrahedron])
-def test_iterative_semidefinite_oracles(kind, backend):
-    C = kind(1.5, sets.Lanczos(restarts=3))
-    for seed, shift in enumerate((0.0, 5.0, -5.0)):
-        A = rng(seed).normal(size=(30, 30)) / 6 + shift * np.eye(30)
-        v, slack = C.certified(send(backend, A))
-        least = 1.5 * spectrum(A)[0]
-        best = least if kind is sets.Spectraplex else min(least, 0.0)
-        assert float(C.violation(v)) <= 40 * EPS
-        assert inner(A, host(v)) - float(slack) <= best + 40 * EPS * (1 + abs(shift))
-        assert float(slack) <= 1e-2 * np.abs(spectrum(A)).max()
-        assert float(C.support(send(backend, -A))) >= -best - 1e-13
+def test_an_oracle_without_a_solver_or_of_few_rows_is_exact():
+    G, solver = rng(0).normal(size=(40, 30)), sets.Lanczos(restarts=2)
+    assert sets.NuclearBall(1.5).certified(G)[1] is None
+    assert sets.NuclearBall(1.5, solver).certified(G[:24, :])[1] is None  # too small for a Krylov space: decomposed
+    v, slack = sets.NuclearBall(1.5, solver).certified(0 * G)
+    assert float(slack) == 0 == inner(G, 0 * v)
+    for shift in (5.0, -5.0):  # eigenvalues of one sign
+        A = rng(1).normal(size=(30, 30)) / 6 + shift * np.eye(30)
+        least, size = np.linalg.eigvalsh((A + A.T) / 2)[[0, -1]]
+        v, slack = sets.UnitSpectrahedron(1.5, solver).certified(A)
+        assert inner(A, v) - float(slack) <= 1.5 * min(least, 0.0) + 40 * EPS * 6
+        assert float(slack) <= 1e-2 * max(abs(least), abs(size))
 
 
 def test_the_iterative_oracle_compiles():
@@ -564,21 +400,6 @@ def test_an_iteration_that_does_not_converge_gives_no_number(monkeypatch):
 
 
 # -- in a solve --------------------------------------------------------------------------------------------------------
-
-
-@compiles_for_long
-def test_a_solve_over_a_nuclear_ball(backend):
-    """Matrices go to the set whole; the gap certifies the end."""
-    Y = with_spectrum(np.array([3.0, 2.0, 0.1]), (6, 5))
-
-    def design(theta, data):
-        return theta
-
-    problem = xv.separable(design, Y, lam=1e-2)
-    start = send(backend, np.eye(6, 3) / 4)
-    fit = xv.solve(problem, start, over=sets.NuclearBall(1.0), max_iter=30)
-    assert float(sets.NuclearBall(1.0).violation(host(fit.theta))) <= 1e-12
-    assert fit.value < xv.solve(problem, start, over=sets.NuclearBall(1.0), max_iter=1).value
 
 
 def test_factors_of_a_matrix_that_is_not_finite_are_nan_and_of_no_other():

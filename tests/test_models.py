@@ -1,7 +1,5 @@
 """Columns of designs: values and derivatives against plain formulas in many digits, shapes, errors and whole fits."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 
@@ -174,20 +172,12 @@ def test_polynomials_are_those_of_numpy(degree, backend):
     np.testing.assert_allclose(found @ w, np.polynomial.Legendre(w, [-2, 6])(x), rtol=1e-12)
 
 
-def test_polynomials_are_nearly_orthogonal_on_even_samples():
-    P = models.polynomials(np.linspace(3.0, 5.0, 1000), 12, (3.0, 5.0))
-    assert np.linalg.cond(P) < 1.05 * np.sqrt(25)
-
-
 def test_a_pair_of_weights_is_an_amplitude_and_a_phase():
     t = np.linspace(0.0, 3.0, 40)
     a, b = w = np.array([0.6, -1.1])
     want = np.hypot(a, b) * np.exp(-0.5 * t) * np.cos(2 * np.pi * 1.3 * t + np.arctan2(-b, a))
     np.testing.assert_allclose(models.oscillations(t, 1.3, 0.5) @ w, want, atol=1e-14)
     np.testing.assert_array_equal(models.oscillations(t, 1.3), models.oscillations(t, np.array([1.3]), np.array([0.0])))
-
-
-# -- shapes ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["exponentials", "pseudo_voigts", "oscillations"])
@@ -222,9 +212,6 @@ def test_columns_joins_matrices_vectors_and_batches(backend):
             np.testing.assert_array_equal(found, np.column_stack([a, c[i], b]))
 
 
-# -- what is given -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("framework", HOST_BACKENDS)
 def test_whole_numbers_and_lists_are_samples_and_parameters(framework):
     owner = xv.backends.get(framework)
@@ -245,25 +232,17 @@ def test_whole_numbers_and_lists_are_samples_and_parameters(framework):
     assert models.polynomials(x, 1).dtype == np.float64
 
 
-# -- errors ------------------------------------------------------------------------------------------------------------
-
 T = np.linspace(-1.0, 2.0, 7)
 
 
 def test_a_wrong_argument_says_what_is_required(subtests):
     for call, message in (
-        (
-            lambda: models.exponentials(["a", "b"], 1.0),
-            r"t given as a list must hold numbers.*a list of 2, the first 'a'",
-        ),
+        (lambda: models.exponentials(["a", "b"], 1.0), r"t given as a list must hold numbers.*a list of 2, the first"),
         (lambda: models.exponentials(1.0, 1.0), r"t must be an array of numbers of shape \(m,\); got 1\.0"),
         (lambda: models.exponentials(T > 0, 1.0), r"t must be an array of numbers .* got dtype bool"),
         (lambda: models.exponentials(np.array(1.0), 1.0), r"t must be .* got shape \(\)\. Reshape it"),
         (lambda: models.polynomials("x", 1), r"x must be an array of numbers .* got 'x'"),
-        (
-            lambda: models.exponentials(T, [T[:1], 1.0]),
-            r"rates must be .* got a list of 2, .*\. Join them by xp\.stack",
-        ),
+        (lambda: models.exponentials(T, [T[:1], 1.0]), r"rates must be .* got a list of 2, .*\. Join them by xp\.stac"),
         (lambda: models.exponentials(T, None), r"rates must be a number or an array of numbers .* got NoneType"),
         (lambda: models.exponentials(T, True), r"rates must be a number or an array of numbers"),
         (
@@ -310,21 +289,6 @@ def test_a_fit_of_decays_an_artefact_and_an_offset(backend):
     assert fit.status is xv.Status.CONVERGED
     assert error(host_tree(fit.theta), KINETICS) < 1e-8
     np.testing.assert_allclose(host(fit.w), w, atol=1e-7)
-
-
-def behind_a_response(theta, data):
-    t = data["t"]
-    return models.columns(models.decays(t, theta["rates"], theta["t0"], theta["width"]), models.polynomials(t, 0))
-
-
-@pytest.mark.parametrize("name", ["numpy", "torch"])
-def test_a_fit_in_single_precision(name):
-    theta0, truth = ({key: np.float32(x) for key, x in theta.items()} for theta in (GUESS, KINETICS))
-    data = {"t": TIMES.astype(np.float32)}
-    y = behind_a_response(truth, data) @ np.float32([2.0, 5.0, 0.5])
-    fit = xv.solve(xv.separable(behind_a_response, y, data=data), theta0, over=WITHIN, backend=name)
-    assert fit.w.dtype == fit.theta["rates"].dtype == np.float32
-    assert error(fit.theta, truth) < 1e-4
 
 
 def spectrum(theta, data):

@@ -1,7 +1,5 @@
 """Many starts of one problem: minima that brute force finds, counts that add up, starts that lie in their sets."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np
@@ -98,52 +96,38 @@ def test_permutations_count_as_one_minimum_only_if_they_are_asked_for():
     assert one.minima[0].count == sum(m.count for m in two.minima)
 
 
-def test_the_table_is_printed():
-    found = of_waves()
-    lines = str(found).splitlines()
-    assert lines[0] == f"64 starts led to {len(found.minima)} minima"
-    for line, minimum in zip(lines[2:], found.minima[:12], strict=False):
+def test_the_table_is_printed(many):
+    text, lines = str(many), str(many).splitlines()
+    assert lines[0] == f"64 starts led to {len(many.minima)} minima"
+    for line, minimum in zip(lines[2:], many.minima[:12], strict=False):
         value, count, theta, n, status = line.split()
         assert float(value) == pytest.approx(minimum.value, rel=1e-7)
-        assert int(count) == minimum.count == sum(minimum.statuses.values())
+        assert int(count) == int(n) == minimum.count == sum(minimum.statuses.values())
         assert float(theta) == pytest.approx(minimum.theta[0], rel=1e-4)
-        assert (int(n), status) == (minimum.count, "CONVERGED")
-    assert "best: CONVERGED" in str(found)
-    assert str(found).endswith(str(found.best))
-    assert repr(found).startswith(f"Multistart(64 starts: {len(found.minima)} minima, best ")
-    table, frame = found._repr_html_(), found.to_frame()
-    assert table.startswith(f"<table><caption>64 starts led to {len(found.minima)} minima</caption>")
-    assert table.endswith(found.best._repr_html_())
+        assert status == "CONVERGED"
+    assert "best: CONVERGED" in text
+    assert text.endswith(str(many.best))
+    assert repr(many).startswith(f"Multistart(64 starts: {len(many.minima)} minima, best ")
+    table, frame = many._repr_html_(), many.to_frame()
+    assert table.startswith(f"<table><caption>{lines[0]}</caption>")
+    assert table.endswith(many.best._repr_html_())
     assert list(frame.columns) == ["objective", "reached", "theta[0]", "ended"]
-    assert frame["theta[0]"].tolist() == [float(m.theta[0]) for m in found.minima]
-    assert frame["reached"].tolist() == [m.count for m in found.minima]
+    assert frame["theta[0]"].tolist() == [float(m.theta[0]) for m in many.minima]
+    assert frame["reached"].tolist() == [m.count for m in many.minima]
 
 
 def test_what_ends_in_no_minimum_is_counted_too():
-    """A model without values on one side: starts there end where they are."""
-
-    def M(theta, t):
-        xp = xv.array_namespace(theta)
-        return waves(xp.sqrt(theta), t)
-
-    problem = xv.separable(M, SIGNAL, data=TIMES)
+    """A model without values on one side: starts there end where they are; one without any has no minimum."""
+    problem = xv.separable(lambda theta, t: waves(xv.array_namespace(theta).sqrt(theta), t), SIGNAL, data=TIMES)
     found = xv.multistart(problem, np.array([900.0]), xv.sets.Box(-3000.0, 3000.0), starts=32)
     below = int(np.sum(host(found.starts) <= 0))
     assert found.lost[xv.Status.NON_FINITE] == below > 0
     assert total(found) == 32
     assert "none of these" in str(found)
     assert f"{below} NON_FINITE" in str(found)
-
-
-def test_a_problem_without_values_has_no_minimum():
     problem = xv.separable(lambda theta, t: waves(theta, t) * np.nan, SIGNAL, data=TIMES)
     found = xv.multistart(problem, np.array([1.0]), scale=1.0, starts=4)
-    assert found.minima == ()
-    assert found.lost == {xv.Status.NON_FINITE: 4}
-    assert not found.best.success
-
-
-# -- starts ------------------------------------------------------------------------------------------------------------
+    assert (found.minima, found.lost, found.best.success) == ((), {xv.Status.NON_FINITE: 4}, False)
 
 
 def drawn(theta0, over=None, n=256, **keywords):
@@ -218,25 +202,23 @@ def test_one_start_is_theta0():
     assert found.best.value == pytest.approx(want.value, rel=1e-9)
 
 
-# -- which ends are the same -------------------------------------------------------------------------------------------
-
-
 def test_ends_are_distinguished_by_size_and_by_the_range_of_starts():
     """1 and 1.0005 are one of size 1; positions that differ by a third of their range are two, however far from 0."""
-    ends = np.array([[1.0, 1000.1], [1.0005, 1000.1], [1.0, 1000.4], [1.2, 1000.1], [9.0, 9.0]])
-    success = np.array([True, True, True, True, False])
-    given = {"order": np.arange(5), "success": success, "spread": np.array([100.0, 1.0])}
-    assert labelled(ends, **given, least=np.zeros(2), same=1e-3).tolist() == [0, 0, 1, 2, -1]
-    twice = np.array([[1.0, 2.0], [5.0, 6.0], [3.0, 4.0], [5.0, 6.0005]])
-    ended = {"order": np.arange(4), "success": np.array([True, False, False, False]), "spread": np.ones(2)}
-    assert labelled(twice, **ended, least=np.zeros(2), same=1e-3).tolist() == [0, 1, -1, 1]
-    near_zero = np.array([[1e-9], [-3e-9], [2e-4]])
-    given = {"order": np.arange(3), "success": np.ones(3, bool), "spread": np.ones(1), "same": 1e-3}
-    assert labelled(near_zero, **given, least=np.array([1e-3])).tolist() == [0, 0, 1]
-    assert labelled(near_zero, **given, least=np.zeros(1)).tolist() == [0, 1, 2]
 
+    def labels(ends, success=True, spread=1.0, least=0.0):
+        ends = np.array(ends)
+        n, p = ends.shape
+        given = {"order": np.arange(n), "success": np.broadcast_to(success, n), "same": 1e-3}
+        return labelled(ends, **given, spread=np.broadcast_to(spread, p), least=np.full(p, least)).tolist()
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+    ends = [[1.0, 1000.1], [1.0005, 1000.1], [1.0, 1000.4], [1.2, 1000.1], [9.0, 9.0]]
+    assert labels(ends, [True, True, True, True, False], [100.0, 1.0]) == [0, 0, 1, 2, -1]
+    twice = [[1.0, 2.0], [5.0, 6.0], [3.0, 4.0], [5.0, 6.0005]]
+    assert labels(twice, [True, False, False, False]) == [0, 1, -1, 1]
+    near_zero = [[1e-9], [-3e-9], [2e-4]]
+    assert labels(near_zero, least=1e-3) == [0, 0, 1]
+    assert labels(near_zero) == [0, 1, 2]
+
 
 BAD = {
     "starts must be": {"starts": 0},
@@ -270,3 +252,8 @@ def test_scipy_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     with pytest.raises(xv.errors.BackendNotInstalledError, match=r"pip install 'xvarpro\[scipy\]'"):
         of_waves()
+
+
+@pytest.fixture(scope="module")
+def many():
+    return of_waves()

@@ -1,4 +1,4 @@
-"""Norms of the free block: each is checked through duality alone, over all that `xvarpro.sets.norms` defines."""
+"""Norms of the free block beyond the suite, which asks direction and dual norm: extremes, ties, zeros, precision."""
 
 from __future__ import annotations
 
@@ -19,49 +19,11 @@ SHAPES = [(4, 3), (5,), (), (2, 3, 4)]
 each = in_turn("norm", [kind() for kind in KINDS], ids=lambda norm: type(norm).__name__)
 
 
-def groups(count, seed=0):
-    """Groups of leaves of several shapes, a third of them rounded."""
-    draw = rng(seed)
-    for i in range(count):
-        group = tuple(draw.normal(size=s) for s in SHAPES)
-        yield tuple(np.round(x) for x in group) if i % 3 == 0 else group
-
-
 def dual(backend, norm, g):
     u, size = norm.dual(tuple(send(backend, np.asarray(x)) for x in g))
     assert [x.shape for x in u] == [x.shape for x in g]
     assert size.shape == ()
     return [host(x) for x in u], float(size)
-
-
-def inner(a, b):
-    return sum(float(np.sum(x * y)) for x, y in zip(a, b, strict=True))
-
-
-@each
-def test_direction_reaches_the_dual_norm(norm, backend):
-    for g in groups(9):
-        u, size = dual(backend, norm, g)
-        assert inner(g, u) == pytest.approx(size, rel=1e-13)
-
-
-@each
-def test_direction_lies_in_the_unit_ball(norm, backend):
-    """``<h, u> <= |h|_*`` for every h says that u has norm 1 at most."""
-    all_groups = list(groups(9))
-    for g in all_groups[:4]:
-        u, _ = dual(backend, norm, g)
-        for h in all_groups:
-            assert inner(h, u) <= dual(backend, norm, h)[1] * (1 + 1e-13)
-
-
-@each
-def test_dual_norm_is_a_norm(norm, backend):
-    a, b, *_ = groups(3)
-    size = dual(backend, norm, a)[1]
-    both = tuple(x + y for x, y in zip(a, b, strict=True))
-    assert dual(backend, norm, both)[1] <= size + dual(backend, norm, b)[1] + 1e-13
-    assert dual(backend, norm, tuple(-3 * x for x in a))[1] == pytest.approx(3 * size, rel=1e-13)
 
 
 @each
@@ -91,27 +53,12 @@ def test_nan_reaches_the_gap(norm, backend):
     assert np.isnan(size)
 
 
-def test_spectral_of_a_matrix_is_the_nuclear_norm(backend):
-    G = rng(0).normal(size=(5, 3))
-    (U,), size = dual(backend, norms.Spectral(), (G,))
-    assert size == pytest.approx(np.linalg.svd(G)[1].sum(), rel=1e-13)
-    assert np.linalg.svd(U)[1] == pytest.approx(np.ones(3), rel=1e-13)
-
-
 def test_spectral_leaves_out_null_directions(backend):
     """A null direction has no sign: moving along it would be arbitrary."""
     G = np.outer([3.0, 0.0, 4.0], [1.0, 0.0])
     (U,), size = dual(backend, norms.Spectral(), (G,))
     assert size == pytest.approx(5.0)
     assert np.abs(U - G / 5).max() <= 1e-15
-
-
-def test_l2_of_a_group_is_that_of_all_numbers_together(backend):
-    g = next(groups(2, seed=3))
-    flat = np.concatenate([x.ravel() for x in g])
-    u, size = dual(backend, norms.L2(), g)
-    assert size == pytest.approx(np.linalg.norm(flat), rel=1e-14)
-    assert np.concatenate([x.ravel() for x in u]) == pytest.approx(flat / np.linalg.norm(flat), rel=1e-13)
 
 
 def test_l1_moves_the_first_of_the_steepest_entries(backend):
@@ -136,6 +83,6 @@ def test_columns_and_rows_have_length_one(kind, axis, backend):
 @in_turn("dtype", ["float32", "float64"])
 @each
 def test_norms_keep_the_dtype(norm, dtype, backend):
-    g = tuple(send(backend, np.asarray(x, dtype=dtype)) for x in next(groups(1)))
+    g = tuple(send(backend, np.asarray(x, dtype=dtype)) for x in [np.round(rng(0).normal(size=s)) for s in SHAPES])
     u, size = norm.dual(g)
     assert {dtype_name(x) for x in (*u, size)} == {dtype}

@@ -15,99 +15,53 @@ Y = A @ np.array([0.5, 0.3, 0.0, 0.0, 0.0, 0.4]) * 0.9 + 0.3
 START = np.full(6, 1 / 6)
 
 
+SIMPLEX = xv.sets.Simplex()
+
+
 @dataclass(frozen=True)
 class Probabilities(xv.sets.Set):
     """The unit simplex, as a user would write it: right in all but what a class below gets wrong."""
 
     def lmo(self, g):
-        return xv.sets.Simplex().lmo(g)
+        return SIMPLEX.lmo(g)
 
     def project(self, x):
-        return xv.sets.Simplex().project(x)
+        return SIMPLEX.project(x)
 
     def diameter(self, like):
         return 2.0**0.5
 
     def violation(self, x):
-        return xv.sets.Simplex().violation(x)
+        return SIMPLEX.violation(x)
 
     def center(self, like):
-        return xv.sets.Simplex().center(like)
+        return SIMPLEX.center(like)
 
 
-class WrongSign(Probabilities):
-    def lmo(self, g):
-        return super().lmo(-g)
+def mistaken(name, of=Probabilities, **methods):
+    """A class with methods of its own."""
+    return type(name, (of,), {key: lambda self, x, fun=fun: fun(x) for key, fun in methods.items()})
 
 
-class Outside(Probabilities):
-    def lmo(self, g):
-        return 2.0 * super().lmo(g)
+def rescaled(x):
+    xp = xv.array_namespace(x)
+    x = xp.abs(x) + 1e-3
+    return x / xp.sum(x, axis=-1, keepdims=True)
 
 
-class WrongShape(Probabilities):
-    def lmo(self, g):
-        return super().lmo(g)[:2]
+def single(x):
+    xp = xv.array_namespace(x)
+    return xp.astype(SIMPLEX.project(x), xp.float32)
 
 
-class ToTheCentre(Probabilities):
-    def project(self, x):
-        return self.center(x)
-
-
-class Rescaled(Probabilities):
-    def project(self, x):
-        xp = xv.array_namespace(x)
-        x = xp.abs(x) + 1e-3
-        return x / xp.sum(x, axis=-1, keepdims=True)
-
-
-class NoCentre(Probabilities):
-    def center(self, like):
-        return 0.0 * like
-
-
-class TooNarrow(Probabilities):
-    def diameter(self, like):
-        return 1.0
-
-
-class Anything(Probabilities):
-    def violation(self, x):
-        return 0.0 * xv.sets.Simplex().violation(x)
-
-
-class Constant(Probabilities):
-    project = xv.sets.Set.project  # none
-
-    def lmo(self, g):
-        return super().lmo(0.0 * g)
-
-
-class JustOutside(Probabilities):
-    def lmo(self, g):
-        return (1 + 1e-4) * super().lmo(g)
-
-
-class NotToTheEnd(Probabilities):
-    def lmo(self, g):
-        return super().lmo(g) * (1 - 1e-5) + 1e-5 * self.center(g)
-
-
-class WrongDtype(Probabilities):
-    def project(self, x):
-        xp = xv.array_namespace(x)
-        return xp.astype(super().project(x), xp.float32)
-
-
-class NotQuiteTheNearest(Probabilities):
-    def project(self, x):
-        return super().project(x) * (1 - 1e-4) + 1e-4 * self.center(x)
-
-
-class HalfWay(Probabilities):
-    def project(self, x):
-        return (x + super().project(x)) / 2
+WrongSign = mistaken("WrongSign", lmo=lambda g: SIMPLEX.lmo(-g))
+Outside = mistaken("Outside", lmo=lambda g: 2.0 * SIMPLEX.lmo(g))
+WrongShape = mistaken("WrongShape", lmo=lambda g: SIMPLEX.lmo(g)[:2])
+WrongDtype = mistaken("WrongDtype", project=single)
+ToTheCentre = mistaken("ToTheCentre", project=SIMPLEX.center)
+TooNarrow = mistaken("TooNarrow", diameter=lambda like: 1.0)
+Constant = mistaken("Constant", lmo=lambda g: SIMPLEX.lmo(0.0 * g))
+Constant.project = xv.sets.Set.project  # none
 
 
 class Inexact(Probabilities):
@@ -142,31 +96,27 @@ class Orthant(xv.sets.Set):
         return 0.0 * like
 
 
-class Reflected(Orthant):
-    def project(self, x):
-        return xv.array_namespace(x).abs(x)
-
-
-class Everywhere(Orthant):
-    def project(self, x):
-        return x
-
-
+Reflected = mistaken("Reflected", Orthant, project=lambda x: xv.array_namespace(x).abs(x))
+Everywhere = mistaken("Everywhere", Orthant, project=lambda x: x)
 MISTAKES = {
     WrongSign: "lmo.* must minimise",
     Constant: "lmo.* must minimise",
-    NotToTheEnd: "lmo.* must minimise",
-    JustOutside: "what lmo returns.* must lie in the set",
+    mistaken(
+        "NotToTheEnd", lmo=lambda g: SIMPLEX.lmo(g) * (1 - 1e-5) + 1e-5 * SIMPLEX.center(g)
+    ): "lmo.* must minimise",
+    mistaken("JustOutside", lmo=lambda g: (1 + 1e-4) * SIMPLEX.lmo(g)): "what lmo returns.* must lie in the set",
     Outside: "what lmo returns.* must lie in the set",
     WrongShape: "lmo must return an array with the shape",
     WrongDtype: "project must return an array with the shape and dtype",
     ToTheCentre: "project.* must be the nearest",
-    Rescaled: "project.* must be the nearest",
-    NotQuiteTheNearest: "project.* must be the nearest",
-    HalfWay: r"project.x. must lie in the set",
-    NoCentre: "center must lie in the set",
+    mistaken("Rescaled", project=rescaled): "project.* must be the nearest",
+    mistaken(
+        "NotQuiteTheNearest", project=lambda x: SIMPLEX.project(x) * (1 - 1e-4) + 1e-4 * SIMPLEX.center(x)
+    ): "project.* must be the nearest",
+    mistaken("HalfWay", project=lambda x: (x + SIMPLEX.project(x)) / 2): r"project.x. must lie in the set",
+    mistaken("NoCentre", center=lambda like: 0.0 * like): "center must lie in the set",
     TooNarrow: "diameter must be the largest distance",
-    Anything: "violation must be more than 0",
+    mistaken("Anything", violation=lambda x: 0.0 * SIMPLEX.violation(x)): "violation must be more than 0",
 }
 
 
@@ -234,10 +184,10 @@ def test_a_set_in_another_and_a_function_are_checked_too():
     parts = xv.sets.Product((xv.sets.Box(0.0, 1.0), TooNarrow()), (2, 4))
     with pytest.raises(ProblemError, match=r"Product: diameter must be the largest"):
         xv.solve(problem(), np.repeat([0.5, 0.25], [2, 4]), over=parts, debug=True)
-    narrow = xv.sets.Oracle(xv.sets.Simplex().lmo, width=1.0, outside=xv.sets.Simplex().violation)
+    narrow = xv.sets.Oracle(SIMPLEX.lmo, width=1.0, outside=SIMPLEX.violation)
     with pytest.raises(ProblemError, match=r"Oracle: diameter must be the largest"):
         xv.solve(problem(), START, over=narrow, debug=True)
-    function = xv.sets.Oracle(lambda g: xv.sets.Simplex().lmo(-g), width=2.0, outside=xv.sets.Simplex().violation)
+    function = xv.sets.Oracle(lambda g: SIMPLEX.lmo(-g), width=2.0, outside=SIMPLEX.violation)
     with pytest.raises(ProblemError, match=r"Oracle: lmo.* must minimise"):
         xv.solve(problem(), START, over=function, debug=True)
 
@@ -283,7 +233,7 @@ def test_a_projection_that_leads_nowhere_is_no_success():
 @pytest.mark.parametrize("method", [None, xv.algorithms.SpectralProjectedGradient()])
 def test_a_set_that_is_right_is_solved_with_debug(method):
     fit = xv.solve(problem(), START, over=Probabilities(), algorithm=method, debug=True, max_iter=2000)
-    assert fit.value <= xv.solve(problem(), START, over=xv.sets.Simplex(), max_iter=2000).value * 1.01
+    assert fit.value <= xv.solve(problem(), START, over=SIMPLEX, max_iter=2000).value * 1.01
 
 
 def test_a_class_that_is_no_dataclass_is_told_so():

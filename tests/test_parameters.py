@@ -1,11 +1,10 @@
 """Parameters by name: against the same problems written out by hand, and against plain NumPy."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import xvarpro as xv
@@ -40,8 +39,7 @@ def decays(p, data):
 
 def by_hand(theta, data):
     """The same, without `Parameters`."""
-    xp, t = xv.array_namespace(theta), xv.array_namespace(theta).expand_dims(data["t"], axis=1)
-    return xp.cos(3.0 * t) * xp.exp(-t * xp.stack([theta["k1"], theta["k2"], 2.0 * theta["k1"] + 0.1]))
+    return decays({"omega": 3.0, **theta, "k3": 2.0 * theta["k1"] + 0.1}, data)
 
 
 def reduced(theta):
@@ -80,33 +78,21 @@ def test_the_gradient_goes_through_ties(name):
     np.testing.assert_allclose(vector(gradient), central_differences(reduced, theta), rtol=1e-7)
 
 
-def test_bounds_hold_what_a_free_fit_would_leave():
-    p = parameters()
-    p.set("k2", 3.0, max=3.5)
-    fit = xv.solve(xv.separable(p.model(decays), Y, data=DATA), p.theta0, over=p.over)
-    assert float(fit.theta["k2"]) == 3.5
-
-
 def test_target_ridge_and_penalty_may_be_functions_of_all_parameters():
     p = xv.Parameters.from_dict({"a": 0.7, "b": {"tie": "a", "offset": 1.0}})
-    problem = xv.separable(
-        p.model(lambda q, t: t[:, None] ** q["b"]),
-        p.model(lambda q, t: t + q["a"]),
-        data=T,
-        lam=p.model(lambda q, t: q["a"] ** 2),
-        R=p.model(lambda q: q["b"] ** 2),
-        mu=0.1,
-    )
-    hand = xv.separable(
-        lambda a, t: t[:, None] ** (a + 1.0),
-        lambda a, t: t + a,
-        data=T,
-        lam=lambda a, t: a**2,
-        R=lambda a: (a + 1.0) ** 2,
-        mu=0.1,
-    )
-    value, gradient = xv.value_and_gradient(problem, p.theta0)
-    want, slope = xv.value_and_gradient(hand, np.array(0.7))
+
+    def M(q, t):
+        return t[:, None] ** q["b"]
+
+    def stated(of):
+        y, lam, R = lambda q, t: t + q["a"], lambda q, t: q["a"] ** 2, lambda q: q["b"] ** 2
+        return xv.separable(of(M), of(y), data=T, lam=of(lam), R=of(R), mu=0.1)
+
+    def by_hand(fun):
+        return lambda a, *data: fun({"a": a, "b": a + 1.0}, *data)
+
+    value, gradient = xv.value_and_gradient(stated(p.model), p.theta0)
+    want, slope = xv.value_and_gradient(stated(by_hand), np.array(0.7))
     np.testing.assert_allclose((float(value), float(gradient["a"])), (float(want), float(slope)), rtol=1e-14)
 
 
@@ -117,25 +103,6 @@ def test_a_set_takes_the_place_of_bounds():
     problem = xv.separable(p.model(lambda q, A: (A @ q["shares"])[:, None]), A @ [0.5, 0.5, 0.0], data=A)
     fit = xv.solve(problem, p.theta0, over=p.over)
     np.testing.assert_allclose(fit.theta["shares"], [0.5, 0.5, 0.0], atol=1e-4)
-
-
-def test_a_batch_is_the_loop_over_its_problems():
-    p = parameters()
-    Ys = np.stack([Y, 2.0 * Y, Y + 0.02 * rng(4).normal(size=T.size)])
-
-    def batched(q, data):
-        xp = xv.array_namespace(q)
-        rates = xp.stack([q["k1"], q["k2"], q["k3"]], axis=-1)
-        t = data["t"][:, None]
-        return xp.cos(q["omega"][..., None, None] * t) * xp.exp(-t * rates[..., None, :])
-
-    starts = {name: np.stack([x] * 3) for name, x in p.theta0.items()}
-    many = xv.solve_many(xv.separable(p.model(batched), Ys, data=DATA), starts, over=p.over, tol=1e-9)
-    for i, y in enumerate(Ys):
-        one = xv.solve(xv.separable(p.model(batched), y, data=DATA), p.theta0, over=p.over, tol=1e-9)
-        np.testing.assert_allclose(many.theta["k1"][i], one.theta["k1"], rtol=1e-7)
-        np.testing.assert_allclose(many.theta["k2"][i], one.theta["k2"], rtol=1e-7)
-    assert p.values(many.theta)["k3"].shape == p.values(many.theta)["omega"].shape == (3,)
 
 
 def test_bounds_of_a_fit_may_be_pairs(tmp_path):
@@ -241,20 +208,6 @@ def test_factors_of_the_linear_map_are_not_rounded_at_the_size_of_offsets():
     assert p.linear_map().A[1, 0] == 1e-9 / 3
 
 
-def test_standard_errors_reach_tied_parameters():
-    p = parameters()
-    fit = xv.solve(xv.separable(p.model(decays), Y, data=DATA), p.theta0, over=p.over)
-    found = fit.statistics()
-    assert tuple(found.names) == p.names
-    A, _, rows = p.linear_map()
-    C = found.covariance[: len(p.names), : len(p.names)]
-    errors = dict(zip(rows, np.sqrt(np.diagonal(A @ C @ A.T)), strict=True))
-    np.testing.assert_allclose(errors["k3"], 2.0 * found.theta_stderr["k1"], rtol=1e-12)
-    assert errors["omega"] == 0.0
-    through = found.propagate(p.model(lambda q, w: q["k3"]))
-    np.testing.assert_allclose(float(through.stderr), errors["k3"], rtol=1e-9)
-
-
 def test_names_are_in_the_order_of_theta():
     p = mixed()
     assert p.names == ("B[0, 0]", "B[0, 2]", "B[1, 2]", "a[0]", "a[1]", "a[2]", "z")
@@ -297,13 +250,46 @@ def test_a_copy_is_changed_alone():
 
 
 def test_set_keeps_what_is_not_given():
+    def fields():
+        return [float(getattr(p["k1"], name)) for name in ("value", "min", "max", "vary")]
+
     p = parameters()
     p.set("k1", 2.0)
-    assert (float(p["k1"].value), float(p["k1"].min), float(p["k1"].max), bool(p["k1"].vary)) == (2.0, 0.0, 10.0, True)
+    assert fields() == [2.0, 0.0, 10.0, True]
     p.set("k1", max=3.0, vary=False)
-    assert (float(p["k1"].value), float(p["k1"].min), float(p["k1"].max), bool(p["k1"].vary)) == (2.0, 0.0, 3.0, False)
+    assert fields() == [2.0, 0.0, 3.0, False]
     p.set("k1", min=-np.inf, max=np.inf, vary=True)
     assert set(p.over) == {"k2"}
+
+
+def test_a_dict_and_a_table_make_the_same():
+    p = xv.Parameters.from_dict(
+        {
+            "omega": {"value": 3.0, "vary": False},
+            "k2": (8.0, 0.0),
+            "k1": (0.5, 0.0, 10.0),
+            "k3": {"tie": {"k1": 2.0}, "offset": 0.1},
+        }
+    )
+    assert repr(p) == repr(parameters())
+    assert repr(xv.Parameters.from_dict({"a": [1.0, 2.0]})["a"].value) == "array([1., 2.])"
+    table = pd.DataFrame(
+        {
+            "value": [3.0, 8.0, 0.5],
+            "min": [np.nan, 0.0, 0.0],
+            "max": [np.nan, np.nan, 10.0],
+            "vary": [False, None, True],
+        },
+        index=["omega", "k2", "k1"],
+    )
+    want = {name: {k: getattr(p[name], k) for k in table.columns} for name in table.index}
+    assert repr(xv.Parameters.from_dict(table)) == repr(xv.Parameters.from_dict(want))
+    for table, why in (
+        (pd.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0]}), r"table\.set_index\('name'\)"),
+        (pd.DataFrame({"value": [1.0, 2.0]}, index=["a", "a"]), "got a name twice"),
+    ):
+        with pytest.raises(ProblemError, match=why):
+            xv.Parameters.from_dict(table)
 
 
 def test_a_fit_goes_on_with_other_parameters_fixed():
@@ -331,9 +317,6 @@ def test_parameters_and_their_models_can_be_pickled():
     np.testing.assert_array_equal(problem.lower.M(q.theta0, DATA), by_hand(p.theta0, DATA))
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 def test_the_table_says_everything():
     p = parameters()
     p.add("rates", [1.0, 2.5], min=[0.0, -np.inf], vary=[True, False])
@@ -357,72 +340,17 @@ def test_the_table_says_everything():
     assert repr(xv.Parameters()) == "Parameters()"
 
 
-def test_a_dict_makes_the_same():
-    p = xv.Parameters.from_dict(
-        {
-            "omega": {"value": 3.0, "vary": False},
-            "k2": (8.0, 0.0),
-            "k1": (0.5, 0.0, 10.0),
-            "k3": {"tie": {"k1": 2.0}, "offset": 0.1},
-        }
-    )
-    assert repr(p) == repr(parameters())
-    assert repr(xv.Parameters.from_dict({"a": [1.0, 2.0]})["a"].value) == "array([1., 2.])"
-
-
-class Table:
-    """What is used of a table of pandas."""
-
-    columns = ("value", "min", "max", "vary")
-
-    def to_dict(self, orient):
-        rows = {"omega": (3.0, np.nan, np.nan, False), "k2": (8.0, 0.0, np.nan, None), "k1": (0.5, 0.0, 10.0, True)}
-        assert orient == "index"
-        return {name: dict(zip(self.columns, row, strict=True)) for name, row in rows.items()}
-
-
-def tables():
-    try:
-        import pandas
-    except ImportError:  # it is no dependency, of tests neither
-        return [Table()]
-    return [Table(), pandas.DataFrame.from_dict(Table().to_dict("index"), orient="index")]
-
-
-@pytest.mark.parametrize("table", tables(), ids=lambda table: type(table).__name__)
-def test_a_table_has_a_row_for_each_parameter(table):
-    want = parameters()
-    want = xv.Parameters.from_dict(
-        {name: {k: getattr(want[name], k) for k in Table.columns} for name in ("omega", "k2", "k1")}
-    )
-    assert repr(xv.Parameters.from_dict(table)) == repr(want)
-
-
-def test_a_table_names_each_parameter_once(subtests):
-    pandas = pytest.importorskip("pandas")
-    for table, why in (
-        (pandas.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0]}), r"table\.set_index\('name'\)"),
-        (pandas.DataFrame({"value": [1.0, 2.0]}, index=["a", "a"]), "got a name twice"),
-    ):
-        with subtests.test(why), pytest.raises(ProblemError, match=why):
-            xv.Parameters.from_dict(table)
-
-
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 BAD = [
     (("", 1.0), {}, "the name of a parameter must be a string"),
-    ((1, 1.0), {}, "the name of a parameter must be a string"),
     (("a[0]", 1.0), {}, "without square brackets, got 'a\\[0\\]'"),
     (("k1", 1.0), {}, r"'k1' is there already. Change it by set\('k1', ...\)"),
     (("a",), {}, "a must have a value, or a tie to other parameters, got neither"),
-    (("a",), {"vary": False}, "a must have a value, or a tie to other parameters, got neither"),
     (("a", np.nan), {}, "a: value must be a number or an array of numbers, got nan"),
     (("a", np.inf), {}, "a: value must be finite numbers"),
     (("a", []), {}, "a: value .* got \\[\\]"),
-    (("a", "1"), {}, "a: value must be a number or an array of numbers, got '1'"),
     (("a", True), {}, "a: value must be a number or an array of numbers, got True"),
-    (("a", 1j), {}, "a: value must be a number"),
     (("a", [1.0, [2.0]]), {}, "a: value given as a list must hold numbers"),
     (("a", np.ma.masked_array([1.0, 2.0], [True, False])), {}, "a: value must be an array without masked entries"),
     (("a", 1.0), {"min": 2.0, "max": 1.0}, "a: min must be at most max .* got min=2 and max=1"),
@@ -434,7 +362,6 @@ BAD = [
     (("a", [1.0, -1.0]), {"min": 0.0}, r"a\[1\]: value must lie between min and max, got -1"),
     (("a", [1.0, 2.0]), {"min": [0.0] * 3}, r"a: min must broadcast to the shape \(2,\) of .* got shape \(3,\)"),
     (("a", 1.0), {"vary": 1}, "a: vary must be True or False, or an array of these, got 1"),
-    (("a", 1.0), {"vary": "yes"}, "a: vary must be True or False"),
     (("a", [1.0, 2.0]), {"vary": [True] * 3}, "a: vary must broadcast to the shape"),
     (("a", 1.0), {"over": 3.0}, r"a: over must be a set such as xv.sets.Simplex\(\), got 3.0"),
     (("a", [1.0]), {"over": xv.sets.Simplex(), "min": 0.0}, "a: over takes the place of min and max"),
@@ -444,7 +371,6 @@ BAD = [
     (("a",), {"tie": {"b": 1.0}}, "added before it, omega, k2, k1, k3; got 'b', which is not there"),
     (("a",), {"tie": {"a": 1.0}}, "added before it, .* got 'a', itself"),
     (("a",), {"tie": {}}, "a: tie must be a dict of factors such as"),
-    (("a",), {"tie": 2.0}, "a: tie must be a dict of factors such as"),
     (("a",), {"tie": {"k1": "2"}}, "a: the factor of k1 must be a number"),
     (("a",), {"tie": {"k1": np.inf}}, "a: factors and offset of a tie must be finite"),
     (("a",), {"tie": "k1", "offset": np.nan}, "a: offset must be a number"),
@@ -484,10 +410,7 @@ def test_other_bad_input_is_named(subtests):
         (lambda p: p.set("k1", [1.0, 2.0]), r"k1: value must keep the shape \(\), got shape \(2,\)"),
         (lambda p: xv.Parameters.from_dict([("k1", 1.0)]), "from_dict must be given a dict or a table, got list"),
         (lambda p: xv.Parameters.from_dict({"a": {"value": 1.0, "expr": "2 b"}}), "a must have fields .* got 'expr'"),
-        (
-            lambda p: xv.Parameters.from_dict({"a": (1.0, 0.0, 2.0, True)}),
-            r"a must be a tuple \(value, min, max\), got 4 entries",
-        ),
+        (lambda p: xv.Parameters.from_dict({"a": (1.0, 0.0, 2.0, True)}), r"a must be a tuple \(value, min, max\), go"),
         (lambda p: p.values({"k1": 1.0}), r"theta must be a dict with the keys \['k2', 'k1'\], .* got \['k1'\]"),
         (lambda p: p.values(np.ones(2)), "theta must be a dict .* got ndarray"),
         (lambda p: p.values({"k1": np.ones(2), "k2": 1.0}), r"theta\['k1'\] must have shape \(\), .* got shape \(2,\)"),

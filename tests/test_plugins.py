@@ -1,7 +1,5 @@
 """Backends from other packages: found by entry point, checked when they are loaded, loaded on first use."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -75,9 +73,6 @@ def test_what_a_framework_lacks_does_not_apply(plug):
     assert "dtype 'complex128' is required" in report[0].note
 
 
-# -- left alone --------------------------------------------------------------------------------------------------------
-
-
 def test_nothing_is_loaded_before_it_is_asked_for(plug):
     name = plug("lazy", source="raise RuntimeError('imported')")
     assert backends.installed(name)
@@ -109,9 +104,6 @@ def test_bases_are_public_and_imported_on_demand():
         backends.LazyBackend  # noqa: B018
 
 
-# -- errors for authors ------------------------------------------------------------------------------------------------
-
-
 def test_missing_methods_are_listed_with_what_they_promise(plug):
     source = """
 from xvarpro.backends import TapedBackend
@@ -129,69 +121,46 @@ class {name}Backend(TapedBackend):
     assert not any("vjp" in line for line in lines), "it comes from the tape"
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "wanted"),
-    [
-        ("rootless", "    roots = ()", "roots must be a tuple of the top-level modules.*'rootless'"),
-        ("stringy", "    roots = 'stringy'", "roots must be a tuple.*got 'stringy'"),
-        ("misnamed", "    name = 'other'", "name must be the name of its entry point, 'misnamed', got 'other'"),
-        ("nonamespace", "    xp = None", "xp must be its array-API namespace"),
-    ],
-)
-def test_wrong_attributes_are_named(plug, name, changes, wanted):
-    with pytest.raises(PluginError, match=wanted):
-        backends.get(plug(name, changes))
-
-
-def test_a_dtype_that_is_missing(plug):
-    changes = """
-    class xp:
-        __name__ = "xp"
-        float32 = "float32"
-"""
-    with pytest.raises(PluginError, match=r"must have float32, float64, int32.*dtype 'float64' is required"):
-        backends.get(plug("single", changes))
-
-
-@pytest.mark.parametrize(
-    ("name", "target", "wanted"),
-    [
-        ("typo", "{name}:Backed", "typo:Backed must name a class"),
-        ("thing", "{name}:xp", "must be a class derived"),
-    ],
-)
-def test_entry_points_that_lead_nowhere(plug, name, target, wanted):
-    with pytest.raises(PluginError, match=wanted):
-        backends.get(plug(name, target=target))
-
-
 SINGLE = """
     def asarray(self, x, *, dtype=None, device=None):
         return np.asarray(x, "float32" if dtype == "float64" else dtype).view(Array)
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "wanted"),
-    [
-        ("foreign", "    asarray = type(get('numpy')).asarray", "numpy.ndarray, and those belong to backend 'numpy'"),
-        ("shortened", SINGLE, "must keep the dtype 'float64', .* got 'float32'"),
-        ("narrow", "    to_numpy = lambda self, x: np.asarray(x, 'float32')", r"must be x, float64 .*got float32"),
-        ("flat", "    to_numpy = lambda self, x: np.ravel(x)", r"shape \(2, 3\): got .* shape \(6,\)"),
-    ],
-)
-def test_arrays_that_change_on_the_way(plug, name, changes, wanted):
+ONE_DTYPE = """
+    class xp:
+        __name__ = "xp"
+        float32 = "float32"
+"""
+
+
+WRONG = [
+    ("rootless", "    roots = ()", "roots must be a tuple of the top-level modules.*'rootless'"),
+    ("stringy", "    roots = 'stringy'", "roots must be a tuple.*got 'stringy'"),
+    ("misnamed", "    name = 'other'", "name must be the name of its entry point, 'misnamed', got 'other'"),
+    ("nonamespace", "    xp = None", "xp must be its array-API namespace"),
+    ("single", ONE_DTYPE, r"must have float32, float64, int32.*dtype 'float64' is required"),
+    ("foreign", "    asarray = type(get('numpy')).asarray", "numpy.ndarray, and those belong to backend 'numpy'"),
+    ("shortened", SINGLE, "must keep the dtype 'float64', .* got 'float32'"),
+    ("narrow", "    to_numpy = lambda self, x: np.asarray(x, 'float32')", r"must be x, float64 .*got float32"),
+    ("flat", "    to_numpy = lambda self, x: np.ravel(x)", r"shape \(2, 3\): got .* shape \(6,\)"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "wanted"), WRONG, ids=[name for name, *_ in WRONG])
+def test_wrong_attributes_and_arrays_are_named(plug, name, changes, wanted):
     with pytest.raises(PluginError, match=wanted):
         conformance.targets([plug(name, changes)])
 
 
-def test_an_unknown_name_stays_unknown(plug):
-    plug("present")
-    with pytest.raises(UnknownBackendError, match="present"):
+def test_names_that_lead_nowhere(plug):
+    with pytest.raises(PluginError, match="typo:Backed must name a class"):
+        backends.get(plug("typo", target="{name}:Backed"))
+    with pytest.raises(PluginError, match="must be a class derived"):
+        backends.get(plug("thing", target="{name}:xp"))
+    with pytest.raises(UnknownBackendError, match="typo"):
         backends.get("missing")
 
-
-# -- the page for authors ----------------------------------------------------------------------------------------------
 
 PAGE = (Path(__file__).parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
 # a library that follows the standard, with arrays of its own

@@ -1,7 +1,5 @@
 """Reports of fits: what is printed is what the statistics say, and what is not known is said."""
 
-from __future__ import annotations
-
 import ast
 import html
 import re
@@ -49,21 +47,34 @@ def test_a_small_fit_prints_its_parameters_with_their_errors():
 
 
 def test_names_of_ones_own_and_data_frames():
-    found = example().report(["slow", "fast"], ["large", "small"])
-    frame, s = found.to_frame(), example().statistics()
+    given = (["slow", "fast"], ["large", "small"])
+    found, s = example().report(*given), example().statistics()
+    frame = found.to_frame()
     assert list(frame.index) == ["slow", "fast", "large", "small"]
     np.testing.assert_array_equal(frame["value"], [*example().theta, *example().w])
     np.testing.assert_array_equal(frame["stderr"], [*s.theta_stderr, *s.w_stderr])
     np.testing.assert_array_equal(frame["upper"], [20.0, 20.0, np.inf, np.inf])
     assert line(str(found), "slow")
-
-
-def test_a_result_has_the_data_frame_of_its_report():
-    given = (["slow", "fast"], ["large", "small"])
-    frame = example().to_frame(*given, absolute_sigma=True)
-    assert frame.equals(example().report(*given, absolute_sigma=True).to_frame())
-    assert not frame.equals(example().to_frame(*given))
+    known = example().to_frame(*given, absolute_sigma=True)
+    assert known.equals(example().report(*given, absolute_sigma=True).to_frame())
+    assert not known.equals(example().to_frame(*given))
     assert list(example().to_frame().index) == ["theta[0]", "theta[1]", "w[0]", "w[1]"]
+
+
+def test_bounds_on_one_side_and_equal_ones_are_shown():
+    over = xv.sets.Box(np.array([0.0, 3.0]), np.array([np.inf, 3.0]))
+    found = xv.solve(PROBLEM, np.array([1.0, 3.0]), over=over).report()
+    assert found.parameters[1].limit.note == "fixed"
+    assert line(str(found), "theta[0]").endswith("[0, inf]")
+
+
+def test_correlations_of_a_threshold_and_above_strongest_first():
+    C, names = example().statistics().correlation, ["theta[0]", "theta[1]", "w[0]", "w[1]"]
+    pairs = {(names[i], names[j]): C[i, j] for i in range(4) for j in range(i)}
+    for least in (0.0, abs(float(C[0, 1])), 0.7, 1.0):
+        found = example().report(correlation=least).correlations
+        assert {frozenset(p[:2]) for p in found} == {frozenset(p) for p, c in pairs.items() if abs(c) >= least}
+        assert [abs(p[2]) for p in found] == sorted((abs(c) for c in pairs.values() if abs(c) >= least), reverse=True)
 
 
 def test_a_report_says_where_the_size_of_the_noise_is_from():
@@ -189,42 +200,15 @@ def test_constraints_of_each_set_of_weights_are_named():
     assert all(row.limit.note == "at lower bound" for row in others)
 
 
-def test_a_fixed_parameter_is_called_fixed():
-    fit = xv.solve(PROBLEM, np.array([1.0, 3.0]), over=xv.sets.Box(np.array([0.0, 3.0]), np.array([9.0, 3.0])))
-    assert fit.report().parameters[1].limit.note == "fixed"
-
-
-def test_a_bound_on_one_side_is_shown():
-    fit = xv.solve(PROBLEM, np.array([0.8, 3.0]), over=xv.sets.Box(0.0, np.array([np.inf, 20.0])), tol=1e-9)
-    assert line(str(fit.report()), "theta[0]").endswith("[0, inf]")
-
-
-def test_a_threshold_of_correlations_is_included():
-    C = example().statistics().correlation
-    least = abs(float(C[0, 1]))
-    assert min(abs(c) for _, _, c in example().report(correlation=least).correlations) == least
-
-
-def test_correlations_above_a_threshold_strongest_first():
-    C, names = example().statistics().correlation, ["theta[0]", "theta[1]", "w[0]", "w[1]"]
-    pairs = {(names[i], names[j]): C[i, j] for i in range(4) for j in range(i)}
-    for least in (0.0, 0.7, 1.0):
-        found = example().report(correlation=least).correlations
-        assert {frozenset(p[:2]) for p in found} == {frozenset(p) for p, c in pairs.items() if abs(c) >= least}
-        assert [abs(p[2]) for p in found] == sorted((abs(c) for c in pairs.values() if abs(c) >= least), reverse=True)
-
-
 def test_names_of_a_theta_with_keys_are_by_key():
     """Leaves have sorted keys: a list in the order in which a dict was written would name the wrong ones."""
 
     def M(theta, data):
         xp = xv.array_namespace(theta["slow"])
-        rates = xp.concat([xp.reshape(theta["slow"], (1,)), theta["others"]])
-        return xp.exp(-data["t"][:, None] * rates)
+        return decays(xp.concat([xp.reshape(theta["slow"], (1,)), theta["others"]]), data)
 
-    y = np.exp(-np.outer(T, [1.0, 4.0])) @ [2.0, 1.0] + 0.01 * rng(1).normal(size=T.size)
-    problem = xv.separable(M, y, data={"t": T})
-    fit = xv.solve(problem, {"slow": np.array(0.5), "others": np.array([8.0])})
+    start = {"slow": np.array(0.5), "others": np.array([8.0])}
+    fit = xv.solve(xv.separable(M, Y, data={"t": T}), start)
     frame = fit.to_frame({"slow": "k_slow", "others": "k"})
     assert frame["value"]["k_slow"] == pytest.approx(float(fit.theta["slow"]))
     assert frame["value"]["k[0]"] == pytest.approx(float(fit.theta["others"][0]))
@@ -233,12 +217,10 @@ def test_names_of_a_theta_with_keys_are_by_key():
         fit.report(["k_slow", "k"])
     with pytest.raises(ProblemError, match=r"names must have the keys of theta, \['slow', 'others'\]; got \{'slo"):
         fit.report({"slo": "k_slow", "others": "k"})
-    nested = {"rates": {"slow": np.array(0.5), "others": np.array([8.0])}}
     with pytest.raises(ProblemError, match="must be a dict with the same keys"):
-        given_names(nested, (1,), ["k_slow", "k"])
-    assert given_names(nested, (1,), {"rates": {"slow": "k_slow", "others": "k"}})[0] == ["k[0]", "k_slow"]
-    sorted_keys = xv.solve(problem, {"others": np.array([8.0]), "slow": np.array(0.5)})
-    assert sorted_keys.report(["k", "k_slow"]).to_frame()["value"]["k_slow"] == frame["value"]["k_slow"]
+        given_names({"rates": start}, (1,), ["k_slow", "k"])
+    assert given_names({"rates": start}, (1,), {"rates": {"slow": "k_slow", "others": "k"}})[0] == ["k[0]", "k_slow"]
+    assert given_names(dict(sorted(start.items())), (1,), ["k", "k_slow"])[0] == ["k", "k_slow"]
 
 
 def test_notes_figures_and_intervals_use_the_names_that_are_given():
@@ -266,9 +248,9 @@ def test_right_hand_sides_have_names_of_two_indices():
     assert [row.name for row in found.amplitudes[:2]] == ["w[0, 0]", "w[0, 1]"]
     np.testing.assert_array_equal([row.value for row in found.amplitudes], fit.w.ravel())
     np.testing.assert_array_equal([row.stderr for row in found.amplitudes], fit.statistics().w_stderr.ravel())
-    assert "and 10 more" in str(found)
     assert "\n  w[1, 9] " in str(found)
     assert "\n  w[1, 10]" not in str(found)
+    assert "and 10 more" in str(found)
     assert fit.report(amplitudes=["a", "b"]).amplitudes[21].name == "b[1]"
 
 
@@ -326,16 +308,6 @@ def test_fixed_and_tied_parameters_are_listed_with_the_errors_of_those_they_foll
     assert line(str(found), "fast").split()[-1] == "tied"
 
 
-def test_an_undetermined_entry_is_called_so():
-    def M(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.expand_dims(xp.exp(-data["t"] * theta[0] * theta[1]), axis=1)
-
-    fit = xv.solve(xv.separable(M, Y, data={"t": T}), np.array([1.0, 1.2]), over=xv.sets.Box(0.1, 9.0))
-    assert "undetermined" in line(str(fit), "theta[0]")
-    assert "do not determine theta[0], theta[1]" in str(fit)
-
-
 def test_a_report_of_columns_in_chunks_lists_theta_alone():
     y = np.exp(-np.outer(T, RATES)) @ rng(2).uniform(1, 2, size=(2, 300)) + 0.05 * rng(3).normal(size=(T.size, 300))
     problem = xv.separable(decays, xv.ColumnChunks.cut(y, 100), data={"t": T})
@@ -368,7 +340,6 @@ def test_every_fit_prints_its_parameters(tmp_path):
     y = np.exp(-np.outer(T, RATES)) @ rng(2).normal(size=(2, 51)) + 0.01 * rng(3).normal(size=(T.size, 51))
     many = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=xv.sets.Box(0.0, 20.0))
     assert line(str(many), "theta[1]").split()[2] == f"{many.statistics().theta_stderr[1]:.3g}"
-    assert "and 72 more" in str(many)
     problem = xv.separable(decays, xv.ColumnChunks(lambda: iter([y[:, :20], y[:, 20:]])), data={"t": T})
     chunked = xv.solve(problem, RATES, over=xv.sets.Box(0.0, 20.0))
     assert line(str(chunked), "theta[1]").split() == ["theta[1]", f"{chunked.theta[1]:.8g}"]
@@ -384,11 +355,8 @@ def test_every_fit_prints_its_parameters(tmp_path):
 
 
 def test_the_headline_of_a_success_gives_no_advice():
-    assert (
-        str(example()).splitlines()[0]
-        == repr(example()).splitlines()[0]
-        == f"CONVERGED: {xv.Status.CONVERGED.sentence}"
-    )
+    heads = {str(example()).splitlines()[0], repr(example()).splitlines()[0]}
+    assert heads == {f"CONVERGED: {xv.Status.CONVERGED.sentence}"}
     cut = xv.solve(PROBLEM, np.array([0.8, 3.0]), max_iter=0)
     assert str(cut).splitlines()[0].endswith(xv.Status.MAX_ITER.advice)
 
@@ -415,13 +383,9 @@ def test_what_is_undefined_is_no_number_of_a_report():
     for y in (0 * Y, 0 * Y + 1.0):
         fit = xv.solve(xv.separable(decays, y, data={"t": T}), np.array([0.5]))
         text = str(fit.report())
-        assert " nan" not in text
-        assert "inf" not in text
-        assert "R2" not in text
+        assert not [word for word in (" nan", "inf", "R2") if word in text]
         assert np.isnan(fit.statistics().r_squared)
-    assert (
-        "-0" not in str(xv.solve(xv.separable(decays, 0 * Y, data={"t": T}), np.array([0.5])).report()).split("fit")[0]
-    )
+        assert y.any() or "-0" not in text.split("fit")[0]
     alike = xv.solve(PROBLEM, np.array([2.0, 2.0]), max_iter=0)
     assert line(str(alike.report()), "w[0]").split() == ["w[0]", "undefined"]
 

@@ -25,7 +25,7 @@ from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import Box, CappedSimplex, L1Ball, L2Ball
 
 from .processes import start
-from .support import T, decay_problem, decays, rng, send
+from .support import CODE, T, decay_problem, decays, rng, send
 
 EAGER = ("numpy", "array-api-strict", "torch")
 START, BOX, PAPER = np.array([0.5, 8.0]), Box(0.0, 10.0), xv.algorithms.cr_varpro()
@@ -42,22 +42,14 @@ def bits(fit):
     return [x.tobytes() for x in arrays]
 
 
-# -- the same bits -----------------------------------------------------------------------------------------------------
+def fresh(name):
+    fit = solve(backend=name, deterministic=True)
+    return bits(fit), fit.provenance["determinism"]
 
 
 @pytest.mark.parametrize("name", EAGER)
-def test_two_solves_give_the_same_bits(name):
-    first, second = (solve(backend=name, deterministic=True) for _ in range(2))
-    assert bits(first) == bits(second)
-    assert first.provenance["determinism"] == {"held": True, "unpromised": []}
-
-
-def fresh():
-    return bits(solve(deterministic=True))
-
-
-def test_a_fresh_process_gives_the_same_bits():
-    assert start(fresh).returned() == fresh()
+def test_a_fresh_process_gives_the_same_bits(name):
+    assert start(fresh, name).returned() == fresh(name) == (fresh(name)[0], {"held": True, "unpromised": []})
 
 
 def test_a_deterministic_backend_is_one_and_computes_where_theta_is():
@@ -296,14 +288,6 @@ def test_fields_of_another_type_are_refused(value, kind):
             stored.checked(wrong, {"a": int}, "it")
 
 
-def test_a_saved_file_holds_no_private_module_path(tmp_path):
-    solve(algorithm=xv.algorithms.FrankWolfe()).save(tmp_path / "fit.npz", problem="here.py:f")
-    with np.load(tmp_path / "fit.npz") as file:
-        meta = json.loads(str(file["meta"]))
-    assert meta["recipe"]["over"]["struct"] == "sets.Box"
-    assert private(meta) == ["here.py:f"]
-
-
 def test_a_class_that_is_not_imported_is_not_looked_up():
     found = stored.decode({"struct": "os:system", "fields": {}}, "x", {})
     assert found == stored.Opaque("os:system, a class that has not been imported")
@@ -337,14 +321,6 @@ def test_a_result_and_a_checkpoint_are_told_apart(tmp_path):
         xv.Result.load(checkpoint)
     with pytest.raises(ProblemError, match=r"it is a result, .* xv.solve\(problem, xv.Result.load\(path, like=theta0"):
         solve(max_iter=2, resume=fit)
-
-
-def test_a_file_of_another_format_names_it(tmp_path):
-    path = tmp_path / "fit.npz"
-    solve(max_iter=0).save(path)
-    rewritten(path, lambda meta, arrays: meta.update(format=99))
-    with pytest.raises(ProblemError, match=r"reads format \d+; .*fit.npz has format 99: use the version"):
-        xv.Result.load(path)
 
 
 # -- verification ------------------------------------------------------------------------------------------------------
@@ -384,13 +360,6 @@ def test_a_compiled_loop_gives_the_same_bits_and_is_verified():
     found = xv.verify(fit, problem, backend="numpy")
     assert found.ok, str(found)
     assert "bits" not in checked(found)
-
-
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_a_result_of_torch_is_verified_by_its_bits_where_they_are_promised(deterministic):
-    found = xv.verify(solve(theta0=send(xv.backends.get("torch"), START), deterministic=deterministic), PROBLEM)
-    assert found.ok, str(found)
-    assert ("bits" in checked(found)) is deterministic
 
 
 CHANGED = {  # a change of a result, and the checks that see it without a second solve
@@ -493,29 +462,6 @@ def test_a_float32_result_on_the_boundary_is_verified_in_float64():
     assert found.provenance["dtype"] == "float64"
 
 
-def test_a_solve_that_was_stopped_is_repeated_as_far_as_it_went():
-    found = xv.verify(solve(callback=lambda moment: moment.iteration == 5), PROBLEM)
-    assert found.ok, str(found)
-    assert [x.n_iter for x in found.rerun.fits.values()] == [5, 5]
-
-
-def test_a_trace_with_gaps_is_compared_where_it_has_entries():
-    found = xv.verify(solve(trace_every=5), PROBLEM)
-    assert found.ok, str(found)
-    assert found.rerun.first_different_step is None
-    assert found.rerun.same_bits
-
-
-def test_an_inexact_lower_level_is_verified():
-    y = rng(2).normal(size=60)
-    A = rng(3).normal(size=(60, 5))
-    problem = xv.separable(lambda theta, A: A * xv.array_namespace(theta).exp(theta), y, data=A, lam=0.1,
-                           solver=xv.lower.LSMR())  # fmt: skip
-    fit = xv.solve(problem, np.zeros(5), over=Box(-1.0, 1.0), max_iter=20)
-    found = xv.verify(fit, problem)
-    assert found.ok, str(found)
-
-
 def test_what_a_file_cannot_store_is_needed(tmp_path):
     ball = L1Ball(2.0)
     problem = xv.separable(lambda theta, data: theta, rng(0).normal(size=(6, 9)), lam=0.1)
@@ -527,16 +473,24 @@ def test_what_a_file_cannot_store_is_needed(tmp_path):
         xv.verify(back, problem)
     with pytest.raises(ProblemError, match="the result does not name it: pass the problem"):
         xv.verify(back)
-    rewritten(tmp_path / "fit.npz", lambda meta, arrays: meta["recipe"].update(algorithm={"opaque": "mine"}))
-    with pytest.raises(ProblemError, match="does not store mine: pass rerun=False"):
-        xv.verify(tmp_path / "fit.npz", problem)
-
-
-def test_without_a_second_solve_no_algorithm_is_needed(tmp_path):
-    path = tmp_path / "fit.npz"
+    path = tmp_path / "plain.npz"
     solve().save(path)
     rewritten(path, lambda meta, arrays: meta["recipe"].update(algorithm={"opaque": "mine"}))
+    with pytest.raises(ProblemError, match="does not store mine: pass rerun=False"):
+        xv.verify(path, PROBLEM)
     assert xv.verify(path, PROBLEM, rerun=False).ok
+
+
+def test_a_saved_file_holds_no_private_module_path_and_names_its_format(tmp_path):
+    path = tmp_path / "fit.npz"
+    solve(algorithm=xv.algorithms.FrankWolfe()).save(path, problem="here.py:f")
+    with np.load(path) as file:
+        meta = json.loads(str(file["meta"]))
+    assert meta["recipe"]["over"]["struct"] == "sets.Box"
+    assert private(meta) == ["here.py:f"]
+    rewritten(path, lambda meta, arrays: meta.update(format=99))
+    with pytest.raises(ProblemError, match=r"reads format \d+; .*fit.npz has format 99: use the version"):
+        xv.Result.load(path)
 
 
 def test_theta_of_another_structure_is_not_saved(tmp_path):
@@ -550,65 +504,63 @@ def test_theta_of_another_structure_is_not_saved(tmp_path):
         fit.save(tmp_path / "fit.npz")
 
 
-# -- the command -------------------------------------------------------------------------------------------------------
-
-MINE = """
-import numpy as np, xvarpro as xv
-
-def M(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
-def decays():
-    t = np.linspace(0.0, 2.0, 50)
-    y = np.exp(-t) + np.exp(-5.0 * t) + 0.1 * np.sin(9.0 * t)
-    return xv.separable(M, y, data=t, lam=RIDGE), np.array([START, 8.0]), xv.sets.Box(0.0, 10.0)
-"""
-
-
 def invoke(*args):
     return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "200"})
 
 
 def state(folder, ridge="1e-6", start="0.5"):
     path = folder / "mine.py"
-    path.write_text(MINE.replace("RIDGE", ridge).replace("START", start))
+    path.write_text(CODE.replace("1e-6", ridge).replace("0.5", start))
     return f"{path}:decays"
 
 
 def test_the_command_verifies(tmp_path):
+    def verified(name, *options):
+        done = invoke("verify", tmp_path / f"{name}.npz", "--trust", *options)
+        return done.exit_code, done.stdout
+
     name = state(tmp_path)
     done = invoke("compare", name, "--backends", "numpy,torch", "--iterations", 3, "--out", tmp_path)
     assert done.exit_code == 0, done.output
-    done = invoke("verify", tmp_path / "torch.npz", "--trust", "--backend", "numpy", "--out", tmp_path / "found.json")
-    assert done.exit_code == 0, done.output
-    assert "verified on numpy in float64" in done.stdout
+    code, said = verified("torch", "--backend", "numpy", "--out", tmp_path / "found.json")
+    assert (code, "verified on numpy in float64" in said) == (0, True)
     assert json.loads((tmp_path / "found.json").read_text())["ok"] is True
-    assert "bits" in invoke("verify", tmp_path / "numpy.npz", "--trust").stdout
-    done = invoke("verify", tmp_path / "numpy.npz", "--trust", "--no-run")
-    assert done.exit_code == 0
-    assert "again" not in done.stdout
+    assert "bits" in verified("numpy")[1]
+    code, said = verified("numpy", "--no-run")
+    assert (code, "again" in said) == (0, False)
     state(tmp_path, start="0.65")
-    done = invoke("verify", tmp_path / "numpy.npz", "--trust", "--no-run")
-    assert done.exit_code == 0
-    assert "returns another theta0; the stored start is used" in done.stdout
+    code, said = verified("numpy", "--no-run")
+    assert (code, "returns another theta0; the stored start is used" in said) == (0, True)
     state(tmp_path, ridge="1.5e-5")  # of other lengths: Python compares sizes and seconds
-    done = invoke("verify", tmp_path / "numpy.npz", "--trust", "--no-run")
-    assert done.exit_code == 1
-    assert "fingerprints: differ: lower.lam" in done.stdout
+    code, said = verified("numpy", "--no-run")
+    assert (code, "fingerprints: differ: lower.lam" in said) == (1, True)
 
 
-def test_a_mistake_is_one_line(tmp_path):
-    path = tmp_path / "fit.npz"
-    solve(max_iter=1).save(path)
-    for args, message in (
-        ((path,), "or the name of a function that returns it (--problem file.py:function)"),
-        ((tmp_path / "none.npz",), "No such file"),
-        ((path, "--problem", "nowhere.py:f"), "there is no file nowhere.py"),
-        ((path, "--problem", state(tmp_path), "--backend", "abacus"), "unknown backend 'abacus'"),
-        ((path, "--dtype", "float16"), "float64 or float32"),
-    ):
-        done = invoke("verify", *args)
-        assert done.exit_code == 2, done.output
-        assert message in done.stderr
-        assert done.stderr.count("\n") == 1
+def inexact():
+    A = rng(3).normal(size=(60, 5))
+    problem = xv.separable(lambda theta, A: A * xv.array_namespace(theta).exp(theta), rng(2).normal(size=60), data=A,
+                           lam=0.1, solver=xv.lower.LSMR())  # fmt: skip
+    return xv.solve(problem, np.zeros(5), over=Box(-1.0, 1.0), max_iter=20), problem
+
+
+def on_torch(deterministic):
+    return lambda: (solve(theta0=send(xv.backends.get("torch"), START), deterministic=deterministic), PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("make", "by_bits", "n_iter"),
+    [
+        (on_torch(True), True, 12),
+        (on_torch(False), False, 12),
+        (lambda: (solve(callback=lambda moment: moment.iteration == 5), PROBLEM), True, 5),
+        (lambda: (solve(trace_every=5), PROBLEM), True, 12),
+        (inexact, True, None),
+    ],
+    ids=["Torch, deterministic", "Torch", "stopped", "a trace with gaps", "an inexact lower level"],
+)
+def test_solves_are_verified_as_far_as_they_went_and_by_the_bits_that_are_promised(make, by_bits, n_iter):
+    found = xv.verify(*make())
+    assert found.ok, str(found)
+    assert ("bits" in checked(found)) is by_bits
+    assert found.rerun.first_different_step is None
+    assert n_iter is None or [x.n_iter for x in found.rerun.fits.values()] == [n_iter] * 2

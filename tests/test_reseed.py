@@ -10,12 +10,7 @@ import pytest
 from xvarpro_experiments import datasets
 
 import xvarpro as xv
-from xvarpro.algorithms import (
-    AcceleratedProjectedGradient,
-    FrankWolfe,
-    Reseeded,
-    cr_varpro,
-)
+from xvarpro.algorithms import AcceleratedProjectedGradient, FrankWolfe, Reseeded, cr_varpro
 from xvarpro.algorithms.reseed import _placed, _principal_directions
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ProblemError
@@ -223,26 +218,14 @@ def test_rows_are_units_of_a_transposed_dictionary():
     def transposed(theta, data):
         return xv.array_namespace(theta).matrix_transpose(theta)
 
-    y = rng(5).normal(size=(6, 20))
-    start = on(L1Ball())
-    columns = xv.solve(
-        xv.separable(product, y, lam=0.01),
-        start,
-        over=L1Ball(),
-        algorithm=Reseeded(cr_varpro(), every=2),
-        max_iter=6,
-        tol=0.0,
-    )
-    rows = xv.solve(
-        xv.separable(transposed, y, lam=0.01),
-        start.T,
-        over=L1Ball(),
-        algorithm=Reseeded(cr_varpro(), every=2, axis=0),
-        max_iter=6,
-        tol=0.0,
-    )
-    assert alive(columns.theta) > 1
-    assert error(rows.theta.T, columns.theta) <= 1e-9
+    def ended(model, start, axis):
+        problem = xv.separable(model, rng(5).normal(size=(6, 20)), lam=0.01)
+        method = Reseeded(cr_varpro(), every=2, axis=axis)
+        return xv.solve(problem, start, over=L1Ball(), algorithm=method, max_iter=6, tol=0.0).theta
+
+    columns, rows = ended(product, on(L1Ball()), 1), ended(transposed, on(L1Ball()).T, 0)
+    assert alive(columns) > 1
+    assert error(rows.T, columns) <= 1e-9
 
 
 # -- seeds -------------------------------------------------------------------------------------------------------------

@@ -57,6 +57,41 @@ def test_it_is_the_closed_form_of_every_problem(shape, backend, subtests):
                 assert error(got, found) <= 1e-12
 
 
+def ridges(n):
+    """One for each weight, without one for the first, for each of two right-hand sides, and for both."""
+    both = 0.1 + rng(n).uniform(size=(n, 2))
+    return {"weights": np.r_[np.zeros((1, 1)), both[1:, :1]], "right-hand sides": both[:1], "both": both}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
+def test_weights_and_right_hand_sides_have_ridges_of_their_own(shape, backend, subtests):
+    A, y = drawn(3, *shape, kind="complex"), drawn(3, shape[0], 2)
+    for name, lam in ridges(shape[1]).items():
+        columns = list(np.broadcast_to(lam, (shape[1], 2)).T)
+        want = np.stack([[closed(np, A[i], y[i, :, j], columns[j]) for j in range(2)] for i in range(3)]).mT
+        of_each = np.broadcast_to(lam, (3, *lam.shape))
+        for kind, args, found in ("one", (A[0], y[0], lam), want[0]), ("stack", (A, y, of_each), want):
+            with subtests.test(name, kind=kind):
+                assert error(xv.ridge(*(send(backend, x) for x in args)), found) <= 1e-12
+    with subtests.test("one vector"):
+        got = xv.ridge(*(send(backend, x) for x in (A[0], y[0, :, 0], ridges(shape[1])["weights"])))
+        assert error(got, closed(np, A[0], y[0, :, 0], ridges(shape[1])["weights"][:, 0])) <= 1e-12
+
+
+def test_derivatives_by_ridges_of_arrays_on_torch(subtests):
+    for shape, of, kind in (
+        ("tall", "weights", "complex"),
+        ("wide", "right-hand sides", "real"),
+        ("wide", "both", "real"),
+    ):
+        m, n = SHAPES[shape]
+        args = drawn(m, n, kind=kind), drawn(m, 2, kind=kind), 0.1 + ridges(n)[of]
+        args = [torch.tensor(x, requires_grad=True) for x in args]
+        with subtests.test(shape, of=of):
+            assert torch.autograd.gradcheck(xv.ridge, args, fast_mode=True)
+            assert torch.autograd.gradgradcheck(xv.ridge, args, fast_mode=True)
+
+
 def test_derivatives_of_both_orders_on_torch(subtests):
     for (name, shape), kind in zip(SHAPES.items(), ("real", "complex"), strict=True):
         A, y = (torch.tensor(drawn(*s, kind=kind), requires_grad=True) for s in (shape, shape[:1]))
@@ -86,6 +121,19 @@ def test_jax_compiles_and_maps_its_derivatives(shape):
         args = [jnp.asarray(x) for x in (drawn(3, *shape), drawn(3, shape[0]), LAMS)]
         for transform in jax.grad, jax.jacrev:
             assert mapped(jnp, lambda f: jax.jit(jax.vmap(f)), transform, args) <= 1e-11
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
+def test_jax_maps_derivatives_by_the_ridge_of_each_weight(shape):
+    def of_columns(A, y, lam):
+        return xv.ridge(A, y, lam[:, None])
+
+    with jax.enable_x64(True):
+        args = [jnp.asarray(x) for x in (drawn(3, *shape), drawn(3, shape[0]), 0.1 + drawn(3, shape[1]) ** 2)]
+        losses = [lambda *x, f=f: jnp.sin(f(*x)).sum() for f in (of_columns, lambda *x: closed(jnp, *x))]
+        gradients = [jax.jit(jax.vmap(jax.grad(loss, argnums=(0, 1, 2))))(*args) for loss in losses]
+        assert max(map(error, *gradients)) <= 1e-11
 
 
 @pytest.mark.frameworks
@@ -134,6 +182,8 @@ def test_what_does_not_fit_is_named(subtests):
         ("got (2, 4, 3), (3,), ()", (A, np.ones(3), 1.0)),
         ("got (2, 4, 3), (4,), (3,)", (A, y, np.ones(3))),
         ("got (4, 3), (2, 4), ()", (A[0], np.ones((2, 4)), 1.0)),
+        ("got (4, 3), (4,), (4, 1)", (A[0], y, np.ones((4, 1)))),
+        ("got (4, 3), (4, 2), (1, 3)", (A[0], np.ones((4, 2)), np.ones((1, 3)))),
     ):
         with subtests.test(words), pytest.raises(ProblemError) as caught:
             xv.ridge(*args)

@@ -1,7 +1,5 @@
 """Choosing a ridge: scores by their definitions, the least and the corner of known problems."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

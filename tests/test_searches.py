@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -78,40 +78,23 @@ def searched(fun, low, high, start):
 
 
 def test_functions_that_are_searched_fall_through_the_bracket_as_fast_as_they_say(watched):
-    """A wrong slope costs bisections, and a bracket without the root the projection."""
-    compared = []
-
-    def look(fun, low, high, start, **keywords):
-        if len(compared) < 60 and (low < high).any():
-            compared.append(searched(fun, low, high, start))
-        return root(fun, low, high, start, **keywords)
-
-    watched(look)
-    for C in SEARCHED:
-        del compared[:]
-        C.project(points())
-        assert sum(compared) > 5, C
-
-
-def test_searches_take_few_steps(watched):
-    steps = []
+    """A wrong slope costs bisections, and a bracket without the root the projection; searches take few steps."""
+    compared, steps = [], []
 
     def look(fun, low, high, start, **keywords):
         calls = []
-
-        def counted(t):
-            calls.append(t)
-            return fun(t)
-
-        found = root(counted, low, high, start, **keywords)
+        if len(compared) < 60 and (low < high).any():
+            compared.append(searched(fun, low, high, start))
+        found = root(lambda t: calls.append(t) or fun(t), low, high, start, **keywords)
         steps.append(len(calls))
         return found
 
     watched(look)
     for C in SEARCHED:
-        del steps[:]
+        del compared[:], steps[:]
         for x in points():
             C.project(x)
+        assert sum(compared) > 5, C
         assert np.mean(steps) <= 6, C
 
 
@@ -124,24 +107,17 @@ def test_where_all_entries_count_there_is_nothing_to_search_for(watched):
         C.project(points())
 
 
-def test_what_is_far_away_comes_back_with_the_rounding_of_the_set():
+@pytest.mark.parametrize(("dtype", "scales"), [("float64", (1e5, 1e9)), ("float32", (1e3, 1e9, 1e12))])
+def test_what_is_far_away_comes_back_with_the_rounding_of_the_set(dtype, scales):
     """Not with that of where it was; and small sets and large ones alike."""
     for C in SEARCHED:
-        for scale in (1e5, 1e9):
-            x = scale * rng(4).normal(size=(5, N))
+        for scale in scales:
+            x = (scale * rng(4).normal(size=(5, N))).astype(dtype)
             p = C.project(x)
-            assert (C.violation(p) <= 1e-14).all(), C
-            again = C.project(p)
-            assert again == pytest.approx(p, abs=1e-13), C
-
-
-def test_in_single_precision_they_come_back_too():
-    for C in SEARCHED:
-        for scale in (1e3, 1e9, 1e12):
-            x = (scale * rng(4).normal(size=(5, N))).astype(np.float32)
-            p = C.project(x)
-            assert p.dtype == np.float32
-            assert (C.violation(p) <= 4e-7).all(), (C, scale)
+            assert p.dtype == dtype
+            assert (C.violation(p) <= (1e-14 if dtype == "float64" else 4e-7)).all(), (C, scale)
+            if dtype == "float64":
+                assert C.project(p) == pytest.approx(p, abs=1e-13), C
 
 
 # -- the search itself -------------------------------------------------------------------------------------------------
@@ -396,7 +372,7 @@ def test_a_corral_has_room_for_the_points_that_it_may_need(monkeypatch):
         given.append(keywords["capacity"])
         return nearest_point(*asked, **keywords)
 
-    for module in (_nearest_point, sys.modules["xvarpro.sets.hull"]):
+    for module in (_nearest_point, import_module("xvarpro.sets.hull")):
         monkeypatch.setattr(module, "nearest_point", look)
     for atoms in (np.eye(4), np.ones((2, 4)), rng(0).normal(size=(9, 4))):
         sets.ConvexHull(atoms).project(np.zeros((3, 5, 4)))

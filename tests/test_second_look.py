@@ -1,7 +1,5 @@
 """What a solve looks at where its method has ended: known objectives, and methods that say what they are told."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -22,6 +20,13 @@ from xvarpro.sets import Box
 
 EPS = np.finfo(np.float64).eps
 NEAR = 1e-7  # relative, on either side of a threshold
+
+
+EITHER = ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT))
+
+
+def total(x):
+    return xv.array_namespace(x).sum(x)
 
 
 class State(NamedTuple):
@@ -93,19 +98,17 @@ def test_what_is_left_within_the_tolerance_is_convergence(value):
     """``tol^2 |f|``, as for every method, whatever its own model promises."""
     tol, bend = 1e-2, 0.25 * abs(value)
     away = np.sqrt(2 * tol**2 * abs(value) / bend)
-    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
+    for factor, status in EITHER:
         assert solved(*bowl(value, bend, factor * away), tol=tol).status is status
 
 
 @pytest.mark.parametrize(("value", "least"), [(4.0, 2e-2), (0.25, 2.5e-3)])
 def test_in_a_face_that_is_no_box_gap_and_parabolas_decide(value, least):
     """On the middle of an edge, away from its minimum: the gap is `away`, what is left its square."""
-    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
-        away = factor * least
+    for away, status in ((factor * least, status) for factor, status in EITHER):
 
         def R(theta, away=away):
-            xp = xv.array_namespace(theta)
-            return value - 1.0 + away * (theta[1] - theta[0]) + 0.5 * xp.sum((theta - 0.5) ** 2)
+            return value - 1.0 + away * (theta[1] - theta[0]) + 0.5 * total((theta - 0.5) ** 2)
 
         fit = solved(R, [0.5, 0.5], over=xv.sets.Simplex(), tol=1e-2)
         assert fit.gap_A == pytest.approx(away)
@@ -117,7 +120,7 @@ def test_descent_has_come_to_its_end_where_the_slope_is_below_the_tolerance(valu
     """It is measured by the size of theta, which is 1 and the distance."""
     tol, bend = 1e-2, 4.0 * abs(value)
     away = 0.5 * (np.sqrt(1 + 4 * tol * abs(value) / bend) - 1)
-    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
+    for factor, status in EITHER:
         assert solved(*bowl(value, bend, factor * away), tol=tol).status is status
 
 
@@ -136,7 +139,7 @@ def test_what_is_left_is_nothing_to_a_gap_that_is_open():
     tol, bend, width = 1e-2, 0.25, 10.0
     away = 0.5 * (np.sqrt(width**2 + 4 * tol / bend) - width)  # to the far bound it is the width more
     over = Box(1.0 - width, 1.0 + width)
-    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
+    for factor, status in EITHER:
         assert solved(*bowl(1.0, bend, factor * away), over=over, tol=tol).status is status
 
 
@@ -203,36 +206,28 @@ def test_a_look_ends_at_the_time_limit(bend, limit, monkeypatch):
 def test_entries_are_measured_by_where_they_began():
     """The slope of what has gone to almost nothing is not nothing."""
     for began, status in ((0.9, Status.CONVERGED), (1.1, Status.NO_DESCENT)):
-
-        def R(theta):
-            return 0.5 * xv.array_namespace(theta).sum((theta - 0.01) ** 2)
-
-        fit = solved(R, [began], Told(step=1e-4 - began), tol=1e-2 * (1 - 1e-4 / 0.01))
+        method = Told(step=1e-4 - began)
+        fit = solved(lambda theta: 0.5 * total((theta - 0.01) ** 2), [began], method, tol=1e-2 * (1 - 1e-4 / 0.01))
         assert fit.theta == pytest.approx([1e-4], rel=1e-6)
         assert fit.status is status
 
 
 def test_entries_that_are_zero_are_measured_by_the_others():
-    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
-        slope = factor * np.array([0.002, 0.004, 0.001])
-        sizes = np.array([3.0, 0.6, 1.2])  # in the place of 0 the mean of all
+    sizes, slope = np.array([3.0, 0.6, 1.2]), np.array([0.002, 0.004, 0.001])  # in the place of 0 the mean of all
+    for factor, status in EITHER:
 
-        def R(theta, slope=slope):
-            xp = xv.array_namespace(theta)
+        def R(theta, slope=factor * slope):
             change = theta - np.array([-3.0, 0.6, 0.0])
-            return xp.sum(slope * change) + 0.5 * xp.sum(change**2)
+            return total(slope * change) + 0.5 * total(change**2)
 
-        fit = solved(R, [-3.0, 0.6, 0.0], tol=np.linalg.norm(sizes * slope / factor))
-        assert fit.status is status
+        assert solved(R, [-3.0, 0.6, 0.0], tol=np.linalg.norm(sizes * slope)).status is status
 
 
 def test_where_all_entries_are_zero_they_are_measured_by_1():
-    for factor, status in ((1 - NEAR, Status.CONVERGED), (1 + NEAR, Status.NO_DESCENT)):
-
-        def R(theta, slope=factor * 0.01):
-            return slope * xv.array_namespace(theta).sum(theta + 50 * theta**2)
-
-        assert solved(R, [0.0], tol=0.01).status is status
+    for factor, status in EITHER:
+        slope = factor * 0.01
+        fit = solved(lambda theta, slope=slope: slope * total(theta + 50 * theta**2), [0.0], tol=0.01)
+        assert fit.status is status
 
 
 def test_the_work_of_a_look_is_counted():
@@ -242,9 +237,6 @@ def test_the_work_of_a_look_is_counted():
     assert (c.values, c.gradients, c.lmos, c.projections) == (1 + 1 + 3, 1 + 1 + 3, 2, 0)
     c = solved(*bowl(1.0, [1.0, -1e-3], [0.0, 0.0]), tol=1e-2).counts
     assert (c.values, c.gradients, c.lmos) == (1 + 1 + 3 + 10, 1 + 1 + 3 + 10, 2 + 10)
-
-
-# -- saddles -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [1.0, -1.0, 3.0])
@@ -288,9 +280,6 @@ def test_a_saddle_is_left_where_target_and_objective_are_zero():
     assert fit.value == pytest.approx(-0.25, rel=1e-9)
 
 
-# -- what the method's own matrix shows --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("least", "residual", "looks"),
     [(0.3, 0.3 + NEAR, True), (0.3, 0.3 - NEAR, False), (1.6e-8, 0.0, False), (1.3e-8, 0.0, True)],
@@ -300,25 +289,26 @@ def test_a_minimum_is_taken_from_the_methods_own_matrix(least, residual, looks):
     size = np.array([2.0, 100.0])
     matrix = np.array([[1.0, 1.0 - least], [1.0 - least, 1.0]]) * np.outer(size, size)
     method = Told(step=1.0, decrease=0.0, matrix=matrix, status=Status.RUNNING)
-
-    def R(theta):
-        return residual**2 - 1.0 + 0.1 * xv.array_namespace(theta).sum((theta - 2.0) ** 2)
-
-    fit = solved(R, [1.0, 1.0], method)
-    assert fit.status is Status.CONVERGED
-    assert fit.n_iter == 1
+    fit = solved(lambda theta: residual**2 - 1.0 + 0.1 * total((theta - 2.0) ** 2), [1.0, 1.0], method)
+    assert (fit.status, fit.n_iter) == (Status.CONVERGED, 1)
     assert (fit.counts.gradients > 2) is looks
 
 
 def test_a_matrix_that_does_not_know_a_direction_shows_nothing():
     method = Told(step=1.0, decrease=0.0, matrix=np.diag([1.0, 0.0]), status=Status.RUNNING)
+    fit = solved(lambda theta: total(np.array([0.1, 0.2]) * (theta - 2.0) ** 2), [1.0, 1.0], method)
+    assert (fit.status, fit.counts.gradients) == (Status.CONVERGED, 2 + 3)
 
-    def R(theta):
-        return xv.array_namespace(theta).sum(np.array([0.1, 0.2]) * (theta - 2.0) ** 2)
 
-    fit = solved(R, [1.0, 1.0], method)
-    assert fit.status is Status.CONVERGED
-    assert fit.counts.gradients == 2 + 3
+def test_a_method_without_a_model_starts_again_once_but_at_rounding():
+    """From where it was, since it may be worn out; what is lower by rounding is not lower."""
+    for away, tol, status, n_iter in ((0.5, 1e-6, Status.NO_DESCENT, 3), (1e-9, 0.0, Status.ROUNDING, 1)):
+        fit = solved(*bowl(1.0, 1.0, away), method=Told(decrease=None), tol=tol)
+        assert (fit.status, fit.n_iter) == (status, n_iter)
+    method = Told(decrease=None, step=np.array([0.0, 1.0]))
+    fit = solved(lambda theta: 0.5 * theta[0] ** 2 - 1e-15 * theta[1], [1.5, 1.0], method=method, tol=1e-6)
+    assert (fit.status, fit.n_iter) == (Status.NO_DESCENT, 3)
+    assert (np.diff(fit.trace.value)[[0, 2]] < 0).all()
 
 
 def test_a_start_is_looked_at_whatever_the_matrix_shows():
@@ -331,34 +321,10 @@ def test_a_start_is_looked_at_whatever_the_matrix_shows():
 # -- methods without a model -------------------------------------------------------------------------------------------
 
 
-def test_a_method_that_finds_no_descent_starts_again_once():
-    """From where it was, since it may be worn out."""
-    fit = solved(*bowl(1.0, 1.0, 0.5), method=Told(decrease=None), tol=1e-6)
-    assert fit.status is Status.NO_DESCENT
-    assert fit.n_iter == 3
-
-
-def test_an_end_at_rounding_is_no_reason_to_start_again():
-    fit = solved(*bowl(1.0, 1.0, 1e-9), method=Told(decrease=None), tol=0.0)
-    assert fit.status is Status.ROUNDING
-    assert fit.n_iter == 1
-
-
 def test_a_method_starts_again_where_it_has_come_lower():
     fit = solved(*bowl(1.0, 1.0, 0.5), method=Told(decrease=None, step=-0.1), tol=1e-6)
     assert fit.theta == pytest.approx([1.0])
-    assert fit.status is Status.CONVERGED
-    assert fit.n_iter == 5 + 4  # steps and starts
-
-
-def test_rounding_is_not_lower():
-    def R(theta):
-        return 0.5 * theta[0] ** 2 - 1e-15 * theta[1]
-
-    fit = solved(R, [1.5, 1.0], method=Told(decrease=None, step=np.array([0.0, 1.0])), tol=1e-6)
-    assert fit.status is Status.NO_DESCENT
-    assert fit.n_iter == 3
-    assert (np.diff(fit.trace.value)[[0, 2]] < 0).all()
+    assert (fit.status, fit.n_iter) == (Status.CONVERGED, 5 + 4)  # steps and starts
 
 
 def test_a_method_that_climbs_starts_again_from_the_best_iterate():
@@ -372,8 +338,17 @@ def test_a_certificate_without_a_model_is_checked_against_what_one_promises():
     tol = 1e-2
     for factor, status, iterations in ((1 - 1e-6, Status.CONVERGED, 0), (1 + 1e-6, Status.NO_DESCENT, 3)):
         fit = solved(*bowl(1.0, 0.25, factor * tol * np.sqrt(2.0 / 0.25)), method=Told(decrease=None), tol=tol)
-        assert fit.status is status
-        assert fit.n_iter == iterations
+        assert (fit.status, fit.n_iter) == (status, iterations)
+
+
+def test_callbacks_are_heard_where_a_certificate_is_in_doubt_and_at_a_point_to_start_again_from():
+    method = Told(step=-0.01, decrease=None, forgets=True, status=Status.RUNNING)
+    for given, at in (((*bowl(1.0, 1.0, 0.5), method), 3), (bowl(1.0, -0.1, 0.0), 2)):
+        callback, seen = asks(at)
+        fit = solved(*given, tol=1e-6, callback=callback)
+        assert fit.status is Status.STOPPED
+        assert seen == list(range(1, at + 1))
+    assert fit.theta != [1.0]
 
 
 def test_an_end_without_descent_is_checked_against_rounding():
@@ -400,22 +375,6 @@ def asks(*iterations):
         return info.iteration in iterations
 
     return callback, seen
-
-
-def test_a_callback_that_asks_once_is_heard_where_a_certificate_is_in_doubt():
-    method = Told(step=-0.01, decrease=None, forgets=True, status=Status.RUNNING)
-    callback, seen = asks(3)
-    fit = solved(*bowl(1.0, 1.0, 0.5), method=method, tol=1e-6, callback=callback)
-    assert fit.status is Status.STOPPED
-    assert seen == [1, 2, 3]
-
-
-def test_a_callback_is_heard_at_a_point_to_start_again_from():
-    callback, seen = asks(2)
-    fit = solved(*bowl(1.0, -0.1, 0.0), tol=1e-6, callback=callback)
-    assert fit.status is Status.STOPPED
-    assert seen == [1, 2]
-    assert fit.theta != [1.0]
 
 
 def test_a_saddle_where_a_callback_has_stopped_is_no_success():
@@ -448,24 +407,17 @@ def test_what_converges_above_the_best_iterate_has_stalled():
 @pytest.mark.parametrize(("bend", "promised"), [(0.0, np.inf), (-2.0, np.inf), (2.0, 65.0)])
 def test_what_does_not_bend_up_may_lose_anything(bend, promised):
     """Of more parameters than a Jacobian is made for: the parabola along the gradient."""
-
-    def R(theta):
-        xp = xv.array_namespace(theta)
-        return xp.sum((2 - bend) * theta + 0.5 * bend * (theta + 1) ** 2)
-
-    prepared = prepare(fitted(R, y=0.0), np.zeros(65))
+    R = fitted(lambda theta: total((2 - bend) * theta + 0.5 * bend * (theta + 1) ** 2), y=0.0)
+    prepared = prepare(R, np.zeros(65))
     f = prepared.assemble(prepared.problem)
     grad = f.gradient(f.point(prepared.theta))
     assert float(free_decrease(f, prepared.region, prepared.theta, grad)) == pytest.approx(promised)
 
 
-# -- what models of the decrease know ----------------------------------------------------------------------------------
-
-
 def test_a_start_where_many_parameters_bend_down_is_no_end_for_good():
     """What is promised there is no number; further on it is one."""
     method = xv.algorithms.ProjectedQuasiNewton()
-    fit = solved(lambda theta: xv.array_namespace(theta).sum((theta**2 - 1.0) ** 2), np.full(80, 0.1), method)
+    fit = solved(lambda theta: total((theta**2 - 1.0) ** 2), np.full(80, 0.1), method)
     assert fit.status is Status.CONVERGED
     np.testing.assert_allclose(fit.theta, 1.0, atol=1e-5)
 

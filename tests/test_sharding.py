@@ -1,7 +1,5 @@
 """Sharded arrays of JAX: in one process with eight devices, and in two processes with two devices each."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket
@@ -38,9 +36,6 @@ def mesh(kind, *shape):
     return jax.make_mesh(
         shape, ("i", "j")[: len(shape)], axis_types=(getattr(jax.sharding.AxisType, kind),) * len(shape)
     )
-
-
-# -- problems ----------------------------------------------------------------------------------------------------------
 
 
 def times(m):
@@ -90,9 +85,6 @@ def bilevel(mesh):
     level = xv.Level(M, on(mesh, signal(), "i"), lam=1e-2)
     upper = xv.Level(M, on(mesh, 1.01 * signal(), "i"))
     return xv.bilevel(lower=level, upper=upper, data={"t": on(mesh, times(64), "i")})
-
-
-# -- what solves are compared by --------------------------------------------------------------------------------------
 
 
 def close(found, want, tolerance=1e-10):

@@ -56,6 +56,7 @@ ESTIMATORS = (
     NeuralHeadClassifier(4, max_iter=2),
 )
 DIGITS = load_digits().data[:300] / 16.0
+START = np.array([0.5, 8.0])
 QUICK = {"sweeps": 100, "max_iter": 5, "random_state": 0}
 
 unconverged = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -79,19 +80,10 @@ def objective(X, codes, atoms, penalty=0.0):
 
 @unconverged
 def test_what_a_fit_claims_is_so():
-    cases = (
-        (xv.sets.L2Ball(), None, lambda w: 0.0),
-        (xv.sets.L1Ball(2.0), xv.lower.L1(0.3), lambda w: 0.3 * np.abs(w).sum()),
-        (xv.sets.Simplex(), xv.lower.Nonnegative(), lambda w: 0.0),
-        (xv.sets.Box(0.0, 1.0), xv.lower.Simplex(), lambda w: 0.0),
-        (xv.sets.NuclearBall(6.0), None, lambda w: 0.0),
-        (xv.sets.KNormBall(3), None, lambda w: 0.0),
-    )
-    for atoms, codes, penalty in cases:
-        X = DIGITS[:60]
+    X = DIGITS[:60]
+    for atoms, codes, penalty in CASES:
         model = ConstrainedDictionary(6, atoms=atoms, codes=codes, sweeps=20, max_iter=2, random_state=0).fit(X)
-        whole = model._atoms().over
-        assert whole.violation(np.ascontiguousarray(model.components_.T)) < 1e-9
+        assert model._atoms().over.violation(np.ascontiguousarray(model.components_.T)) < 1e-9
         w = model.transform(X)
         value = objective(X, w, model.components_, penalty(w) + 0.5 * model.lam * np.sum(w**2))
         np.testing.assert_allclose(value, model.objective_, rtol=1e-9)
@@ -103,6 +95,8 @@ def test_what_a_fit_claims_is_so():
         share = 1 - np.sum((X - model.inverse_transform(w)) ** 2) / np.sum(X**2)
         np.testing.assert_allclose(model.score(X), share)
         assert share > 0.5
+    with pytest.raises(ProblemError, match=r"codes must have shape \(n_samples, 6\); got \(2, 4\)"):
+        model.inverse_transform(np.ones((2, 4)))
 
 
 def test_sets_without_a_projection_go_to_the_solve_at_once():
@@ -127,18 +121,23 @@ def test_nmf_ends_no_higher_than_scikit_learns():
         ours.fit(-X)
 
 
-@unconverged
 @pytest.mark.frameworks
 @pytest.mark.parametrize("name", ["torch", "jax", "array-api-strict"])
+@unconverged
 def test_the_backends_end_in_the_same_fit(name):
     # JAX compiles a solve for the curves below
     how = {"codes": xv.lower.L1(0.1), "max_iter": 0} if name == "jax" else {"max_iter": 2}
-    end, numpy = (
-        ConstrainedDictionary(3, sweeps=10, random_state=0, backend=backend, **how).fit(DIGITS[:60, 20:30])
-        for backend in (name, "numpy")
-    )
-    assert type(end.components_) is np.ndarray
-    np.testing.assert_allclose(end.components_, numpy.components_, atol=1e-8)
+    t = np.linspace(0.0, 2.0, 60)[:, None]
+    y = np.exp(-np.outer(t[:, 0], [1.0, 5.0])) @ np.array([2.0, 1.0]) + 1e-3 * rng(0).normal(size=60)
+    atoms, curves = [], []
+    for backend in (name, "numpy"):
+        learner = ConstrainedDictionary(3, sweeps=10, random_state=0, backend=backend, **how)
+        regressor = VarProRegressor(decays, START, over=xv.sets.Box(0.0, 20.0), tol=1e-9, backend=backend)
+        atoms.append(learner.fit(DIGITS[:60, 20:30]).components_)
+        curves.append(regressor.fit(t, y).predict(t))
+    assert type(atoms[0]) is np.ndarray
+    np.testing.assert_allclose(*atoms, atol=1e-8)
+    np.testing.assert_allclose(*curves, atol=1e-7)
 
 
 @unconverged
@@ -210,9 +209,9 @@ def test_wrong_parameters_are_named():
     ):
         with pytest.raises(ProblemError, match=match):
             ConstrainedDictionary(**wrong).fit(DIGITS)
-
-
-def test_weights_of_samples_are_refused_in_the_name_of_the_estimator():
+    for wrong in ({"lam": 0.0}, {"budget": 0.0}, {"hidden": (0,)}):
+        with pytest.raises(ProblemError, match="SparseAutoencoder"):
+            SparseAutoencoder(**wrong).fit(DIGITS)
     for kind in (NMF, ConstrainedDictionary):
         with pytest.raises(TypeError, match=rf"^{kind.__name__}\.fit\(\).*'sample_weight'"):
             kind().fit(DIGITS, sample_weight=np.ones(300))
@@ -249,9 +248,6 @@ def test_an_autoencoder_switches_latents_off_and_stays_above_pca():
     pca = sklearn.decomposition.PCA(int(on.sum())).fit(DIGITS)
     left = np.sum((DIGITS - pca.inverse_transform(pca.transform(DIGITS))) ** 2)
     assert np.sum((DIGITS - model.inverse_transform(codes)) ** 2) >= left
-    for wrong in ({"lam": 0.0}, {"budget": 0.0}, {"hidden": (0,)}):
-        with pytest.raises(ProblemError, match="SparseAutoencoder"):
-            SparseAutoencoder(**wrong).fit(DIGITS)
 
 
 def test_curves_in_a_pipeline_with_weights_many_targets_and_standard_errors():
@@ -273,18 +269,6 @@ def test_curves_in_a_pipeline_with_weights_many_targets_and_standard_errors():
     np.testing.assert_array_equal(again.predict(t), model.predict(t))
     scaled = make_pipeline(MinMaxScaler((0.0, 2.0)), model).fit(10.0 * t, y[:, 0])
     np.testing.assert_allclose(np.sort(scaled[-1].theta_), [1.0, 5.0], atol=0.1)
-
-
-@pytest.mark.frameworks
-@pytest.mark.parametrize("name", ["torch", "jax"])
-def test_curves_are_the_same_on_every_framework(name):
-    t = np.linspace(0.0, 2.0, 60)[:, None]
-    y = np.exp(-np.outer(t[:, 0], [1.0, 5.0])) @ np.array([2.0, 1.0]) + 1e-3 * rng(0).normal(size=60)
-    other, numpy = (
-        VarProRegressor(decays, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0), tol=1e-9, backend=backend).fit(t, y)
-        for backend in (name, "numpy")
-    )
-    np.testing.assert_allclose(other.predict(t), numpy.predict(t), atol=1e-7)
 
 
 @unconverged
@@ -331,12 +315,12 @@ def test_a_start_is_taken_into_the_sets_of_the_layers():
 
 
 def test_default_fits_of_bundled_data_converge():
-    digits, moons, diabetes = load_digits(), make_moons(300, noise=0.2, random_state=0), load_diabetes()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        NeuralHeadClassifier(random_state=0).fit(*moons)
-        NeuralHeadRegressor(random_state=0).fit(scale(diabetes.data), diabetes.target)
-        SparseAutoencoder(random_state=0).fit(digits.data / 16.0)
+    moons, diabetes = make_moons(300, noise=0.2, random_state=0), load_diabetes()
+    converging(
+        lambda: NeuralHeadClassifier(random_state=0).fit(*moons),
+        lambda: NeuralHeadRegressor(random_state=0).fit(scale(diabetes.data), diabetes.target),
+        lambda: SparseAutoencoder(random_state=0).fit(load_digits().data / 16.0),
+    )
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------
@@ -408,18 +392,15 @@ def test_more_atoms_live_under_one_budget_and_lower_than_by_the_solve_alone():
 
 @unconverged
 def test_sweeps_alone_claim_their_objective_and_no_gap():
-    for codes in (None, xv.lower.L1(0.2), xv.lower.Simplex()):
-        model = ConstrainedDictionary(5, codes=codes, lam=1e-3, sweeps=200, max_iter=0, random_state=0).fit(DIGITS)
+    cases = [(ConstrainedDictionary, {"codes": codes}) for codes in (None, xv.lower.L1(0.2), xv.lower.Simplex())]
+    for kind, given in (*cases, (NMF, {})):
+        model = kind(5, lam=1e-3, sweeps=200, max_iter=0, random_state=0, **given).fit(DIGITS)
         w = model.transform(DIGITS)
-        penalty = 0.2 * np.abs(w).sum() if isinstance(codes, xv.lower.L1) else 0.0
+        penalty = 0.2 * np.abs(w).sum() if isinstance(given.get("codes"), xv.lower.L1) else 0.0
         value = objective(DIGITS, w, model.components_, penalty + 0.5e-3 * np.sum(w**2))
         assert value * (1 - 1e-12) <= model.objective_ <= 1.01 * value
         assert np.isnan(model.gap_)
         assert model.status_ is xv.Status.MAX_ITER
-    parts = NMF(5, lam=1e-3, max_iter=0, random_state=0).fit(DIGITS)
-    w = parts.transform(DIGITS)
-    value = objective(DIGITS, w, parts.components_, 0.5e-3 * np.sum(w**2))
-    assert value * (1 - 1e-12) <= parts.objective_ <= 1.01 * value
 
 
 def test_no_certificate_by_default_where_atoms_have_to_be_dependent():
@@ -428,21 +409,16 @@ def test_no_certificate_by_default_where_atoms_have_to_be_dependent():
     few = {"codes": xv.lower.L1(0.3), "sweeps": 20, "random_state": 0}
     with pytest.warns(ConvergenceWarning, match="without a certificate.*max_iter=20 asks for it"):
         left_out = ConstrainedDictionary(16, **few).fit(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        asked = ConstrainedDictionary(16, max_iter=0, **few).fit(X)
+    (asked,) = converging(lambda: ConstrainedDictionary(16, max_iter=0, **few).fit(X))
     np.testing.assert_array_equal(left_out.components_, asked.components_)
     assert left_out.objective_ == asked.objective_
     assert left_out.status_ is xv.Status.MAX_ITER
     assert np.isnan(left_out.gap_)
-    for others in ({"max_iter": 1}, {"codes": None, "tol": 0.0}, {"sweeps": 0, "max_iter": 1}):  # which have one
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            assert ConstrainedDictionary(16, **few | others).fit(X).gap_ >= 0
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        small = ConstrainedDictionary(16, **few | {"tol": 0.3}).fit(X[:200])
-    assert small.gap_ >= 0
+        for others in ({"max_iter": 1}, {"codes": None, "tol": 0.0}, {"sweeps": 0, "max_iter": 1}):  # which have one
+            assert ConstrainedDictionary(16, **few | others).fit(X).gap_ >= 0
+        assert ConstrainedDictionary(16, **few | {"tol": 0.3}).fit(X[:200]).gap_ >= 0
     assert not any("without a certificate" in str(w.message) for w in seen)
 
 
@@ -462,9 +438,7 @@ def test_sweeps_bring_dead_atoms_back():
 
 def test_a_fit_without_error_is_done():
     X = np.abs(rng(0).normal(size=(30, 6)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        fit = NMF(8, random_state=0).fit(X)  # more atoms than features
+    (fit,) = converging(lambda: NMF(8, random_state=0).fit(X))  # more atoms than features
     assert fit.status_ is xv.Status.CONVERGED
     assert fit.gap_ == fit.objective_ <= 1e-6 * 0.5 * np.sum(X**2)
 
@@ -475,7 +449,18 @@ def test_mixtures_reach_samples_of_any_length():
     assert learner.score(X) > 0.9
 
 
-def test_codes_of_another_width_are_refused():
-    X = np.abs(rng(0).normal(size=(20, 5)))
-    with pytest.raises(ProblemError, match=r"codes must have shape \(n_samples, 3\); got \(2, 4\)"):
-        NMF(3, random_state=0).fit(X).inverse_transform(np.ones((2, 4)))
+CASES = (
+    (xv.sets.L2Ball(), None, lambda w: 0.0),
+    (xv.sets.L1Ball(2.0), xv.lower.L1(0.3), lambda w: 0.3 * np.abs(w).sum()),
+    (xv.sets.Simplex(), xv.lower.Nonnegative(), lambda w: 0.0),
+    (xv.sets.Box(0.0, 1.0), xv.lower.Simplex(), lambda w: 0.0),
+    (xv.sets.NuclearBall(6.0), None, lambda w: 0.0),
+    (xv.sets.KNormBall(3), None, lambda w: 0.0),
+)
+
+
+def converging(*fits):
+    """What is done without a warning of no convergence."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        return [fit() for fit in fits]

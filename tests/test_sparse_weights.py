@@ -10,7 +10,7 @@ from xvarpro import lower
 from xvarpro.errors import ProblemError
 from xvarpro.lower.weight_sets import _pivoting
 
-from .support import central_differences, error, host, jax_interpreted, rng, send, send_tree
+from .support import decays, error, host, jax_interpreted, rng, send, send_tree
 
 M, N = 30, 8
 
@@ -104,43 +104,13 @@ def test_complex_designs_have_real_weights():
         assert off(W, w.real, *both) <= 1e-12
 
 
-def test_value_has_the_penalty_of_one_level_only():
-    A, y = drawn(6, 3)
-    W = lower.L1(0.05)
-    found = xv.solve_lower(constant(A, y, W), ONE)
-    squares = 0.5 * np.sum((A @ found.w - y) ** 2)
-    assert found.value == pytest.approx(squares + 0.05 * np.abs(found.w).sum(), rel=1e-12)
-    two = xv.bilevel(
-        lower=xv.Level(lambda theta, data: theta[0] * data, y, W=W),
-        upper=xv.Level(lambda theta, data: theta[0] * data, y),
-        data=A,
-    )
-    assert float(xv.value_and_gradient(two, ONE)[0]) == pytest.approx(squares, rel=1e-12)
-
-
 def test_units_of_target_and_design_do_not_count():
     """Powers of two: the same bits, times the units; a total and a penalty are in those of w and of the value."""
     A, y = drawn(9, 3)
-    for W, scaled in (
-        (lower.Simplex(), lower.Simplex(2.0**40)),
-        (lower.L1(0.05), lower.L1(0.05 * 2.0**40)),
-    ):
+    for W, scaled in ((lower.Simplex(), lower.Simplex(2.0**40)), (lower.L1(0.05), lower.L1(0.05 * 2.0**40))):
         w = xv.solve_lower(constant(A, y, W), ONE).w
         large = xv.solve(constant(A, 2.0**40 * y, scaled), ONE, over=xv.sets.Box(1.0, 1.0)).w
         assert np.array_equal(large, 2.0**40 * w)
-
-
-def test_mini_batches_of_columns_average_to_all():
-    A, y = drawn(10, 6)
-    for W in SETS:
-        problem = constant(A, y, W)
-        whole = xv.value_and_gradient(problem, ONE)
-        parts = [xv.value_and_gradient(constant(A, y[:, j], W), ONE) for j in range(6)]
-        assert float(whole[0]) == pytest.approx(sum(float(value) for value, _ in parts), rel=1e-12)
-        assert error(whole[1], sum(gradient for _, gradient in parts)) <= 1e-11
-        method = xv.algorithms.StochasticFrankWolfe(batch=2, certify=5)
-        fit = xv.solve(problem, ONE, over=xv.sets.Box(0.5, 2.0), algorithm=method, max_iter=10)
-        assert fit.value <= float(whole[0])
 
 
 def test_mini_batches_of_rows_with_a_penalty_determine_w_themselves():
@@ -191,12 +161,6 @@ def test_loss_of_rank_is_reported_and_a_ridge_helps():
 
 T = np.linspace(0.0, 2.0, 40)
 
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
-
 TRACES = np.exp(-np.outer(T, [0.5, 2.0, 6.0])) @ np.array([[0.7, 0.3], [0.3, 0.0], [0.0, 0.7]])
 NOISY = TRACES + 0.01 * rng(0).normal(size=TRACES.shape)
 START = np.array([0.4, 2.5, 7.0])
@@ -213,12 +177,6 @@ def test_solves_end_at_certified_minima_on_every_backend(W, name):
             other = xv.solve(problem, START, over=xv.sets.Box(0.0, 20.0), backend=name)
         assert other.status in (xv.Status.CONVERGED, xv.Status.KINK)
         assert abs(other.value - fit.value) <= 1e-9 * fit.value
-
-    def f(theta):
-        return float(xv.value_and_gradient(problem, theta)[0])
-
-    gradient = xv.value_and_gradient(problem, START)[1]
-    assert error(gradient, central_differences(f, START)) <= 1e-7
 
 
 def test_standard_errors_on_a_face():

@@ -108,16 +108,6 @@ def test_armijo_takes_the_smallest_power_that_passes(rule):
         assert float(found.point.value) == line.f(alpha)
 
 
-@pytest.mark.parametrize("rule", [Armijo(), Armijo(0.8, 0.4)], ids=repr)
-def test_armijo_step_has_a_lower_bound(rule):
-    """``alpha >= min(1, 2 delta (1 - gamma) gap / (L |d|^2))`` where the gradient is L-Lipschitz."""
-    for seed in range(40):
-        draw = rng(seed)
-        gap, L, dd = (10.0 ** draw.uniform(-3, 3) for _ in range(3))
-        alpha, _ = Line(parabola(gap, L * dd), gap, dd).search(rule)
-        assert alpha >= min(1.0, 2 * rule.delta * (1 - rule.gamma) * gap / (L * dd)) * (1 - 1e-12)
-
-
 def test_warm_armijo_starts_from_the_last_step():
     rule = Armijo(warm=True)
     line = Line(parabola(1.0, 1e-3), 1.0)
@@ -125,14 +115,6 @@ def test_warm_armijo_starts_from_the_last_step():
     assert line.tried[0] == alpha == 1 / 8
     assert float(found.memory) == alpha
     assert Line(parabola(1.0, 1e-3), 1.0).search(rule, memory=1.0)[0] == 1.0, "never above the largest step"
-
-
-def test_warm_armijo_backtracks_less():
-    cold, warm = Line(parabola(1.0, 1e4), 1.0), Line(parabola(1.0, 1e4), 1.0)
-    alpha, found = cold.search(Armijo())
-    again, _ = warm.search(Armijo(warm=True), memory=float(found.memory))
-    assert again == alpha
-    assert len(warm.tried) == 2 < len(cold.tried)
 
 
 def test_short_step_is_its_formula():
@@ -149,23 +131,6 @@ def test_short_step_is_its_formula():
 def test_a_short_step_where_curvature_underflows_is_the_longest(rule):
     alpha, _ = Line(lambda alpha: 1.0 - 1e-3 * alpha, 1e-3, dd=0.0).search(rule, cap=0.75)
     assert alpha == 0.75
-
-
-def test_short_step_decrease():
-    """At least ``gap^2 / (2 L |d|^2)`` where alpha < 1, at least ``gap / 2`` where alpha = 1."""
-    for seed in range(40):
-        gap, L, dd = (10.0 ** rng(seed).uniform(-2, 2, 3)).tolist()
-        curvature = rng(seed + 1).uniform(-1.0, 1.0) * L * dd
-        f = parabola(gap, curvature, start=0.0)
-        alpha, found = Line(f, gap, dd).search(ShortStep(L=L))
-        promised = gap / 2 if alpha == 1 else gap**2 / (2 * L * dd)
-        assert -float(found.point.value) >= promised * (1 - 1e-13)
-
-
-def test_short_step_is_exact_along_an_eigendirection():
-    line = Line(parabola(3.0, 12.0), 3.0, dd=2.0)
-    alpha, _ = line.search(ShortStep(L=6.0))
-    assert alpha == pytest.approx(3.0 / 12.0, rel=1e-15)
 
 
 def test_estimated_short_step_stays_below_its_model():
@@ -198,13 +163,6 @@ def test_estimate_starts_from_the_last_decrease(decrease, first):
     assert line.tried == [2.0 / (first * 2.0)]
     assert float(found.memory[0]) == pytest.approx(first, rel=1e-15)
     assert float(found.memory[1]) == line.value - line.f(line.tried[0])
-
-
-def test_short_step_promises_a_decrease_with_its_estimate():
-    """``f - f_new >= alpha gap / 2`` for the L that was accepted, so ``gap^2 / (2 L |d|^2)`` where alpha < 1."""
-    for line in lines():
-        alpha, found = line.search(ShortStep(), memory=0.5)
-        assert line.value - float(found.point.value) >= 0.5 * alpha * line.gap * (1 - 1e-12)
 
 
 def test_rules_with_an_estimate_ask_for_curvature():
@@ -358,18 +316,18 @@ def test_exact_step_finds_the_bottom_of_a_valley(kind, at):
     assert len(line.tried) <= 50
 
 
-@pytest.mark.parametrize(("at", "limit"), [(0.9, 11), (0.3, 12), (1e-2, 14)])
-def test_parabolas_find_the_bottom_faster_than_golden_sections(at, limit):
-    line = Line(lambda a: np.cosh(3 * (a - at)), 3 * np.sinh(3 * at))
-    line.search(ExactStep())
-    assert len(line.tried) <= limit
-
-
-def test_skewed_valleys_are_narrowed_from_both_sides():
-    for at, limit in ((0.9, 14), (0.7, 15), (0.3, 15), (0.1, 16), (0.01, 13)):
-        line = Line(lambda a, at=at: np.exp(4 * (at - a)) + 4 * (a - at), 4 * np.exp(4 * at) - 4)
+@pytest.mark.parametrize("skewed", [False, True])
+def test_parabolas_find_the_bottom_faster_than_golden_sections(skewed):
+    """And narrow skewed valleys from both sides."""
+    for at, *limits in ((0.9, 11, 14), (0.3, 12, 15), (1e-2, 14, 13), (0.7, 13, 15), (0.1, 14, 16)):
+        f = (
+            (lambda a, at=at: np.exp(4 * (at - a)) + 4 * (a - at))
+            if skewed
+            else (lambda a, at=at: np.cosh(3 * (a - at)))
+        )
+        line = Line(f, 4 * np.exp(4 * at) - 4 if skewed else 3 * np.sinh(3 * at))
         assert line.search(ExactStep())[0] == pytest.approx(at, rel=1e-3)
-        assert len(line.tried) <= limit
+        assert len(line.tried) <= limits[skewed]
 
 
 def test_of_a_plateau_the_near_end_is_taken():
@@ -388,15 +346,6 @@ def test_a_decrease_below_rounding_is_believed_where_it_explains_the_rise():
     alpha, _ = line.search(ExactStep())
     assert 0 < alpha <= 1e-9 * (1 + 1e-3)
     assert line.asked
-
-
-@pytest.mark.parametrize("at", [1.0, 1.5, 100.0])
-def test_exact_step_stops_at_the_largest_step(at):
-    line = Line(lambda a: np.cosh(a - at) / np.cosh(at), np.tanh(at))
-    assert line.search(ExactStep())[0] == pytest.approx(1.0, rel=2e-4)
-
-
-# -- steps by the clock ------------------------------------------------------------------------------------------------
 
 
 # -- what every rule promises ------------------------------------------------------------------------------------------

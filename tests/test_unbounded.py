@@ -14,16 +14,11 @@ from xvarpro import algorithms, sets
 from xvarpro.fit.serialization import decode, encode
 from xvarpro.sets.region import resolve
 
-from .support import error, host, rng, send
+from .support import decays, error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
 INF = np.inf
 MIXED = sets.Box(np.array([0.0, -INF, -INF, 1.0]), np.array([INF, 5.0, INF, 2.0]))
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
 def signal(slow):
@@ -69,16 +64,6 @@ def test_least_squares_with_infinite_bounds_are_scipys(subtests, name):
             assert np.isfinite(fit.trace.gap).all()
 
 
-@pytest.mark.parametrize("slow", [1.0, -0.02])
-def test_every_backend_takes_the_same_steps(backend, slow):
-    y, start, over = signal(slow), np.array([0.7, 4.0]), sets.Box(0.0, INF)
-    problem = xv.separable(decays, y, data=T, solver=xv.lower.QR())  # compiles fast
-    want, fit = (xv.solve(problem, start, over=over, backend=b) for b in ("numpy", backend))
-    assert fit.status is want.status is xv.Status.CONVERGED
-    assert fit.n_iter == want.n_iter
-    assert error(fit.theta, want.theta) <= 1e-9
-
-
 def test_a_box_without_bounds_is_free():
     problem, start = xv.separable(decays, signal(1.0), data=T), np.array([0.7, 4.0])
     for method in PROJECTING:
@@ -87,22 +72,6 @@ def test_a_box_without_bounds_is_free():
         assert error(boxed.theta, free.theta) <= 1e-6
         assert (boxed.trace.gap_A == 0).all()
         assert boxed.trace.gap_B[0] == pytest.approx(free.trace.gap_B[0], rel=1e-12)
-
-
-@pytest.mark.parametrize("unit", [[1e-8, 1e8], [1e6, 1e6]])
-@pytest.mark.parametrize("slow", [1.0, -0.02])
-def test_units_do_not_count(slow, unit):
-    unit = np.array(unit)
-
-    def solved(unit):
-        problem = xv.separable(lambda theta, t: decays(theta * unit, t), signal(slow), data=T)
-        over = sets.Box(np.array([0.0, -INF]), np.array([INF, 20.0]) / unit)
-        return xv.solve(problem, np.array([0.7, 4.0]) / unit, over=over)
-
-    want, got = solved(np.ones(2)), solved(unit)
-    assert got.status is want.status is xv.Status.CONVERGED
-    assert abs(got.n_iter - want.n_iter) <= 2
-    assert error(got.theta * unit, want.theta) <= 1e-6
 
 
 def methods():
@@ -205,14 +174,6 @@ def test_infinite_bounds_are_stored():
     assert found["k"] == sets.Box(0.0, INF)
     assert not found["k"].bounded
     assert found["at"].lower.tolist() == MIXED.lower.tolist()
-
-
-def test_bounds_with_missing_ones_are_a_box():
-    found = sets.bounds([(0, None), (None, 5.0), (None, None)])
-    assert found.lower.tolist() == [0.0, -INF, -INF]
-    assert found.upper.tolist() == [INF, 5.0, INF]
-    assert sets.bounds(0.0, None) == sets.Box(0.0, INF)
-    assert sets.bounds(scipy.optimize.Bounds([0.0, 0.0], [1.0, INF])).upper.tolist() == [1.0, INF]
 
 
 @pytest.mark.parametrize("slow", [1.0, -0.02])

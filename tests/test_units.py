@@ -16,7 +16,7 @@ from xvarpro import algorithms, sets
 from xvarpro.driver.units import targets_near_one, theta_near_one
 from xvarpro.sets.region import resolve
 
-from .support import error, host, rng
+from .support import decays, error, host, rng
 
 T = np.linspace(0.0, 3.0, 80)
 INF = np.inf
@@ -31,11 +31,6 @@ class Case(NamedTuple):
     over: Any  # a function of the units
     entrywise: bool  # whether every entry of theta may have units of its own
     keywords: dict[str, Any]
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
 def peaks(theta, t):
@@ -98,15 +93,6 @@ METHODS = {
     "paper": algorithms.cr_varpro(),
 }
 EXACT = ("default", "LM")
-
-
-def taken(name, method):
-    """Whether a method takes the set of a case."""
-    over = CASES[name].over(np.ones_like(CASES[name].theta0))
-    return over is None or over.bounded or METHODS[method] is None or METHODS[method].takes_unbounded
-
-
-PAIRS = [(name, method) for name in CASES for method in METHODS if taken(name, method)]
 
 
 def solved(name, method, backend="numpy", dtype="float64", units=1.0, size=1.0, order=slice(None), **options):
@@ -280,28 +266,6 @@ def test_squares_of_theta_may_leave_the_range_in_a_batch(dtype, size):
 )  # fmt: skip
 def test_other_methods_end_honestly(name, method):
     check(name, method, "numpy", "float64", 4)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(10, 16))
-@pytest.mark.parametrize(("name", "method"), PAIRS)
-def test_units_at_random(name, method, seed):
-    draw = rng(seed + 1000)
-    check(name, method, "numpy", "float64" if draw.uniform() < 0.7 or method not in EXACT else "float32", seed)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("backend", ["array-api-strict", "torch"])
-@pytest.mark.parametrize("name", CASES)
-def test_units_on_every_backend(name, backend):
-    for seed in range(30, 33):
-        check(name, "LM", backend, "float64", seed)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["bound", "one side", "simplex", "penalty"])
-def test_units_in_a_compiled_loop(name):
-    check(name, "LM", "jax", "float64", 40)
 
 
 def test_leaves_far_from_one_are_scaled_each_by_a_power_of_two_and_the_model_sees_what_it_was_given():

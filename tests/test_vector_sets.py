@@ -1,14 +1,11 @@
-"""Vector sets against computations that share nothing with them: lists of vertices, linear programs, dual norms."""
+"""Vector sets beyond the suite: regimes of their parameters, sets that are one another, values by hand, refusals."""
 
 from __future__ import annotations
 
-from itertools import combinations, permutations, product
+from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from xvarpro import backends, sets
 from xvarpro.core import trees
@@ -16,7 +13,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets import region
 from xvarpro.sets.vectors import norm
 
-from .support import compiles_for_long, error, host, in_turn, inner, rng, send
+from .support import error, host, in_turn, inner, rng, send
 
 EPS = np.finfo(np.float64).eps
 RAMP = np.array([0.5, 2.0, 1.0, 4.0])
@@ -34,10 +31,6 @@ def gradients(count, shape, seed=0):
     return g
 
 
-def few(backend, many, some=12):
-    return many if backend.name == "numpy" else some
-
-
 def compiled(backend, fun):
     """Every call of a loop compiles it anew on JAX, unless the whole function is compiled."""
     if backend.name != "jax":
@@ -47,223 +40,11 @@ def compiled(backend, fun):
     return jax.jit(fun)
 
 
-# -- vertices ----------------------------------------------------------------------------------------------------------
-
-
-def signs(n):
-    return [np.array(s) for s in product((1.0, -1.0), repeat=n)]
-
-
-def spikes(n, ks, height, signed=True):
-    """Vectors with k equal entries, for all k asked for and all choices of place and of sign."""
-    out = []
-    for k in ks:
-        for places in combinations(range(n), k):
-            for s in signs(k) if signed else [np.ones(k)]:
-                v = np.zeros(n)
-                v[list(places)] = height(k) * s
-                out.append(v)
-    return out
-
-
-def owl(w, r):
-    return spikes(len(w), range(1, len(w) + 1), lambda k: r / np.cumsum(w)[k - 1])
-
-
-def steps(n, low, high):
-    return [np.where(np.arange(n) >= k, high, low) for k in range(n + 1)]
-
-
-def placed(groups, n, points):
-    """Points of one group at a time, the rest 0."""
-    out = []
-    for group in groups:
-        for p in points(len(group)):
-            v = np.zeros(n)
-            v[list(group)] = p
-            out.append(v)
-    return out
-
-
-def step_at(n, r):
-    """Centred steps up and down."""
-    return [s * r * (np.where(np.arange(n) >= k, 1.0, 0.0) - (n - k) / n) for k in range(1, n) for s in (1, -1)]
-
-
 ATOMS = rng(9).normal(size=(7, 4))
-ATOMS /= np.linalg.norm(ATOMS, axis=1, keepdims=True)  # all of them are vertices
 GROUPS = ((0, 3), (2,), (1,))
-LOW = np.array([-1.0, 0.5, 0.0, 2.0])
-HIGH = np.array([0.5, 3.0, 0.0, 2.5])
-ROOM = 12.0 - RAMP @ LOW
-EYE = np.eye(4)
+LOW, HIGH = np.array([[-1.0, 0.5, 0.0, 2.0], [0.5, 3.0, 0.0, 2.5]])
 FALLING = np.array([3.0, 2.0, 1.0, 0.5])
-VERTICES = {
-    "Box": (sets.Product((sets.Box(LOW, HIGH),)), [np.array(v) for v in product(*zip(LOW, HIGH, strict=True))]),
-    "Box of numbers": (sets.Product((sets.Box(-1.0, 2.0),)), [np.array(v) for v in product((-1.0, 2.0), repeat=4)]),
-    "Simplex": (sets.Simplex(2.5), list(2.5 * EYE)),
-    "CappedSimplex": (sets.CappedSimplex(2.5), [np.zeros(4), *(2.5 * EYE)]),
-    "LinfBall": (sets.LinfBall(1.5), [1.5 * s for s in signs(4)]),
-    "WeightedSimplex": (
-        sets.WeightedSimplex(RAMP, LOW, 12.0),
-        [LOW, *(LOW + ROOM / a * e for a, e in zip(RAMP, EYE, strict=True))],
-    ),
-    "WeightedSimplex of numbers": (
-        sets.WeightedSimplex(2.0, -1.0, 1.0),
-        [-np.ones(4), *(-np.ones(4) + 9 / 2 * e for e in EYE)],
-    ),
-    "WeightedL1Ball": (
-        sets.WeightedL1Ball(RAMP, LOW),
-        [LOW + s * a * e for a, e in zip(RAMP, EYE, strict=True) for s in (1, -1)],
-    ),
-    "WeightedL1Ball of no width": (
-        sets.WeightedL1Ball(np.array([0.0, 1.0, 0.0, 2.0])),
-        [s * a * e for a, e in zip((0, 1, 0, 2), EYE, strict=True) for s in (1, -1)],
-    ),
-    "KSparsePolytope": (sets.KSparsePolytope(2, 0.5), spikes(4, [2], lambda k: 0.5)),
-    "KSparsePolytope of all": (sets.KSparsePolytope(9, 0.5), spikes(4, [4], lambda k: 0.5)),
-    "KNormBall": (sets.KNormBall(2, 3.0), spikes(4, [1], lambda k: 3.0) + spikes(4, [4], lambda k: 1.5)),
-    "KNormBall of one": (sets.KNormBall(1, 3.0), spikes(4, [4], lambda k: 3.0)),
-    "KNormBall of all": (sets.KNormBall(4, 3.0), spikes(4, [1], lambda k: 3.0)),
-    "OWLBall": (sets.OWLBall(FALLING, 2.0), owl(FALLING, 2.0)),
-    "OWLBall with zeros": (sets.OWLBall(np.array([3.0, 3.0, 1.0, 0.0])), owl(np.array([3.0, 3.0, 1.0, 0.0]), 1.0)),
-    "Hypersimplex": (sets.Hypersimplex(2, 0.5), spikes(4, [2], lambda k: 0.5, False)),
-    "Hypersimplex of all": (sets.Hypersimplex(4, 0.5), spikes(4, [4], lambda k: 0.5, False)),
-    "UnitHypersimplex": (sets.UnitHypersimplex(3, 0.5), spikes(4, range(4), lambda k: 0.5, False)),
-    "UnitHypersimplex of more": (sets.UnitHypersimplex(7, 0.5), spikes(4, range(5), lambda k: 0.5, False)),
-    "Permutahedron": (sets.Permutahedron(), [np.array(p) for p in permutations((1.0, 2.0, 3.0, 4.0))]),
-    "Permutahedron with ties": (
-        sets.Permutahedron(np.array([0.5, -1.0, 0.5, 3.0])),
-        [np.array(p) for p in permutations((0.5, -1.0, 0.5, 3.0))],
-    ),
-    "OrderedBox": (sets.OrderedBox(-2.0, 0.5), steps(4, -2.0, 0.5)),
-    "TotalVariationBall": (sets.TotalVariationBall(3.0), step_at(4, 3.0)),
-    "ConvexHull": (sets.ConvexHull(ATOMS), list(ATOMS)),
-    "GroupL1InfBall": (sets.GroupL1InfBall(GROUPS, 2.0), placed(GROUPS, 4, lambda k: [2 * s for s in signs(k)])),
-    "Groups": (
-        sets.Groups(sets.Simplex(2.0), GROUPS),
-        [np.array([2.0 * (i == 0), 2.0, 2.0, 2.0 * (i == 1)]) for i in range(2)],
-    ),
-    "L1Ball": (sets.L1Ball(0.5), spikes(4, [1], lambda k: 0.5)),
-}
-
-
-@in_turn("name", VERTICES)
-def test_lmo_picks_the_best_vertex(name, backend):
-    C, vertices = VERTICES[name]
-    on, V = moved(backend, C), np.array(vertices)
-    G = gradients(90, (4,))
-    found = host(compiled(backend, on.lmo)(send(backend, G)))
-    support = host(compiled(backend, on.support)(send(backend, G)))
-    for g, v, most in zip(G, found, support, strict=True):
-        size = np.abs(g).sum() * np.abs(V).max()
-        assert inner(g, v) == pytest.approx((V @ g).min(), rel=0, abs=4 * EPS * size)
-        assert np.abs(V - v).max(axis=1).min() <= 4 * EPS * np.abs(V).max()
-        assert most == pytest.approx((V @ g).max(), rel=0, abs=8 * EPS * size)
-
-
-@in_turn("name", VERTICES)
-def test_diameter_is_the_largest_distance_of_two_vertices(name):
-    C, vertices = VERTICES[name]
-    far = max(np.linalg.norm(a - b) for a in vertices for b in vertices)
-    assert C.diameter(np.ones(4)) == pytest.approx(far, rel=1e-14)
-
-
-@in_turn("name", VERTICES)
-def test_vertices_are_inside_and_what_they_do_not_hull_is_not(name):
-    C, vertices = VERTICES[name]
-    V = np.array(vertices)
-    mean = V.mean(axis=0)
-    for v in V:
-        assert float(C.violation(v)) <= 10 * EPS
-        assert float(C.violation(0.3 * v + 0.7 * mean)) <= 10 * EPS
-        away = v + 0.01 * (v - mean)
-        if np.linalg.norm(away - v) > 1e-6:
-            assert float(C.violation(away)) > 1e-4
-
-
-# -- linear programs ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bound", [0.0, 0.3, 2.0, 5.5, 100.0])
-def test_knapsack_equals_a_linear_program(bound, backend):
-    weights = np.array([0.5, 2.0, 1.0, 4.0, 0.25, 3.0])
-    C = moved(backend, sets.ContinuousKnapsack(weights, bound))
-    G = gradients(few(backend, 100), (6,))
-    for g, v in zip(G, host(compiled(backend, C.lmo)(send(backend, G))), strict=True):
-        want = linprog(g, A_ub=weights[None], b_ub=[bound], bounds=(0, 1)).fun
-        assert inner(g, v) == pytest.approx(want, rel=1e-12, abs=1e-12)
-        assert v.min() >= 0
-        assert v.max() <= 1
-        assert weights @ v <= bound + 8 * EPS * bound
-
-
-def test_total_variation_equals_a_linear_program():
-    n, r = 6, 1.5
-    D = np.diff(np.eye(n), axis=0)
-    # x, and t >= |D x|
-    A = np.block([[D, -np.eye(n - 1)], [-D, -np.eye(n - 1)], [np.zeros((1, n)), np.ones((1, n - 1))]])
-    b = np.concatenate([np.zeros(2 * (n - 1)), [r]])
-    mean = np.concatenate([np.ones(n), np.zeros(n - 1)])[None]
-    for g in gradients(100, (n,)):
-        cost = np.concatenate([g, np.zeros(n - 1)])
-        want = linprog(cost, A_ub=A, b_ub=b, A_eq=mean, b_eq=[0.0], bounds=(None, None)).fun
-        assert inner(g, sets.TotalVariationBall(r).lmo(g)) == pytest.approx(want, rel=1e-10, abs=1e-12)
-
-
-@pytest.mark.parametrize("bound", [0.0, 0.3, 2.0, 5.5, 100.0])
-def test_knapsack_diameter_bounds_the_vertices(bound):
-    weights = np.array([0.5, 2.0, 1.0, 4.0])
-    C = sets.ContinuousKnapsack(weights, bound)
-    V = np.array([C.lmo(g) for g in gradients(400, (4,))])
-    far = max(np.linalg.norm(V - a, axis=1).max() for a in np.unique(V, axis=0))
-    assert far <= C.diameter(weights) * (1 + 1e-14) <= 2 + 1e-12
-
-
-# -- dual norms --------------------------------------------------------------------------------------------------------
-
-
-def dual_group(g):
-    return max(np.linalg.norm(g[list(group)]) for group in GROUPS)
-
-
 SPD = np.array([[2.0, 0.5, 0.0, 0.1], [0.5, 1.0, 0.2, 0.0], [0.0, 0.2, 3.0, -0.4], [0.1, 0.0, -0.4, 0.5]])
-SMOOTH = {
-    "L2Ball": (sets.L2Ball(1.5, LOW), lambda g: LOW @ g + 1.5 * np.linalg.norm(g)),
-    "NonnegativeL2Ball": (sets.NonnegativeL2Ball(1.5), lambda g: 1.5 * np.linalg.norm(np.maximum(g, 0))),
-    "LpBall": (sets.LpBall(3.0, 2.0), lambda g: 2 * np.linalg.norm(g, 1.5)),
-    "LpBall under 2": (sets.LpBall(1.25), lambda g: np.linalg.norm(g, 5)),
-    "GroupL12Ball": (sets.GroupL12Ball(GROUPS, 2.0), lambda g: 2 * dual_group(g)),
-    "Groups": (sets.Groups(sets.L2Ball(2.0), GROUPS), lambda g: 2 * sum(np.linalg.norm(g[list(s)]) for s in GROUPS)),
-    "Ellipsoid": (
-        sets.Ellipsoid(SPD, LOW, 1.5),
-        lambda g: LOW @ g + 1.5 * np.sqrt(g @ np.linalg.solve(SPD, g)),
-    ),
-    "Ellipsoid of a diagonal": (sets.Ellipsoid(RAMP), lambda g: np.sqrt(g @ (g / RAMP))),
-}
-
-
-@in_turn("name", SMOOTH)
-def test_lmo_reaches_the_dual_norm(name, backend):
-    C, dual = SMOOTH[name]
-    on = moved(backend, C)
-    G = gradients(90, (4,))
-    found = host(compiled(backend, on.lmo)(send(backend, G)))
-    support = host(compiled(backend, on.support)(send(backend, G)))
-    for g, v, most in zip(G, found, support, strict=True):
-        slack = 40 * EPS * np.abs(g).sum() * (1 + np.abs(v).max())
-        assert inner(g, v) == pytest.approx(-dual(-g), rel=0, abs=slack)
-        assert most == pytest.approx(dual(g), rel=0, abs=slack)
-        assert float(C.violation(v)) <= 10 * EPS
-        assert np.linalg.norm(v - C.lmo(-g)) <= C.diameter(g) * (1 + 1e-14)
-
-
-def test_rows_and_columns_reach_the_sum_of_dual_norms():
-    for G in gradients(50, (3, 4)):
-        assert float(sets.Rows(sets.L2Ball(2.0)).support(G)) == pytest.approx(2 * np.linalg.norm(G, axis=1).sum())
-        assert inner(G, sets.Rows().lmo(G)) == pytest.approx(-np.linalg.norm(G, axis=1).sum())
-        assert (sets.Rows(sets.L1Ball()).lmo(G) == sets.Columns(sets.L1Ball()).lmo(G.T).T).all()
-    assert sets.Rows(sets.L2Ball(2.0)).diameter(np.ones((3, 4))) == pytest.approx(4 * np.sqrt(3))
 
 
 @pytest.mark.parametrize("p", [1.0001, 1e4])
@@ -279,6 +60,7 @@ def test_the_ends_of_lp(p):
 # -- sets that are one another -----------------------------------------------------------------------------------------
 
 FIRST = np.eye(5)[0]
+SPREAD = np.diag([0.0, 1.0, 0.0, 2.0, 0.5])
 TWO = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
 SAME = {
     "l1": [
@@ -296,6 +78,7 @@ SAME = {
         sets.LinfBall(1.5),
         sets.Box(-1.5, 1.5),
         sets.KSparsePolytope(5, 1.5),
+        sets.KSparsePolytope(9, 1.5),
         sets.OWLBall(FIRST, 1.5),
         sets.KNormBall(1, 1.5),
         sets.GroupL1InfBall(5, 1.5),
@@ -304,6 +87,12 @@ SAME = {
     "simplex": [sets.Simplex(1.5), sets.ConvexHull(1.5 * np.eye(5)), sets.Hypersimplex(1, 1.5)],
     "capped simplex": [sets.CappedSimplex(1.5), sets.WeightedSimplex(2.0, 0.0, 3.0), sets.UnitHypersimplex(1, 1.5)],
     "unit hypersimplex": [sets.UnitHypersimplex(2), sets.ContinuousKnapsack(1.0, 2.0)],
+    "cube": [sets.Box(0.0, 1.5), sets.UnitHypersimplex(7, 1.5), sets.ShiftScale(sets.LinfBall(), 0.75, 0.75)],
+    "unit cube": [sets.Box(0.0, 1.0), sets.ContinuousKnapsack(2.0, 100.0), sets.ContinuousKnapsack(1.0, 5.0)],
+    "of no width": [
+        sets.WeightedL1Ball(np.array([0.0, 1.0, 0.0, 2.0, 0.5])),
+        sets.ConvexHull(np.concatenate([SPREAD, -SPREAD])),
+    ],
     "permutations": [sets.Hypersimplex(2), sets.Permutahedron(TWO)],
     "l2": [
         sets.L2Ball(1.5),
@@ -328,24 +117,6 @@ def test_equivalent_sets_agree(name):
         assert C.diameter(g[0]) == pytest.approx(first.diameter(g[0]), rel=1e-14)
 
 
-# -- projections -------------------------------------------------------------------------------------------------------
-
-
-def sorted_simplex_projection(x, r):
-    """Held, Wolfe, Crowder (1974), with a sort."""
-    u = np.sort(x)[::-1]
-    excess = (np.cumsum(u) - r) / np.arange(1, x.size + 1)
-    return np.maximum(x - excess[np.nonzero(u > excess)[0][-1]], 0)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12), st.floats(1e-6, 1e6))
-def test_simplex_projection_equals_the_one_by_sorting(entries, r):
-    x = np.array(entries)
-    want = sorted_simplex_projection(x, r)
-    assert np.abs(sets.Simplex(r).project(x) - want).max() <= 1e-13 * (r + np.abs(x).max()) * x.size
-
-
 # -- complex points ----------------------------------------------------------------------------------------------------
 
 
@@ -355,81 +126,42 @@ def complex_gradients(count, n=4, seed=0):
     return g
 
 
-COMPLEX = {
-    "LinfBall": (sets.LinfBall(1.5), lambda g: 1.5 * np.abs(g).sum()),
-    "L1Ball": (sets.L1Ball(1.5), lambda g: 1.5 * np.abs(g).max()),
-    "WeightedL1Ball": (sets.WeightedL1Ball(RAMP, LOW), lambda g: g.real @ LOW + (RAMP * np.abs(g)).max()),
-    "L2Ball": (sets.L2Ball(1.5), lambda g: 1.5 * np.linalg.norm(g)),
-    "L2Ball elsewhere": (sets.L2Ball(1.5, LOW), lambda g: g.real @ LOW + 1.5 * np.linalg.norm(g)),
-    "LpBall": (sets.LpBall(3.0), lambda g: np.linalg.norm(np.abs(g), 1.5)),
-    "GroupL12Ball": (sets.GroupL12Ball(GROUPS), dual_group),
-    "Groups": (sets.Groups(sets.L2Ball(), GROUPS), lambda g: sum(np.linalg.norm(g[list(s)]) for s in GROUPS)),
-}
-
-
-@compiles_for_long
-@in_turn("name", COMPLEX)
-def test_complex_points(name, backend):
-    C, dual = COMPLEX[name]
-    assert C.takes_complex
-    on = moved(backend, C)
-    lmo, project, violation = (compiled(backend, f) for f in (on.lmo, on.project, on.violation))
-    G = complex_gradients(60)
-    for scale in (1e-300, 1.0, 1e200):
-        V = lmo(send(backend, scale * G))
-        assert host(violation(V)).max() <= 10 * EPS
-        for g, v in zip(G, host(V), strict=True):
-            assert inner(g, v) == pytest.approx(-dual(-g), rel=0, abs=40 * EPS * (1 + np.abs(g).sum() * 4))
-    P = project(send(backend, G))
-    assert host(violation(P)).max() <= 10 * EPS
-    Y, support = lmo(P - send(backend, G)), host(on.support(send(backend, G)))
-    for g, p, y, most in zip(G, host(P), host(Y), support, strict=True):
-        assert most == pytest.approx(dual(g), rel=1e-13, abs=1e-13)
-        assert inner(g - p, y - p) <= 100 * EPS * (1 + np.linalg.norm(g)) ** 2
+def test_complex_gradients_of_any_size_have_the_same_vertex(backend):
+    """And one as good for the gradient that came: `violation` of what is complex as well."""
+    G = complex_gradients(20)
+    for C in (
+        sets.LinfBall(1.5), sets.L1Ball(1.5), sets.WeightedL1Ball(RAMP, LOW), sets.L2Ball(1.5, LOW), sets.LpBall(3.0),
+        sets.GroupL12Ball(GROUPS), sets.Groups(sets.L2Ball(), GROUPS),
+    ):  # fmt: skip
+        on = moved(backend, C)
+        lmo, violation = compiled(backend, on.lmo), compiled(backend, on.violation)
+        want = host(lmo(send(backend, G)))
+        for scale in (1e-300, 1e200):
+            V = lmo(send(backend, scale * G))
+            np.testing.assert_allclose(host(V), want, atol=1e-12)
+            assert host(violation(V)).max() <= 10 * EPS
+        assert (host(violation(send(backend, 100 * G[1:4]))) > 1).all()
 
 
 # -- ties and degenerate parameters ------------------------------------------------------------------------------------
 
 
-@compiles_for_long
-def test_ties_go_to_the_first_index(backend):
-    def lmo(C, g):
-        return host(moved(backend, C).lmo(send(backend, np.array(g)))).tolist()
-
-    ones = [1.0, 1.0, 1.0, 1.0]
-    zeros = [0.0, -0.0, 0.0, -0.0]
-    assert lmo(sets.Box(-1.0, 2.0), zeros) == [-1.0] * 4
-    assert lmo(sets.LinfBall(2.0), zeros) == [-2.0] * 4
-    assert lmo(sets.L1Ball(2.0), zeros) == [-2.0, 0.0, 0.0, 0.0]
-    assert lmo(sets.L1Ball(), [0.0, 2.0, -2.0, 2.0]) == [0.0, -1.0, 0.0, 0.0]
-    assert lmo(sets.Simplex(), ones) == [1.0, 0.0, 0.0, 0.0]
-    assert lmo(sets.CappedSimplex(), [-1.0] * 4) == [1.0, 0.0, 0.0, 0.0]
-    assert lmo(sets.KSparsePolytope(2), ones) == [-1.0, -1.0, 0.0, 0.0]
-    assert lmo(sets.KSparsePolytope(2), [1.0, 2.0, -1.0, 1.0]) == [-1.0, -1.0, 0.0, 0.0]
-    assert lmo(sets.Hypersimplex(2), ones) == [1.0, 1.0, 0.0, 0.0]
-    assert lmo(sets.UnitHypersimplex(2), [-1.0, -1.0, -1.0, 0.0]) == [1.0, 1.0, 0.0, 0.0]
-    assert lmo(sets.OWLBall(np.array([2.0, 1.0, 0.5, 0.5])), [-4.0, -2.0, 0.0, 0.0]) == [0.5, 0.0, 0.0, 0.0]
-    assert np.count_nonzero(lmo(sets.OWLBall(0.1), [1.0] * 10)) == 1  # though ten times 0.1 are less than 1
-    assert lmo(sets.KNormBall(2), [0.0, -2.0, 1.0, 1.0]) == [0.0, 1.0, 0.0, 0.0]
-    assert lmo(sets.Permutahedron(), ones) == [4.0, 3.0, 2.0, 1.0]
-    assert lmo(sets.OrderedBox(), [0.0, 0.0, -1.0, 0.0]) == [1.0, 1.0, 1.0, 1.0]
-    assert lmo(sets.WeightedSimplex(2.0), [-1.0, -1.0, 0.0, -1.0]) == [0.5, 0.0, 0.0, 0.0]
-    assert lmo(sets.WeightedL1Ball(2.0), ones) == [-2.0, 0.0, 0.0, 0.0]
-    assert lmo(sets.WeightedL1Ball(np.array([0.0, 1.0, 0.0, 2.0])), zeros) == [0.0, 0.0, 0.0, -2.0]
-    assert lmo(sets.GroupL1InfBall(2), ones) == [-1.0, -1.0, 0.0, 0.0]
-    assert lmo(sets.GroupL12Ball(((3,), (1,), (2, 0))), [0.0, 1.0, 0.0, 1.0]) == [0.0, 0.0, 0.0, -1.0]
-    assert lmo(sets.ConvexHull(np.array([[1.0, 0, 0, 1], [1.0, 0, 1, 0]])), ones) == [1.0, 0.0, 0.0, 1.0]
-    assert lmo(sets.ContinuousKnapsack(1.0, 1.5), [-1.0, -1.0, -1.0, 0.0]) == [1.0, 0.5, 0.0, 0.0]
-
-
-@compiles_for_long
-@in_turn("kind", [sets.Simplex, sets.CappedSimplex, sets.L1Ball, sets.L2Ball])
-def test_radius_zero_is_a_point(kind, backend):
-    g = send(backend, rng(0).normal(size=5))
-    for x in (kind(0.0).lmo(g), kind(0.0).project(g)):
-        assert not host(x).any()
-    assert kind(0.0).diameter(g) == 0
-    assert bool(kind(0.0).contains(kind(0.0).lmo(g)))
+@in_turn(
+    ("C", "g", "want"),
+    [
+        (sets.L1Ball(), [0.0, 2.0, -2.0, 2.0], [0.0, -1.0, 0.0, 0.0]),
+        (sets.KSparsePolytope(2), [1.0, 2.0, -1.0, 1.0], [-1.0, -1.0, 0.0, 0.0]),
+        (sets.OWLBall(np.array([2.0, 1.0, 0.5, 0.5])), [-4.0, -2.0, 0.0, 0.0], [0.5, 0.0, 0.0, 0.0]),
+        (sets.KNormBall(2), [0.0, -2.0, 1.0, 1.0], [0.0, 1.0, 0.0, 0.0]),
+        (sets.WeightedL1Ball(np.array([0.0, 1.0, 0.0, 2.0])), [0.0] * 4, [0.0, 0.0, 0.0, -2.0]),
+        (sets.GroupL12Ball(((3,), (1,), (2, 0))), [0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, -1.0]),
+        (sets.ConvexHull(np.array([[1.0, 0, 0, 1], [1.0, 0, 1, 0]])), [1.0] * 4, [1.0, 0.0, 0.0, 1.0]),
+        (sets.ContinuousKnapsack(1.0, 1.5), [-1.0, -1.0, -1.0, 0.0], [1.0, 0.5, 0.0, 0.0]),
+        (sets.OWLBall(0.1), [1.0] * 10, [-10.0, *[0.0] * 9]),  # though ten times 0.1 are less than 1
+    ],
+)
+def test_ties_go_to_the_first_index(C, g, want):
+    assert C.lmo(np.array(g)).tolist() == want
 
 
 def test_bounds_are_not_handed_out(backend):
@@ -575,43 +307,21 @@ VIOLATIONS = [
     (sets.Box(0.0, np.inf), [-2.0, 5.0], 1.0),
     (sets.Box(-np.inf, 3.0), [7.0], 4 / 7),
     (sets.Box(-np.inf, 3.0), [3.5], 0.5 / 3.5),
-    (sets.Box(-1.0, 2.0), [4.0, 0.0], 2 / 3),
     (sets.Box(10.0, 11.0), [10.0, 12.0], 1 / 11),
     (sets.Box(-20.0, -19.0), [-22.0], 0.1),
     (sets.Box(0.0, 0.0), [-3.0], 3.0),
-    (sets.Box(np.array([0.0, -1.0]), np.array([4.0, 1.0])), [6.0, 2.5], 0.75),
-    (sets.LinfBall(2.0), [3.0, -5.0], 1.5),
-    (sets.Simplex(2.0), [3.0, -0.5, 0.0], 0.25),
     (sets.Simplex(2.0), [1.5, -1.0, 1.5], 0.5),
-    (sets.Simplex(2.0), [0.5, 0.5], 0.5),
     (sets.Simplex(0.0), [3.0, 0.0], 3.0),
-    (sets.CappedSimplex(2.0), [3.0, 0.0], 0.5),
-    (sets.CappedSimplex(2.0), [-1.0, 1.0], 0.5),
-    (sets.L1Ball(2.0), [3.0, -2.0], 1.5),
     (sets.L2Ball(1.0, np.array([3.0, 4.0])), [3.0, 7.0], 0.4),
     (sets.L2Ball(10.0, np.array([3.0, 4.0])), [3.0, 19.0], 0.5),
     (sets.NonnegativeL2Ball(2.0), [-1.0, 0.0], 0.5),
-    (sets.NonnegativeL2Ball(2.0), [3.0, 4.0], 1.5),
-    (sets.LpBall(3.0, 2.0), [-4.0, 0.0], 1.0),
-    (sets.KSparsePolytope(2, 0.5), [1.0, 0.0, 0.0], 1.0),
-    (sets.KSparsePolytope(2, 0.5), [0.5, -0.5, 0.5, 0.0], 0.5),
-    (sets.Hypersimplex(2, 0.5), [1.5, -0.5, 0.0], 2.0),
-    (sets.Hypersimplex(2, 0.5), [0.75, -0.75, 1.0], 1.5),
     (sets.Hypersimplex(2, 0.5), [0.25, 0.25, 0.0], 0.5),
-    (sets.UnitHypersimplex(2, 0.5), [0.5, 0.5, 0.5], 0.5),
     (sets.UnitHypersimplex(2, 0.5), [-0.25, 0.0, 0.0], 0.5),
-    (sets.UnitHypersimplex(2, 0.5), [0.75, 0.0, 0.0], 0.5),
-    (sets.KNormBall(2, 3.0), [2.0, 2.5, -2.0], 0.5),
-    (sets.OWLBall(np.array([3.0, 1.0]), 2.0), [1.0, -2.0], 2.5),
-    (sets.Permutahedron(np.array([1.0, 3.0])), [4.0, 0.0], 0.25),
     (sets.Permutahedron(np.array([1.0, -3.0])), [-1.0, -3.0], 0.5),
-    (sets.OrderedBox(-1.0, 3.0), [2.0, 1.0], 1 / 3),
-    (sets.OrderedBox(-1.0, 3.0), [-4.0, 0.0], 1.0),
     (sets.OrderedBox(-4.0, 1.0), [0.0, 2.0], 0.25),
     (sets.OrderedBox(-4.0, -2.0), [-3.0, 0.0], 0.5),
     (sets.OrderedBox(2.0, 4.0), [1.0, 3.0], 0.25),
     (sets.OrderedBox(0.0, 0.0), [0.0, 3.0], 3.0),
-    (sets.TotalVariationBall(2.0), [3.0, -3.0], 2.0),
     (sets.TotalVariationBall(2.0), [-1.0, -1.0], 0.5),
     # relative to how far an entry may rise, or to its lower bound; and the sum to its room, or to that of the bounds
     (CAPPED, [-3.0, 0.5], 0.5),
@@ -621,47 +331,28 @@ VIOLATIONS = [
     (BELOW, [-5.0, -10.0], 0.2),
     (ABOVE, [8.0, 10.0], 0.2),
     (ABOVE, [15.0, 10.0], 0.2),
-    (sets.WeightedL1Ball(np.array([1.0, 2.0])), [3.0, -2.0], 3.0),
     (sets.WeightedL1Ball(np.array([1.0, 2.0]), np.array([3.0, -4.0])), [3.0, 0.0], 0.2),
     # an entry without width: relative to the largest width, or offset
     (sets.WeightedL1Ball(THIN, np.array([-3.0, 1.0])), [-1.0, 1.0], 2 / 3),
     (sets.WeightedL1Ball(2 * THIN, np.array([-3.0, 1.0])), [-1.0, 1.0], 0.5),
     (sets.WeightedL1Ball(THIN), [0.5, 1.0], 0.25),
-    (sets.ContinuousKnapsack(np.array([1.0, 2.0]), 2.0), [2.0, 0.0], 1.0),
-    (sets.ContinuousKnapsack(np.array([1.0, 2.0]), 2.0), [-0.5, 0.0], 0.5),
     (sets.ContinuousKnapsack(np.array([1.0, 2.0]), 2.0), [0.75, 1.0], 0.375),
     (sets.ContinuousKnapsack(np.array([1.0, 2.0]), 0.0), [0.25, 0.0], 0.25),
-    (sets.Ellipsoid(np.array([1.0, 4.0]), 0.0, 2.0), [4.0, 0.0], 1.0),
-    (sets.Ellipsoid(np.array([1.0, 4.0]), 0.0, 2.0), [0.0, -3.0], 2.0),
     (sets.Ellipsoid(np.array([1.0, 4.0]), np.array([3.0, 4.0]), 2.0), [9.0, 4.0], 0.4),
     (sets.Ellipsoid(np.array([1.0, 4.0]), np.array([0.0, 1.0]), 4.0), [0.0, 5.0], 1.0),
-    (sets.GroupL12Ball(2, 2.0), [3.0, 4.0, 0.0, 1.0], 2.0),
-    (sets.GroupL1InfBall(2, 2.0), [3.0, -4.0, 0.0, 1.0], 1.5),
     (sets.ConvexHull(np.array([[3.0, 4.0], [3.0, 0.0]])), [5.0, 2.0], 0.4),
-    (sets.Product((sets.Simplex(2.0), sets.Box(0.0, 1.0)), (2, 1)), [1.0, 0.0, 3.0], 2.0),
-    (sets.Product((sets.Simplex(2.0), sets.Box(0.0, 1.0)), (2, 1)), [7.0, 0.0, 3.0], 2.5),
-    (sets.ShiftScale(sets.L1Ball(), 2.0, 1.0), [6.0, 1.0], 1.5),
     (sets.Oracle(sets.L2Ball(2.0).lmo, 4.0), [3.0, 4.0], 0.75),
     (sets.Oracle(sets.L2Ball(2.0).lmo), [3.0, 4.0], 3.0),
     (sets.LinearImage(sets.L2Ball(), np.diag([1.0, 4.0])), [5.0, 0.0], 0.5),
     (sets.LinearImage(sets.L2Ball(), np.zeros((2, 2))), [3.0, 4.0], 5.0),
-    (sets.MinkowskiSum((sets.L2Ball(), sets.L2Ball(3.0))), [0.0, -8.0], 0.5),
-    (sets.HullOfUnion((sets.L2Ball(), sets.L2Ball(0.5, np.array([0.0, 3.0])))), [0.0, 5.0], 0.25),
 ]
 
 
 def test_violations_by_hand():
-    """Of a point alone, and next to points that are inside or further out."""
     for C, x, want in VIOLATIONS:
-        x = np.array(x)
-        close = 2e-3 if type(C) in (sets.Oracle, sets.LinearImage, sets.MinkowskiSum, sets.HullOfUnion) else 1e-14
-        assert float(C.violation(x)) == pytest.approx(want, rel=close), (C, x)
-        if C.event_ndim:
-            center = C.center(x)
-            both = C.violation(np.stack([center, x, center + 2 * (x - center)]))
-            assert both[:2] == pytest.approx([0.0, want], rel=close, abs=1e-15), (C, x)
-            assert both[2] > want
-            assert not C.contains(x)
+        close = 2e-3 if type(C) in (sets.Oracle, sets.LinearImage) else 1e-14
+        assert float(C.violation(np.array(x))) == pytest.approx(want, rel=close), (C, x)
+        assert not (C.event_ndim and C.contains(np.array(x)))
 
 
 def on_the_boundary(x):
@@ -760,26 +451,18 @@ def test_a_complex_shift_has_the_precision_of_the_points():
 
 def test_points_of_no_entries():
     x = np.zeros((2, 0))
-    for found in (
-        sets.L2Ball().lmo(x),
-        sets.L2Ball().project(x),
-        sets.LpBall().lmo(x),
-        sets.NonnegativeL2Ball().lmo(x),
-    ):
-        assert found.shape == (2, 0)
+    for call in (sets.L2Ball().lmo, sets.L2Ball().project, sets.LpBall().lmo, sets.NonnegativeL2Ball().lmo):
+        assert call(x).shape == (2, 0)
     assert norm(x).tolist() == [[0.0], [0.0]]
 
 
 def test_bounds_and_what_is_not_finite():
-    for C in (sets.Box(), sets.Box(0.0, np.inf), sets.Box(-np.inf, np.inf)):
-        for bad in (np.nan, np.inf, -np.inf):
-            assert float(C.violation(np.array([bad, 0.5]))) == np.inf
+    for C, bad in product((sets.Box(), sets.Box(0.0, np.inf), sets.Box(-np.inf, np.inf)), (np.nan, np.inf, -np.inf)):
+        assert float(C.violation(np.array([bad, 0.5]))) == np.inf
 
 
 DIAMETERS = [
     (sets.LinearImage(sets.L2Ball(), np.diag([1.0, 4.0])), (2,), 8.0),
-    (sets.LinearImage(sets.L2Ball(1.5)), (2,), 3.0),
-    (sets.LinearImage(sets.L1Ball(2.0), np.array([[3.0, 4.0]])), (1,), 20.0),
     (sets.MinkowskiSum((sets.L2Ball(), sets.L1Ball(3.0), sets.Box(0.0, 4.0))), (2,), 8.0 + 4 * np.sqrt(2)),
     # of the largest, or of two that are far from each other
     (sets.HullOfUnion((sets.L2Ball(3.0), sets.ShiftScale(sets.L2Ball(), 1.0, np.array([3.0, 4.0])))), (2,), 13.0),
@@ -792,19 +475,12 @@ DIAMETERS = [
         36.0,
     ),
     (sets.Product((sets.Simplex(3.0), sets.Box(0.0, 4.0)), (3, 1)), (4,), np.sqrt(18.0 + 16.0)),
-    (sets.Product((sets.L2Ball(1.5), sets.L2Ball(2.0)), (1, 2)), (3,), 5.0),
-    (sets.Columns(sets.L2Ball(1.5)), (2, 4), 6.0),
-    (sets.Rows(sets.L2Ball(1.5)), (4, 2), 6.0),
-    (sets.Groups(sets.L1Ball(1.5), 2), (7,), 6.0),
     (sets.Groups(sets.LinfBall(0.5), ((0, 1, 2, 3), (4,), (5, 6, 7, 8))), (9,), 3.0),
-    (sets.ShiftScale(sets.L2Ball(1.5), 2.0, 7.0), (3,), 6.0),
     # twice the capacity, the lightest first: 1, 1/2 of the second
     (sets.ContinuousKnapsack(np.array([4.0, 1.0, 2.0]), 1.0), (3,), np.sqrt(1.5)),
-    (sets.ContinuousKnapsack(np.array([4.0, 1.0, 2.0]), 3.0), (3,), np.sqrt(2.75)),
     (sets.Transport(), (2, 3), np.sqrt(2 / 3)),
     (sets.Transport(np.array([3.0, 4.0]), np.array([2.0, 5.0])), (2, 2), 5 * np.sqrt(2)),
     (sets.Transport(), (1, 3), 0.0),
-    (sets.Birkhoff(), (2, 2), 2.0),
     (sets.Box(np.array([0.0, 1.0]), np.array([3.0, 5.0])), (2,), 5.0),
 ]
 
@@ -843,9 +519,6 @@ CENTERS = [
     (sets.Permutahedron(np.array([6.0, 1.0, 2.0])), [3.0, 3.0, 3.0]),
     (sets.ConvexHull(np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 5.0]])), [0.5, 1.0, 2.5]),
     (sets.NonnegativeL2Ball(np.sqrt(12.0)), [1.0, 1.0, 1.0]),
-    (sets.L2Ball(2.0, np.array([1.0, 2.0, 3.0])), [1.0, 2.0, 3.0]),
-    (sets.WeightedL1Ball(2.0, np.array([1.0, 2.0, 3.0])), [1.0, 2.0, 3.0]),
-    (sets.Ellipsoid(2.0, np.array([1.0, 2.0, 3.0])), [1.0, 2.0, 3.0]),
     # half a line: as far inside as its end is from 0, and 1/2
     (sets.Box(np.array([-1.0, -np.inf, 2.0]), np.array([2.0, 5.0, np.inf])), [0.5, 2.0, 3.5]),
     (sets.ShiftScale(sets.CappedSimplex(), 2.0, np.array([1.0, 0.0, -1.0])), [1.5, 0.5, -0.5]),

@@ -1,7 +1,5 @@
 """Wrong command lines, files and streams: one line and an exit status, never a traceback."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -13,28 +11,19 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import xvarpro as xv
-from tests.support import linux
+from tests.support import CODE, linux
 from xvarpro.cli import app
 
 COMMANDS = ["backends", "compare", "verify", "run"]
-CODE = """
-import sys
-import numpy as np, xvarpro as xv
-
-def M(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
-def decays():
-    t = np.linspace(0.0, 2.0, 50)
-    y = np.exp(-t) + np.exp(-5.0 * t)
-    return xv.separable(M, y, data=t, lam=1e-6), np.array([0.5, 8.0]), xv.sets.Box(0.0, 10.0)
-
+MINE = f"""{CODE}
 def fails():
     raise RuntimeError("not today")
 
 def asks():
     return xv.separable(M, np.ones(0), data=np.ones(0)), np.ones(2)
+
+def wrong():
+    return 3
 
 number = 3
 """
@@ -57,20 +46,17 @@ def refusal(*args):
 def folder(tmp_path_factory):
     """A problem, a result, and files that are neither."""
     path = tmp_path_factory.mktemp("files")
-    (path / "mine.py").write_text(CODE)
+    (path / "mine.py").write_text(MINE)
     (path / "broken.py").write_text("def make(:\n")
     (path / "imports.py").write_text("import no_such_package_of_anybody\n")
     (path / "notes.txt").write_text("words")
     (path / "empty.npz").write_text("")
     np.savez(path / "other.npz", x=np.ones(3))
     spec = {}
-    exec(CODE, spec)
+    exec(MINE, spec)
     problem, theta0, over = spec["decays"]()
     xv.solve(problem, theta0, over=over, max_iter=3).save(path / "fit.npz", problem=f"{path}/mine.py:decays")
     return path
-
-
-# -- help and version --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["run", "nothing"], ["verify", "x", "--out"]])
@@ -87,9 +73,8 @@ def test_every_command_has_help(command):
     assert "--version" in invoke("--help").stdout
 
 
-# -- wrong command lines -----------------------------------------------------------------------------------------------
-
 PAIR = ["--backends", "numpy,array-api-strict", "--iterations", "2"]
+VERIFY = ["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays"]
 WRONG = [
     (["nothing"], "No such command 'nothing'"),
     (["verify"], "Missing argument"),
@@ -97,23 +82,25 @@ WRONG = [
     (["verify", "{0}/absent.npz"], "absent.npz"),
     (["verify", "{0}"], "{0}"),
     *((["verify", f"{{0}}/{name}"], name) for name in ("notes.txt", "empty.npz", "other.npz", "mine.py")),
-    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--backend", "bogus"], "unknown backend 'bogus'"),
-    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--device", "banana"], "device must be one of"),
-    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--dtype", "float16"], "dtype must be"),
-    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--tolerance", "nan"], "tolerance must be"),
-    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--tolerance", "x"], "Invalid value"),
-    (
-        ["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--out", "{0}/no/x.json"],
-        "No such file or directory",
-    ),
-    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays", "--out", "{0}"], "Is a directory"),
-    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:fails"], "RuntimeError: not today ({0}/mine.py, line 15)"),
+    ([*VERIFY, "--backend", "bogus"], "unknown backend 'bogus'"),
+    ([*VERIFY, "--device", "banana"], "device must be one of"),
+    ([*VERIFY, "--dtype", "float16"], "dtype must be"),
+    ([*VERIFY, "--tolerance", "nan"], "tolerance must be"),
+    ([*VERIFY, "--tolerance", "x"], "Invalid value"),
+    ([*VERIFY, "--out", "{0}/no/x.json"], "No such file or directory"),
+    ([*VERIFY, "--out", "{0}"], "Is a directory"),
+    (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:fails"], "RuntimeError: not today ({0}/mine.py, line 14)"),
     (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:asks"], "must"),
     (["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:number"], "no function number"),
     (["verify", "{0}/fit.npz", "--problem", "{0}/broken.py:make"], "broken.py failed with SyntaxError: invalid syntax"),
     (["verify", "{0}/fit.npz", "--problem", "{0}/imports.py:make"], "No module named 'no_such_package_of_anybody'"),
     (["compare", *PAIR, "{0}/mine.py:fails"], "mine.py:fails failed with RuntimeError: not today"),
     (["compare", *PAIR, "{0}/mine.py:asks"], "at least one row"),
+    (["compare", *PAIR, "nothing"], "file.py:function"),
+    (["compare", *PAIR, "nowhere.at.all:decays"], "no module nowhere.at.all"),
+    (["compare", *PAIR, "{0}/other.py:decays"], "no file"),
+    (["compare", *PAIR, "{0}/mine.py:other"], "no function other"),
+    (["compare", *PAIR, "{0}/mine.py:wrong"], "must return (problem, theta0)"),
     (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "choose"], "--algorithm must name one of"),
     (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "Algorithm"], "--algorithm must name one of"),
     (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "Away"], "--algorithm must name one of"),
@@ -164,8 +151,6 @@ def test_random_options_end_in_a_status(folder, monkeypatch, command, data):
     assert result.exception is None or isinstance(result.exception, SystemExit), (chosen, result.exception)
     assert result.exit_code in (0, 1, 2)
 
-
-# -- streams -----------------------------------------------------------------------------------------------------------
 
 SAYING = [["--version"], ["--help"], ["backends"], ["verify", "--help"]]
 

@@ -1,7 +1,5 @@
 """What was doubted once: numbers that might be lost on the way, or be NaN where there is one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -9,14 +7,12 @@ import xvarpro as xv
 from tests.support import host, rng, send
 from tests.test_sets import KINDS, examples
 from xvarpro import backends
-from xvarpro.driver.prepare import prepare
+from xvarpro.lower import Ridge
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense
 from xvarpro.sets.region import Region
 
 N = 65  # matrices of 4,225 entries: XLA takes the largest of 4,096 and more by another way than of fewer
-
-# -- NaN is seen, in an array of any size ------------------------------------------------------------------------------
 
 
 def large(kind):
@@ -55,9 +51,6 @@ def test_one_of_thousands_of_columns_that_is_nan_is_a_violation():
         assert np.isnan(float(Region(((0, xv.sets.Columns(xv.sets.L1Ball())),)).violation((send(jax, x),))))
 
 
-# -- derivatives of support functions ----------------------------------------------------------------------------------
-
-
 def ask_for_a_derivative(name, kinds, subtests):
     backend = backends.get(name)
     cases = [(f"{kind.__name__} {i}", *case) for kind in kinds for i, case in enumerate(examples(kind))]
@@ -85,9 +78,6 @@ def test_support_of_a_flattened_kernel_has_a_derivative_everywhere(subtests):
     ask_for_a_derivative("torch", [xv.sets.Flattened], subtests)
 
 
-# -- weights between bounds --------------------------------------------------------------------------------------------
-
-
 def nearly_dependent(n, condition, seed=0):
     draw = rng(seed)
     U, V = (np.linalg.qr(draw.normal(size=(m, n)))[0] for m in (2 * n, n))
@@ -104,7 +94,7 @@ def test_nonnegative_weights_of_nearly_dependent_columns_are_optimal(n, conditio
     backend = backends.get(name)
     solver = xv.lower.Nonnegative().solver(None)
     with backend.scope("float64"):
-        system = System(Dense(send(backend, M)), lam, None)
+        system = System(Dense(send(backend, M)), Ridge(lam))
         w = host(solver.argmin(backend, system, solver.factor(backend, system), send(backend, y)))
     assert (w >= 0).all()
     stack, rows = np.vstack([M, lam**0.5 * np.eye(n)]), np.vstack([y, np.zeros((n, 5))])
@@ -120,55 +110,8 @@ def test_weights_between_bounds_of_nearly_dependent_columns_are_optimal():
         box = rng(seed).normal(size=(30, 1)) - [0.5, -0.5]
         solver = xv.lower.Bounded(*box.T).solver(None)
         backend = backends.get("numpy")
-        system = System(Dense(M), 0.0, None)
+        system = System(Dense(M))
         w = solver.argmin(backend, system, solver.factor(backend, system), y)
         for j in range(5):
             least = lsq_linear(M, y[:, j], box.T, method="bvls", tol=1e-14).cost
             assert 0.5 * np.sum((M @ w[:, j] - y[:, j]) ** 2) <= least * (1 + 1e-9)
-
-
-# -- rows in chunks, in float32 ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("order", "digits"), [("sorted", 1e-4), ("shuffled", 3e-6)])
-def test_a_value_of_many_chunks_in_float32_drifts_by_as_much_as_the_documentation_says(order, digits):
-    draw = rng(0)
-    t = draw.uniform(0.0, 2.0, 100_000)
-    t = (np.sort(t) if order == "sorted" else t).astype(np.float32)
-    y = (2 * np.exp(-t) + np.exp(-5 * t) + 0.1 * draw.normal(size=t.size)).astype(np.float32)
-
-    def value(problem, dtype):
-        return float(xv.value_and_gradient(problem, np.array([0.9, 4.0], dtype))[0])
-
-    def M(theta, t):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
-    exact = value(xv.separable(M, y.astype(np.float64), data=t.astype(np.float64)), np.float64)
-    streamed = value(xv.separable(M, xv.RowChunks.cut(t, y, rows=1000)), np.float32)
-    assert abs(streamed / exact - 1) < digits
-
-
-def test_rounding_of_a_value_in_chunks_counts_them():
-    draw = rng(0)
-    t = np.sort(draw.uniform(0.0, 2.0, 100_000)).astype(np.float32)
-    y = (2 * np.exp(-t) + np.exp(-5 * t) + 0.1 * draw.normal(size=t.size)).astype(np.float32)
-
-    def M(theta, t):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
-    theta = np.array([0.9, 4.0], np.float32)
-    values = {}
-    for rows in (1000, 20_000):
-        prepared = prepare(xv.separable(M, xv.RowChunks.cut(t, y, rows=rows)), theta)
-        values[rows] = prepared.call(_value_and_rounding, prepared.theta)
-    (value, rounding), (other, less) = values[1000], values[20_000]
-    # an estimate, whose first digit is that of kernels which add in blocks: SSE3's add one by one
-    assert abs(float(value - other)) < 2 * float(rounding)
-    assert 3 < float(rounding / less) < 5  # the root of twenty
-
-
-def _value_and_rounding(objective, theta):
-    value = objective.point(theta).value
-    return value, objective.rounding(value)

@@ -4,8 +4,6 @@ At the theta that a solve returns the value, the gap, w and feasibility are comp
 says CONVERGED must be where its gap is small. Gaps come from support functions that are written out here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +16,6 @@ from tests.support import host
 pytestmark = pytest.mark.filterwarnings("ignore::xvarpro.driver.outcome.DeadUnitsWarning")
 
 S, A, steps = xv.sets, xv.algorithms, xv.steps
-
-
-# -- sets: each with its support function, and how far a point is outside ----------------------------------------------
 
 
 def singular(x):
@@ -65,9 +60,6 @@ def random_algorithm(rng, C):
     if C.polytope:
         some += [A.ActiveSetFrankWolfe(), A.ActiveSetFrankWolfe(A.Pairwise())]
     return some[rng.integers(len(some))]
-
-
-# -- problems ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -138,9 +130,6 @@ def case(seed):
         target(m) if bilevel else None, {"a": a, "b": (1 + 0.3 * rng.normal(size=n)).astype(dtype)} if free else a,
         C, support, outside, random_algorithm(rng, C), float(rng.choice([1e-3, 1e-6, 1e-9])),
     )  # fmt: skip
-
-
-# -- the arithmetic ----------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -243,10 +232,3 @@ def test_random_problems_on_another_framework(name, seeds, subtests):
     for seed in seeds:
         with subtests.test(seed=seed):
             check(seed, name)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "seeds"), [("numpy", range(600)), ("torch", range(80, 180)), ("jax", range(80, 100))])
-def test_many_random_problems(name, seeds):
-    for seed in seeds:
-        check(seed, name)

@@ -1,11 +1,7 @@
 """Threads that solve at the same time, and processes that are forked."""
 
-from __future__ import annotations
-
-import os
 import sys
 import threading
-import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,8 +9,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from tests.processes import start
-from tests.support import HOST_BACKENDS, T, decays, host, linux
+from tests.support import HOST_BACKENDS, T, decays, host
 from xvarpro import backends
 from xvarpro_conformance.frameworks import hooks
 
@@ -88,61 +83,3 @@ def test_threads_that_ask_for_a_backend_at_once_get_the_same(plug):
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: backends.get(name), range(16)))
     assert len({id(x) for x in found}) == 1
-
-
-# -- processes ---------------------------------------------------------------------------------------------------------
-
-
-def solved(name):
-    problem = xv.separable(decays, np.exp(-T), data={"t": T})
-    return xv.solve(problem, np.array([0.5]), over=xv.sets.Box(0.0, 9.0), backend=name)
-
-
-def forked(name, alone=False):
-    """How a solve ends in a process that is forked now."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        if alone:
-            import torch
-
-            torch.set_num_threads(1)
-        try:
-            said = solved(name).status.name
-        except xv.errors.UnsupportedError as error:
-            said = f"refused: {error}"
-        os.write(writing, said.encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    return os.read(reading, 4096).decode()
-
-
-def forks():
-    """How solves end in processes that are forked after each framework was used, one after the other."""
-    import torch
-
-    warnings.simplefilter("ignore")  # JAX and Python warn of a fork
-    torch.set_num_threads(2)
-    found = {}
-    for first in ("numpy", "torch", "jax"):
-        if first == "jax":  # has its threads from the first operation on
-            x = backends.get("jax").asarray(np.ones(3))
-            (x + x).block_until_ready()
-        else:
-            solved(first)
-        found[first, "numpy"] = forked("numpy")
-        if first != "numpy":
-            found[first, first] = forked(first)
-    return found | {("torch", "torch alone"): forked("torch", alone=True)}
-
-
-@linux
-def test_a_forked_process_solves_or_is_told_at_once_that_it_has_no_threads():
-    """NumPy does, whatever was used before, and PyTorch where it has one thread."""
-    found = start(forks).returned(60.0)
-    for name in ("torch", "jax"):
-        refused = found.pop((name, name))
-        assert refused.startswith("refused: ")
-        assert "get_context('spawn')" in refused
-    assert len(found) == 4
-    assert set(found.values()) == {"CONVERGED"}

@@ -1,4 +1,4 @@
-"""The tape itself: structure in and out, nesting, memory, and what it refuses."""
+"""The tape itself beyond the suite: constants, nesting, operators, and the namespace that functions see."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import array_api_compat as aac
 import array_api_strict as xps
 import numpy as np
 import pytest
-import torch
 
 from xvarpro.backends.tape import vjp
 
@@ -27,28 +26,6 @@ def ns(x):
 # ------------------------------------------------------------------------------------------- structure in and out
 
 
-def test_outputs_have_the_structure_the_function_returned():
-    for returned, kind in [
-        (lambda x: x * x, np.ndarray),
-        (lambda x: (x * x,), tuple),
-        (lambda x: [x * x, x], list),
-        (lambda x: tuple(ns(x).linalg.slogdet(x * ns(x).eye(3))), tuple),
-    ]:
-        y, _ = vjp(returned, (X,), **NUMPY.how)
-        assert isinstance(y, kind)
-
-
-def test_a_gradient_for_every_primal_of_its_own_shape_and_dtype():
-    y, pullback = vjp(lambda x, y, z: (ns(x).sum(y * x), y[0, ...]), (X, Y, np.asarray(2.0)), **NUMPY.how)
-    gx, gy, gz = pullback((np.asarray(1.0), np.ones(3)))
-    np.testing.assert_allclose(y[0], np.sum(Y * X))
-    np.testing.assert_allclose(gx, Y.sum(axis=0))
-    np.testing.assert_allclose(gy, [X + 1, X])
-    assert type(gz) is np.ndarray
-    assert gz.shape == ()
-    assert gz == 0.0
-
-
 def test_what_does_not_depend_on_the_primals_has_gradient_zero():
     raw = np.array([1.0, 2.0])
     y, pullback = vjp(lambda x: (raw, ns(x).zeros(2), x), (X,), **NUMPY.how)
@@ -59,13 +36,6 @@ def test_what_does_not_depend_on_the_primals_has_gradient_zero():
     _, dy = jvp(lambda x: (raw, 2 * x), (X,), (X,), **NUMPY.how)
     np.testing.assert_array_equal(dy[0], np.zeros(2))
     np.testing.assert_array_equal(dy[1], 2 * X)
-
-
-def test_a_pullback_may_be_called_again():
-    _, pullback = vjp(lambda x: ns(x).exp(x) * x, (X,), **NUMPY.how)
-    first = pullback(np.ones(3))[0].copy()
-    np.testing.assert_array_equal(pullback(2 * np.ones(3))[0], 2 * first)
-    np.testing.assert_array_equal(pullback(np.ones(3))[0], first)
 
 
 @pytest.mark.parametrize("name", RAW)
@@ -95,57 +65,7 @@ def test_inputs_are_not_written_to():
     np.testing.assert_array_equal(pullback(g)[0], [3.0, 2.0, 1.0])
 
 
-@pytest.mark.parametrize(
-    ("cotangent", "error", "match"),
-    [
-        (1.0, TypeError, "must be an array"),
-        (np.ones(4), ValueError, r"shape of its output, \(3,\), got \(4,\)"),
-        (np.ones(3, dtype=np.float32), TypeError, "dtype of its output, float64, got float32"),
-    ],
-)
-def test_cotangents_must_fit(cotangent, error, match):
-    _, pullback = vjp(lambda x: x * x, (X,), **NUMPY.how)
-    with pytest.raises(error, match=match):
-        pullback(cotangent)
-
-
-def test_the_number_of_cotangents_must_fit():
-    _, pullback = vjp(lambda x: (x, x), (X,), **NUMPY.how)
-    with pytest.raises(ValueError, match="2 outputs, got 1"):
-        pullback((X,))
-
-
-def test_primals_must_be_floating_and_outputs_arrays():
-    with pytest.raises(TypeError, match="floating-point arrays, got dtype int64"):
-        vjp(lambda x: x, (np.arange(3),), **NUMPY.how)
-    with pytest.raises(TypeError, match="expected an array, got float"):
-        vjp(lambda x: 1.0, (X,), **NUMPY.how)
-
-
 # --------------------------------------------------------------------------------------------------------- nesting
-
-
-@pytest.mark.parametrize("name", RAW)
-def test_hessian_vector_products_by_nesting(name):
-    raw = RAW[name]
-    v = np.array([1.0, -2.0, 0.5])
-
-    def f(x):
-        xp = ns(x)
-        return xp.sum(xp.exp(x) * xp.sum(x * x)) + xp.sum(x[xp.asarray([0, 0, 2])] ** 3)
-
-    def gradient(x):
-        _, pullback = vjp(f, (x,), xp=ns(x), index_add=None)
-        return pullback(ns(x).asarray(1.0, dtype=x.dtype))[0]
-
-    _, pullback = vjp(gradient, (raw.array(X),), **raw.how)
-    (product,) = pullback(raw.array(v))
-    _, forward = jvp(gradient, (raw.array(X),), (raw.array(v),), **raw.how)
-    H = torch.autograd.functional.hessian(
-        lambda x: (x.exp() * (x * x).sum()).sum() + (x[[0, 0, 2]] ** 3).sum(), torch.from_numpy(X)
-    ).numpy()
-    np.testing.assert_allclose(host(product), H @ v, rtol=1e-12)
-    np.testing.assert_allclose(host(forward), H @ v, rtol=1e-12)
 
 
 def test_three_levels():
@@ -187,36 +107,8 @@ def test_arrays_of_unrelated_traces_do_not_mix():
 # ---------------------------------------------------------------------------------------------------------- memory
 
 
-def test_recorded_arrays_die_with_the_pullback():
+def test_arrays_of_nested_tapes_die_with_the_pullback():
     """No reference cycle: with the collector off, everything goes when the last reference goes."""
-    alive = []
-
-    def f(x, c):
-        xp = ns(x)
-        h = x
-        for _ in range(3):
-            h = xp.tanh(xp.exp(h) * c + xp.concat([h[1:], h[:1]]))
-            alive.append(weakref.ref(h.value))
-        w, V = xp.linalg.eigh(h * h[:, None])
-        alive.extend([weakref.ref(V.value), weakref.ref(h.tape), weakref.ref(h)])
-        return xp.sum(V * w)
-
-    gc.collect()
-    gc.disable()
-    try:
-        _, pullback = vjp(f, (X,), (X,), **NUMPY.how)
-        held = sum(r() is not None for r in alive)
-        g = pullback(np.asarray(1.0))
-        del pullback
-        left = sum(r() is not None for r in alive)
-    finally:
-        gc.enable()
-    assert held >= 4
-    assert left == 0
-    assert np.all(np.isfinite(g[0]))
-
-
-def test_the_same_holds_for_nested_tapes():
     alive = []
 
     def gradient(x):
@@ -239,25 +131,6 @@ def test_the_same_holds_for_nested_tapes():
     assert left == 0
 
 
-def test_arrays_that_no_rule_reads_are_dropped_at_once():
-    """x + 1 is read by nobody: addition needs shapes only, tanh its own result."""
-    alive = {}
-
-    def f(x):
-        xp = ns(x)
-        sum_ = x + 1.0
-        alive["sum"] = weakref.ref(sum_.value)
-        y = xp.tanh(sum_)
-        alive["tanh"] = weakref.ref(y.value)
-        z = xp.reshape(y * 2.0, (3, 1))
-        alive["double"] = weakref.ref(z.value)
-        return xp.sum(z)
-
-    _, pullback = vjp(f, (X,), **NUMPY.how)
-    assert {name: r() is not None for name, r in alive.items()} == {"sum": False, "tanh": True, "double": False}
-    np.testing.assert_allclose(pullback(np.asarray(1.0))[0], 2 * (1 - np.tanh(X + 1) ** 2))
-
-
 # --------------------------------------------------------------------------------------------- the traced array
 
 
@@ -271,42 +144,12 @@ def traced(check, *arrays, raw=NUMPY):
     vjp(f, tuple(raw.array(a) for a in (arrays or (X,))), **raw.how)
 
 
-def test_attributes_are_the_values():
+def test_a_traced_array_says_that_it_is_one():
     def check(x):
-        assert (x.shape, x.ndim, x.size, len(x)) == ((2, 3), 2, 6, 2)
-        assert x.dtype == np.float64
-        assert x.device == "cpu"
-        assert x.T.shape == x.mT.shape == (3, 2)
-        assert [row.shape for row in x] == [(3,), (3,)]
         assert "traced" in repr(x)
         assert "constant" in repr(x > 0)
         assert "tape1" in repr(ns(x))
-        with pytest.raises(ValueError, match="needs two axes"):
-            _ = x[0].T
-        with pytest.raises(TypeError, match="without axes"):
-            len(ns(x).sum(x))
-
-    traced(check, Y)
-
-
-@pytest.mark.parametrize(
-    ("convert", "remedy"),
-    [
-        (bool, "xp.where"),
-        (float, "keep it an array"),
-        (int, "keep it an array"),
-        (complex, "keep it an array"),
-        (lambda x: bool(x > 0), "xp.where"),
-        (lambda x: [1, 2, 3][x], "xp.take"),
-        (math.sin, "keep it an array"),
-        (lambda x: range(x), "xp.take"),
-        (lambda x: max(x, 2 * x), "xp.where"),
-    ],
-)
-def test_conversions_to_python_raise_with_a_remedy(convert, remedy):
-    def check(x):
-        with pytest.raises(TypeError, match=remedy):
-            convert(ns(x).sum(x))
+        assert not hasattr(x, "numpy")
 
     traced(check)
 
@@ -334,42 +177,24 @@ def test_numpy_never_gets_hold_of_a_traced_array(name):
     traced(check)
 
 
-def test_assignment_raises_and_augmented_operators_rebind():
+def test_augmented_operators_rebind():
     def check(x):
-        with pytest.raises(TypeError, match=r"xp\.where"):
-            x[0] = 1.0
         y = x
         y += 1.0
         y *= 2.0
         assert y is not x
         np.testing.assert_array_equal(x.value, X)
         np.testing.assert_array_equal(y.value, (X + 1) * 2)
-
-    traced(check)
-
-
-def test_keys_and_indices_that_would_transpose_wrongly_are_refused():
-    def check(x):
-        xp = ns(x)
-        with pytest.raises(TypeError, match=r"use xp\.asarray"):
-            x[[0, 0, 1]]
         with pytest.raises(TypeError, match=r"use xp\.asarray"):
             x[..., (0, 0)]
-        with pytest.raises(ValueError, match=r"one axis, got shape \(1, 2\)"):
-            xp.take(x, xp.asarray([[0, 1]]), axis=0)
-        with pytest.raises(AttributeError, match="from device cpu to elsewhere"):
-            xp.asarray(x, device="elsewhere")
 
     traced(check)
 
 
-def test_methods_of_other_libraries_are_named_with_a_remedy():
-    def check(x):
-        with pytest.raises(AttributeError, match=r"no attribute 'sum'.*xp\.sum\(x\)"):
-            x.sum()
-        assert not hasattr(x, "numpy")
-
-    traced(check)
+TRACED = """x + k, k + x, x + c, 1.0 + x, x - k, k - x, 1.0 - x, k * x, 2.0 * x, x / k, k / x, 1.0 / x, x**2, 2.0**x,
+    x % 0.7, -x, +x, abs(x), x @ k, k @ x"""
+CONSTANT = """x < k, k <= x, x < 1.0, x >= 0, x == k, x != 1.0, ~(x > 0), (x > 0) & (x < 1), (x > 0) | (x < 1),
+    (x > 0) ^ (x < 1), x // 0.7, k + k, i << 1, i >> 1"""
 
 
 @pytest.mark.parametrize("name", RAW)
@@ -379,47 +204,10 @@ def test_operators_in_every_combination(name):
     c = raw.array(X)
 
     def check(x):
-        k = ns(x).asarray(c)
-        for y in (
-            x + k,
-            k + x,
-            x + c,
-            1.0 + x,
-            x - k,
-            k - x,
-            1.0 - x,
-            k * x,
-            2.0 * x,
-            x / k,
-            k / x,
-            1.0 / x,
-            x**2,
-            2.0**x,
-            x % 0.7,
-            -x,
-            +x,
-            abs(x),
-            x @ k,
-            k @ x,
-        ):
-            assert y.index is not None
-        for y in (
-            x < k,
-            k <= x,
-            x < 1.0,
-            x >= 0,
-            x == k,
-            x != 1.0,
-            ~(x > 0),
-            (x > 0) & (x < 1),
-            (x > 0) | (x < 1),
-            (x > 0) ^ (x < 1),
-            x // 0.7,
-            k + k,
-            ns(x).asarray([1, 2]) << 1,
-            ns(x).asarray([4, 2]) >> 1,
-        ):
-            assert y.index is None
+        names = {"x": x, "c": c, "k": ns(x).asarray(c), "i": ns(x).asarray([4, 2])}
+        for texts, recorded in ((TRACED, True), (CONSTANT, False)):
+            for text in texts.replace("\n", " ").split(", "):
+                assert (eval(text.strip(), names).index is not None) == recorded, text
 
     traced(check, raw=raw)
 
@@ -468,41 +256,16 @@ def test_creation_makes_constants_that_mix_with_traced_arrays():
     def check(x):
         xp = ns(x)
         made = [
-            xp.zeros(3),
-            xp.ones((3,)),
-            xp.full(3, 2.0),
-            xp.arange(3.0),
-            xp.linspace(0, 1, 3),
-            xp.asarray([1.0, 2.0, 3.0]),
-            xp.zeros_like(x),
-            xp.ones_like(x),
-            xp.full_like(x, 3.0),
-            xp.empty_like(x),
-            xp.eye(3)[0],
-            xp.asarray(X),
-            xp.asarray(2.0),
-            xp.fft.fftfreq(3),
-            xp.fft.rfftfreq(4),
-            xp.empty(3),
-        ]
+            xp.zeros(3), xp.ones((3,)), xp.full(3, 2.0), xp.arange(3.0), xp.linspace(0, 1, 3), xp.empty(3),
+            xp.asarray([1.0, 2.0, 3.0]), xp.zeros_like(x), xp.ones_like(x), xp.full_like(x, 3.0), xp.empty_like(x),
+            xp.eye(3)[0], xp.asarray(X), xp.asarray(2.0), xp.fft.fftfreq(3), xp.fft.rfftfreq(4),
+        ]  # fmt: skip
         for y in made:
             assert y.index is None
             assert (y * x).index is not None
         assert xp.full_like(x, 1, dtype=xp.int64).dtype == np.int64
 
     traced(check)
-
-
-def test_asarray_passes_a_traced_array_through():
-    def f(x):
-        xp = ns(x)
-        assert xp.asarray(x) is x
-        assert xp.asarray(x, dtype=xp.float64, copy=True) is x
-        return xp.sum(xp.asarray(x, dtype=xp.complex128) * 1j), xp.full((2, 2), x[0]), xp.full_like(x, x[1])
-
-    _, pullback = vjp(f, (X,), **NUMPY.how)
-    (g,) = pullback((np.asarray(1j), np.ones((2, 2)), np.ones(3)))
-    np.testing.assert_allclose(g, [5.0, 4.0, 1.0])
 
 
 def test_dtypes_and_questions_pass_through():

@@ -20,7 +20,7 @@ import xvarpro as xv
 from xvarpro import Problem
 from xvarpro.algorithms import AcceleratedProjectedGradient, Algorithm
 from xvarpro.errors import ProblemError
-from xvarpro.lower import System
+from xvarpro.lower import Ridge, System
 from xvarpro.operators import Dense, Operator
 from xvarpro_experiments import descent
 from xvarpro_experiments.checks import positive, whole
@@ -47,7 +47,7 @@ class Joint:
 
     def __init__(self, problem: Problem, backend: xv.backends.Backend, over: Any = None) -> None:
         level = problem.lower
-        fixed = level.W is None and level.weights is None and level.Omega is None and not callable(level.lam)
+        fixed = level.W is None and level.weights is None and not callable(level.lam) and level.ridge.plain
         if not problem.is_separable or not fixed:
             raise ProblemError(
                 "a joint method needs one level with a free w, no weights, no Omega and a number lam; got two levels, "
@@ -104,7 +104,7 @@ class Joint:
     def best_w(self, theta: Tree) -> Array:
         """The w that minimises J at theta."""
         parts = self.parts(theta)
-        system = System(parts.M, self.lam, None)
+        system = System(parts.M, Ridge(self.lam))
         solver = self.problem.lower.solver or xv.lower.choose(*system)
         return solver.argmin(self.backend, system, solver.factor(self.backend, system), self.target(parts))
 

@@ -8,6 +8,7 @@ from typing import ClassVar, final
 from xvarpro.algorithms._conditional_gradient import ConditionalGradientState, Move
 from xvarpro.algorithms._corrective import Correction, Corrective, Mix, combine, either
 from xvarpro.algorithms.common import moved
+from xvarpro.backends.interface import select
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, dot, inner, sub, sum_
@@ -106,8 +107,8 @@ class InFaceFrankWolfe(Corrective):
         # a face that ends at once, up to the rounding of the objective: leave it by the vertex
         stuck = ~moved(2.0**-12 * cap, dot(chosen, chosen), theta) | ~xp.isfinite(cap)
         vertex = Mix(*(xp.full_like(forward, c) for c in (1.0, 0.0, 0.0)))
-        chosen = f.backend.select(stuck, parts[0], chosen)
-        mix, cap = f.backend.select(stuck, vertex, mix), xp.where(stuck, xp.ones_like(cap), cap)
+        chosen = select(f.backend, stuck, parts[0], chosen)
+        mix, cap = select(f.backend, stuck, vertex, mix), xp.where(stuck, xp.ones_like(cap), cap)
         gap = sum_(c * g for c, g in zip(mix, gaps, strict=True))
         return Move(chosen, gap, cap)
 

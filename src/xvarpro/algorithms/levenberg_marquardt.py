@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, final
 from xvarpro.algorithms.common import add, status
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
+from xvarpro.backends.interface import select
 from xvarpro.core import checks, small
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
@@ -23,9 +24,7 @@ from xvarpro.sets.regions import Regions
 ROUNDS, ALONE = 60, 200
 SWITCH = 0.25  # squared errors of the two models' last predictions, up to which the quasi-Newton one is preferred
 SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trials take
-LEAST, MOST = 0.1, 0.5  # of a refused step: what the parabola through its values may leave
 NEAR = 1e-3  # of a step along a line: how near to its ends the next trial may be
-SOFT = 0.15  # of the curvature along a step: that of the soft directions that make it long
 REJECTIONS = 60  # in a row, after which a problem has no descent
 
 
@@ -100,12 +99,12 @@ class LevenbergMarquardt(Algorithm):
     """Projected Levenberg-Marquardt on the reduced residual, for few parameters: the default up to 16 of them.
 
     A step minimises a quadratic model over the sets, with a damping that follows the ratio of the decrease to the one
-    predicted (Nielsen 1999), and after a refusal what the value there says of the length. The model has the
-    Gauss-Newton matrix of Kaufman's Jacobian (1975). If that predicted the last change of the gradient badly, it has a
-    BFGS matrix built upon it (Fletcher, Xu 1987). Convergence is quadratic for small residuals and superlinear for
-    large ones. The decrease that the model promises over the whole set certifies an iterate. No step and no status
-    depends on the units of free or bounded parameters. For a set without a projection the model is minimised roughly,
-    through vertices alone.
+    predicted (Nielsen 1999), and that after a refusal halves the step at least. The model has the Gauss-Newton matrix
+    of Kaufman's Jacobian (1975). If that predicted the last change of the gradient badly, it has a BFGS matrix built
+    upon it (Fletcher, Xu 1987). Convergence is quadratic for small residuals and superlinear for large ones. The
+    decrease that the model promises over the whole set certifies an iterate. No step and no status depends on the units
+    of free or bounded parameters. For a set without a projection the model is minimised roughly, through vertices
+    alone.
 
     Parameters
     ----------
@@ -198,7 +197,7 @@ class LevenbergMarquardt(Algorithm):
         eps = xp.finfo(trial.dtype).eps
         # NaN counts as moved: a shorter step may be better
         still = xp.all(xp.abs(step) <= eps * xp.abs(point.theta), axis=1)
-        after = f.backend.select(accepted, found, point._replace(model=model, rejected=point.rejected + 1))
+        after = select(f.backend, accepted, found, point._replace(model=model, rejected=point.rejected + 1))
         lost = still | (after.rejected > REJECTIONS)
         if step.shape[1] == 1:  # a minimum between two points whose values are the same
             lost = lost | (level & (_dots(xp, local.grad, step) > 0))
@@ -223,13 +222,13 @@ class LevenbergMarquardt(Algorithm):
         largest = xp.max(model.scale, axis=1, keepdims=True)
         held = positive_or_one(largest)
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
-        B = backend.select(model.quasi, model.Q, point.local.curvature)
+        B = select(backend, model.quasi, model.Q, point.local.curvature)
         trial, decrease = minimise_model(backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
         decrease = decrease + 0.5 * _dots(xp, step, added * step)
         shorter = point.theta + SHORT * step, SHORT * decrease  # at least
-        return backend.select(model.short, shorter, (trial, decrease))
+        return select(backend, model.short, shorter, (trial, decrease))
 
     def _updated(
         self, backend: Backend, point: Point, new: Local, step: Array, promised: Array, level: Array, less: Array
@@ -252,7 +251,7 @@ class LevenbergMarquardt(Algorithm):
         by_gauss, by_secant = [(change - _times(H, step)) / root for H in (old.curvature, model.Q)]
         quasi = _dots(xp, by_secant, by_secant) < SWITCH * _dots(xp, by_gauss, by_gauss)
         after = Model(
-            _bfgs(backend, backend.select(quasi, model.Q, new.curvature), step, change, root),
+            _bfgs(backend, select(backend, quasi, model.Q, new.curvature), step, change, root),
             quasi,
             xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
             model.damping * shrink,
@@ -264,18 +263,17 @@ class LevenbergMarquardt(Algorithm):
         finite = xp.isfinite(new.value)
         short = ~finite & ~model.short
         again = short | model.quasi
-        # where the curvature is c, relative to the scale, a damping of c (1 / alpha - 1) leaves alpha of a step: less
-        # than that would be refused again at the same point
-        down = -_dots(xp, old.grad, step)
-        alpha = xp.clip(down / positive_or_one(2 * (down - brought)), LEAST, MOST)
-        size = positive_or_one(_dots(xp, step, model.scale * step))
-        bend = 2 * (down - promised) / size
-        least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
-        damped = xp.maximum(model.growth * model.damping, least)
+        # no curvature, relative to the scale, is below c: with less damping than this no direction of the step would be
+        # halved, and it would be refused again at the same point
+        relative = old.curvature / root[:, :, None] / root[:, None, :]
+        c = xp.linalg.eigvalsh(xp.where(xp.isfinite(relative), relative, 0))[:, 0]
+        damped = xp.maximum(model.growth * model.damping, c + 2 * model.damping)
         if step.shape[1] == 1:
             # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a kink
-            back = _dots(xp, new.grad, step)
+            down, back = [_dots(xp, grad, step) for grad in (-old.grad, new.grad)]
             alpha = xp.clip((brought + back) / positive_or_one(down + back), NEAR, 1 - NEAR)
+            size = positive_or_one(_dots(xp, step, model.scale * step))
+            bend = 2 * (down - promised) / size
             damped = xp.where(finite & (back > 0), down / (alpha * size) - bend, damped)
         refused = model._replace(
             quasi=model.quasi & short,
@@ -283,7 +281,7 @@ class LevenbergMarquardt(Algorithm):
             growth=xp.where(again, model.growth, 4 * model.growth),
             short=model.short | short,
         )
-        return accepted, backend.select(accepted, after, refused)
+        return accepted, select(backend, accepted, after, refused)
 
 
 def _reported(iterate: Iterate, point: Point) -> Iterate:
@@ -313,7 +311,7 @@ def _bfgs(backend: Backend, B: Array, s: Array, y: Array, root: Array) -> Array:
     good = (sy > (100 * xp.finfo(B.dtype).eps) * size) & (sBs > 0)
     safe = [xp.where(good, x, 1) for x in (sy, sBs)]
     change = _outer(y) / safe[0][:, None, None] - _outer(Bs) / safe[1][:, None, None]
-    return backend.select(good, B + change, B)
+    return select(backend, good, B + change, B)
 
 
 class _Walk(NamedTuple):
@@ -340,7 +338,7 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
     met = xp.any(regions.nearest(newton[0], grad) != newton[0], axis=1)  # NaN counts as met
 
     def bounded(newton: tuple[Array, Array]) -> tuple[Array, Array]:
-        return backend.select(met, _in_faces(backend, regions, theta, grad, B, met), newton)
+        return select(backend, met, _in_faces(backend, regions, theta, grad, B, met), newton)
 
     return backend.when(xp.any(met), bounded, newton)
 
@@ -371,7 +369,7 @@ def _in_faces(
             within = _times(P, d)
             out = d - within
             rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * _dots(xp, walk.x, D * walk.x)
-            d = backend.select(_dots(xp, out, D * out) <= rounding, within, d)
+            d = select(backend, _dots(xp, out, D * out) <= rounding, within, d)
         Bd = _times(B, d)
         down, bend = -_dots(xp, walk.slope, d), _dots(xp, d, Bd)
         t = xp.where(bend > 0, down / positive_or_one(bend), 1)
@@ -394,7 +392,7 @@ def _in_faces(
             cut = (share < 1) & (walk.decrease > before)
         target = regions.nearest(walk.x - walk.length[:, None] * walk.slope / D, walk.slope)
         # bounds are let go at the minimum of a face alone: before that they would be met again
-        target = backend.select(cut, walk.x, target)
+        target = select(backend, cut, walk.x, target)
         after, d, down, bend = onward(walk, target, P)
         length = xp.where(bend > 0, _dots(xp, d, D * d) / positive_or_one(bend), walk.length)
         if across:  # parts of a set whose sizes are far apart have no gradient step in common

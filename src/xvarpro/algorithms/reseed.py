@@ -10,6 +10,7 @@ from xvarpro.algorithms.common import add
 from xvarpro.algorithms.frank_wolfe import FrankWolfe
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
+from xvarpro.backends.interface import select
 from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
@@ -200,7 +201,7 @@ class Reseeded(Algorithm):
             Z = self._columns(seeds * xp.astype(rank < trial.q, D.dtype))
             there, lmos = _placed(f.backend, region, theta, at, Z, length, trial.q / (live + trial.q))
             value = f.point(there).value
-            value, there = f.backend.select(value < trial.value, (value, there), (trial.value, trial.theta))
+            value, there = select(f.backend, value < trial.value, (value, there), (trial.value, trial.theta))
             return Trial(xp.floor(trial.q / 2), value, there, add(trial.counts, values=1, lmos=lmos))
 
         q = xp.minimum(xp.sum(dead), xp.full_like(live, most))
@@ -227,9 +228,9 @@ def _placed(
     size = C.diameter(event(C, Z))
     multiple = (size / (1 + region.violation(put(size * Z)))) * Z
     vertex = theta[at] + region.blmo(theta, put(-Z)).d[at]
-    found = backend.select(region.violation(put(multiple)) <= allowed, multiple, vertex)
+    found = select(backend, region.violation(put(multiple)) <= allowed, multiple, vertex)
     room = (region.violation(added) <= allowed) & (length > 0)
-    there = backend.select(room, added, put(theta[at] + share * (found - theta[at])))
+    there = select(backend, room, added, put(theta[at] + share * (found - theta[at])))
     return there, xp.ones_like(share)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from xvarpro.algorithms.common import add, at, certified, start
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.updates import Adam, Update
+from xvarpro.backends.interface import select
 from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct
@@ -276,7 +277,7 @@ class Stochastic(Algorithm):
         # written so that NaN is reported, not passed over
         better = ~(point.value > iterate.value)
         found = at(iterate, point, direction, 1, 1)
-        best = f.backend.select(better, found, iterate._replace(counts=found.counts))
+        best = select(f.backend, better, found, iterate._replace(counts=found.counts))
         return best, self.anchor(theta, grad, memory)
 
 

@@ -159,21 +159,6 @@ class Backend(ABC):
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
         """``fun(state) if condition else state``, for a 0-d condition."""
 
-    def select(self, condition: Array, a: Any, b: Any) -> Any:
-        """``a`` where `condition` holds, else ``b``, in every array of two nested tuples of one structure.
-
-        `condition` is 0-d, or has the leading axes of the arrays: one entry per problem of a batch.
-        """
-        xp = self.xp
-        if not self.compiled and math.prod(condition.shape) == 1:
-            return a if bool(xp.all(condition)) else b
-
-        def where(x: Array, y: Array) -> Array:
-            ones = (1,) * (x.ndim - condition.ndim) if condition.ndim else ()
-            return xp.where(xp.reshape(condition, (*condition.shape, *ones)) if ones else condition, x, y)
-
-        return map_leaves(where, a, b)
-
     @abstractmethod
     def call(self, make: Callable[[Leaves], Callable[..., Any]], key: Any, once: bool = False) -> Callable[..., Any]:
         """``run(operands, *args) = make(operands)(*args)``, compiled once for each hashable `key` where `compiled`.
@@ -254,6 +239,22 @@ class Backend(ABC):
     @abstractmethod
     def describe(self) -> dict[str, str | int | bool]:
         """Versions and precision switches, for a result's provenance."""
+
+
+def select(backend: Backend, condition: Array, a: Any, b: Any) -> Any:
+    """``a`` where `condition` holds, else ``b``, in every array of two nested tuples of one structure.
+
+    `condition` is 0-d, or has the leading axes of the arrays: one entry per problem of a batch.
+    """
+    xp = backend.xp
+    if not backend.compiled and math.prod(condition.shape) == 1:
+        return a if bool(xp.all(condition)) else b
+
+    def where(x: Array, y: Array) -> Array:
+        ones = (1,) * (x.ndim - condition.ndim) if condition.ndim else ()
+        return xp.where(xp.reshape(condition, (*condition.shape, *ones)) if ones else condition, x, y)
+
+    return map_leaves(where, a, b)
 
 
 def one_by_one(fun: Function, mapped: Leaves) -> Leaves:

@@ -11,15 +11,16 @@ import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
 from xvarpro.backends import Backend
+from xvarpro.backends.interface import select
 from xvarpro.batch.objective import Batch
 from xvarpro.batch.prepare import Prepared, prepare, restricted
 from xvarpro.batch.result import ManyResult
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, noise
+from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.errors import ProblemError
 from xvarpro.lower.stack import units
@@ -65,9 +66,10 @@ def solve_many(
     Parameters
     ----------
     problem : Problem
-        From `separable` or `bilevel`, in batch form. ``lam`` is a number or an array (b,); ``R`` returns (b,); `Omega`,
-        `covariance` and `W`, which is `lower.Nonnegative` or `lower.Bounded`, are shared; `weights` are (m,) or (m, k),
-        or have a first axis for the problems: (b, m) with targets (b, m), else (b, m, k) or (b, m, 1).
+        From `separable` or `bilevel`, in batch form. ``lam`` is a number, (b,), (b, n, k), or (n, k) for all problems,
+        with 1 for n or k where weights or right-hand sides share one; ``R`` returns (b,); `Omega`, `covariance` and
+        `W`, which is `lower.Nonnegative` or `lower.Bounded`, are shared; `weights` are (m,) or (m, k), or have a first
+        axis for the problems: (b, m) with targets (b, m), else (b, m, k) or (b, m, 1).
     theta0 : array or pytree of arrays
         Feasible starts, leaves (b, ...), float32 or float64.
     over : Set, Free or a tree of them, optional
@@ -183,8 +185,9 @@ class _Run:
 
             return run
 
-        def end(operands: Leaves) -> Callable[[Array], tuple[Array, Array]]:
-            return partial(_end, filled(operands)[0])
+        def end(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array, Array]]:
+            f, _, tol = filled(operands)
+            return partial(_end, f, tol)
 
         key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
         self._start, self._advance, self._end = (
@@ -225,7 +228,7 @@ class _Run:
             moved = x + backend.asarray(step * down[members], dtype=prepared.dtype, device=device(x))
             there = self._start(operands, regions.nearest(moved, local.grad))
             lower = ~found & (there.point.local.value < local.value - margin)
-            parted = backend.select(lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
+            parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
             found = found | lower
         rest = np.setdiff1d(np.arange(len(down)), members)
         others = trees.map_leaves(self._taken(rest), state)
@@ -279,8 +282,8 @@ class _Run:
         prepared, backend, state = self.prepared, self.backend, self._gathered()
         point, layout = state.point, prepared.layout
         operands, _ = self._operands(prepared.problem)
-        w, condition = self._end(operands, point.theta)
-        status = backend.to_numpy(state.status).astype(np.int64)
+        w, condition, codes = self._end(operands, state)
+        status = backend.to_numpy(codes).astype(np.int64)
         unit = backend.asarray(prepared.y_units.astype(prepared.dtype), device=device(w))
         value, gap_A, gap_B = (
             layout.array(x / unit / unit, backend) for x in (point.local.value, point.gap_A, point.gap_B)
@@ -337,7 +340,7 @@ def _step(f: Batch, method: LevenbergMarquardt, tol: Array, state: BatchState) -
     running = state.status == Status.RUNNING.code
     margin = noise(state.point.local.value, state.floor)
     after, _, lost = method.next(f, state.point, margin)
-    after = f.backend.select(running, after, state.point)
+    after = select(f.backend, running, after, state.point)
     status = xp.where(running, _status(f, after, tol, state.floor), state.status)
     for ends, code in ((lost, Status.NO_DESCENT), (lost & (after.decrease <= margin), Status.ROUNDING)):
         status = xp.where(running & ends, xp.full_like(status, code.code), status)
@@ -358,11 +361,47 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     return xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
 
 
-def _end(f: Batch, theta: Array) -> tuple[Array, Array]:
-    """The weights, (b, k, n), and conditions, (b,)."""
+def _end(f: Batch, tol: Array, state: BatchState) -> tuple[Array, Array, Array]:
+    """The weights, (b, k, n), conditions and statuses, (b,)."""
+    theta, region = state.point.theta, f.regions.region
     low = f.lower(f.weighted(f.outputs(theta)))
     w = low.w if f.columns == 1 else f.together(low.w)[:, :, 0, :]
-    return w, namespace_of(theta).max(f.together(_condition(f.backend, units(low.R))), axis=1)
+    xp = namespace_of(theta)
+    code, lost = state.status, state.status == Status.NO_DESCENT.code
+    if region.constrained and not region.unbounded:
+        code = f.backend.when(xp.any(lost), partial(_assessed, f, tol, state), code)
+    return w, xp.max(f.together(_condition(f.backend, units(low.R))), axis=1), code
+
+
+def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
+    """The statuses, CONVERGED for an end without descent where parabolas promise less than the tolerance squared.
+
+    A model without curvature promises what no step keeps, as where columns of M depend on each other: that of the
+    objective itself decides then, toward a vertex and along the projected gradient, as in a solve of one problem.
+    """
+    (value, grad, H, _), x, regions = state.point.local, state.point.theta, f.regions
+    xp = namespace_of(x)
+    D = positive_or_one(regions.evened(xp.linalg.diagonal(H)))  # units of the entries
+
+    def dots(a: Array, b: Array) -> Array:
+        return xp.sum(a * b, axis=1)
+
+    def parabola(d: Array) -> tuple[Array, Array]:
+        """The largest decrease for steps of at most 1, and the second derivative, from a difference of gradients."""
+        size, length = (positive_or_one(xp.sqrt(dots(a, D * a))) for a in (x, d))
+        h = xp.finfo(x.dtype).eps ** (1 / 3) * xp.minimum(size / length, xp.ones_like(size))
+        slope, bend = -dots(grad, d), dots(f.local(x + h[:, None] * d).grad - grad, d) / h
+        alpha = xp.where(bend > slope, slope / positive_or_one(bend), 1)
+        return xp.where(slope > 0, alpha * (slope - 0.5 * alpha * bend), 0 * slope), bend
+
+    d = regions.vertices(grad, x) - x
+    left, bend = parabola(d)
+    length = xp.where(bend > 0, dots(d, D * d) / positive_or_one(bend), 1)
+    step = regions.nearest(x - length[:, None] * grad / D, grad) - x
+    left = xp.maximum(left, parabola(step)[0])
+    small = state.point.gap_A <= negligible_gap(value, tol, state.floor)
+    done = (code == Status.NO_DESCENT.code) & small & (left <= (tol * tol) * xp.abs(value))
+    return xp.where(done, xp.full_like(code, Status.CONVERGED.code), code)
 
 
 def _condition(backend: Backend, R: Array) -> Array:

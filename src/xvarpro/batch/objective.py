@@ -18,6 +18,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.small import Factor
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
+from xvarpro.lower import Ridge
 from xvarpro.objective.failures import model_failures
 from xvarpro.objective.gauss_newton import Local
 from xvarpro.objective.in_memory import check_same
@@ -179,14 +180,14 @@ class Batch:
         level: Any = self.problem.lower
         M, y = outputs.M_L.mT, self._target(level, outputs.y_L, outputs.M_L.shape[0])
         xp = namespace_of(M)
-        A = _stacked(M, level)
+        A = _stacked(M, level.ridge)
         f = small.factor(A)
         along = small.coefficients(f, y)
         lost = small.deficient(f, M.shape[-1])
-        if trees.is_array(level.lam):
-            lost = lost & (level.lam == 0)
-        elif level.lam:
+        if level.ridge.definite:
             lost = xp.zeros_like(lost)
+        elif level.ridge.present:
+            lost = lost & xp.any(level.ridge.lam == 0, axis=(1, 2))
         if level.W is not None:
             return self._bounded(A, f, along, y, lost)
         return Lower(f, small.solve_upper(f.R, along), -small.rest(f, y, along), lost, f.R)
@@ -217,11 +218,7 @@ class Batch:
 
     def _ridge_below(self, r: Array, w: Array) -> Array:
         level: Any = self.problem.upper
-        xp = namespace_of(r)
-        if not trees.is_array(level.lam) and not level.lam:
-            return r
-        Ow = w if level.Omega is None else w @ level.Omega.mT
-        return xp.concat([r, _root(level.lam, xp) * Ow], axis=-1)
+        return namespace_of(r).concat([r, level.ridge.rows(w.mT).mT], axis=-1) if level.ridge.present else r
 
     def _separable(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         """Values, gradients, and Kaufman's Jacobians (b, p, ...): see `objective.gauss_newton`."""
@@ -250,8 +247,9 @@ class Batch:
 
 
 def columns_of(problem: Problem, found: dict[str, Any]) -> int:
-    """How many right-hand sides are problems of their own, for their weights or bounds differ; 1 for none."""
-    counts = [level.weights.shape[2] for level in problem.levels if trees.is_array(level.weights)]
+    """How many right-hand sides are problems of their own, for their weights, ridges or bounds differ; 1 for none."""
+    fields = [x for level in problem.levels for x in (level.weights, level.lam)]
+    counts = [x.shape[2] for x in fields if trees.is_array(x)]
     if problem.lower.W is not None:
         y: Any = problem.lower.y
         shape = tuple(y.shape[1:]) if trees.is_array(y) else found.get("y_L", ((),))[0]
@@ -260,12 +258,14 @@ def columns_of(problem: Problem, found: dict[str, Any]) -> int:
 
 
 def _repeated(problem: Problem, columns: int) -> Problem:
-    """With the ridge of each problem as often as it has right-hand sides."""
+    """With ridges (b, n, k), or 1 for n or k, as those of one right-hand side at a time, (b k, n, 1)."""
 
     def level(level: Level | None) -> Any:
-        if level is None or columns == 1 or not trees.is_array(level.lam):
+        lam: Any = None if level is None else level.lam
+        if not trees.is_array(lam):
             return level
-        return trees.changed(level, lam=namespace_of(level.lam).repeat(level.lam, columns))
+        xp, (b, n, _) = namespace_of(lam), lam.shape
+        return trees.changed(level, lam=xp.reshape(xp.broadcast_to(lam.mT, (b, columns, n)), (-1, n, 1)))
 
     return trees.changed(problem, lower=level(problem.lower), upper=level(problem.upper))
 
@@ -279,19 +279,12 @@ def _less(x: Array, y: Array | None) -> Array:
     return x if y is None else x - y
 
 
-def _stacked(M: Array, level: Any) -> Array:
+def _stacked(M: Array, ridge: Ridge) -> Array:
     """Rows of ``[M; sqrt(lam) Omega]^T``."""
-    xp = namespace_of(M)
-    if not trees.is_array(level.lam) and not level.lam:
+    if not ridge.present:
         return M
-    b, n, _ = M.shape
-    ridge = xp.eye(n, dtype=M.dtype, device=device(M)) if level.Omega is None else xp.astype(level.Omega.mT, M.dtype)
-    ridge = xp.broadcast_to(_root(level.lam, xp) * ridge, (b, n, n))
-    return xp.concat([M, ridge], axis=2)
-
-
-def _root(lam: Any, xp: Any) -> Any:
-    return xp.sqrt(lam)[:, None, None] if trees.is_array(lam) else lam**0.5
+    xp, (b, n, _) = namespace_of(M), M.shape
+    return xp.concat([M, xp.broadcast_to(ridge.dense(M.mT).mT, (b, n, n))], axis=2)
 
 
 def _conj(x: Array) -> Array:

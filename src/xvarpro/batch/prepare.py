@@ -182,11 +182,11 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
                 f"{name}y of a batch must be an array or a function; got it in pieces, {type(level.y).__name__}"
             )
         if callable(level.lam):
-            raise ProblemError("lam of a batch must be a number or an array (b,); got a function of theta")
+            raise ProblemError("lam of a batch must be a number or an array; got a function of theta")
         if level.solver is not None:
             raise ProblemError(f"a batch factors its designs together: leave out solver={level.solver!r}")
         own: dict[str, Any] = {}
-        y, lam = each.unmarked(level.y), each.unmarked(level.lam)
+        y, lam = each.unmarked(level.y), ridges(level)
         if trees.is_array(y):
             if y.ndim not in (2, 3) or y.shape[0] not in (1, b):
                 raise ProblemError(
@@ -194,9 +194,13 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
                 )
             own["y"] = transfer.cast(y, f"{name}y", real=True)
         if trees.is_array(lam):
-            if lam.shape != (b,):
-                raise ProblemError(f"{name}lam must have shape (b,) with b = {b}; got {tuple(lam.shape)}")
-            own["lam"] = transfer.cast(lam, f"{name}lam", real=True)
+            if lam.ndim != 3 or lam.shape[0] not in (1, b):
+                found = tuple(each.unmarked(level.lam).shape)
+                raise ProblemError(
+                    f"{name}lam must have shape (b,) or (b, n, k) with b = {b}, or (n, k) for all problems, 1 for n or "
+                    f"k where it is one for all of them; got {found}"
+                )
+            own["lam"] = transfer.to.xp.broadcast_to(transfer.cast(lam, f"{name}lam", real=True), (b, *lam.shape[1:]))
         if level.covariance is not None:
             P = transfer.whitening(level.covariance, name, own["y"].shape[1] if "y" in own else None)
             own |= {"weights": P, "covariance": None} | ({"y": by_rows(own["y"], P)} if "y" in own else {})
@@ -219,6 +223,14 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
         upper=level(problem.upper, "upper."),
         data=data,
     )
+
+
+def ridges(level: Level) -> Any:
+    """The ridge of a level as it was given, unmarked: a number, or (b, n, k) with 1 where they are the same."""
+    lam: Any = each.unmarked(level.lam)
+    if not trees.is_array(lam):
+        return lam
+    return lam[:, None, None] if lam.ndim == 1 else lam[None, ...] if lam.ndim == 2 else lam
 
 
 def by_problem(level: Level, weights: Array) -> Array:
@@ -342,7 +354,7 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
             raise ModelError(f"{prefix}M must return (b, m, n) with b = {b}, one design per problem; got shape {M}")
         if len(y) not in (2, 3) or y[0] not in (1, b):
             raise ModelError(f"{prefix}y must be (b, m) or (b, m, k) with b = {b}; got shape {y}")
-        check_fit(prefix, M[1:], y[1:], level.Omega)
+        check_fit(prefix, M[1:], y[1:], level.ridge)
         k = y[2] if y[2:] else 1
         root: Any = level.weights
         if isinstance(root, Whitening):
@@ -363,7 +375,7 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
         unknowns[f"{prefix}M(theta)"], columns[f"{prefix}y"] = M[2], y[2] if y[2:] else 1
     check_shared(unknowns, columns)
     m, n = shapes["M_L"][1:]
-    if n > m and not trees.is_array(problem.lower.lam) and not problem.lower.lam:
+    if n > m and not problem.lower.ridge.present:
         raise ProblemError(
             f"w is not unique: M has more columns than rows ({n} > {m}) and there is no ridge. Pass lam > 0"
         )

@@ -121,6 +121,11 @@ def complexified(x: Any) -> Any:
     return xp.astype(x, xp.complex64 if x.dtype == xp.float32 else xp.complex128)
 
 
+def as_complex(x: Any, like: Any) -> Any:
+    """A real array as a complex one where it meets complex numbers."""
+    return complexified(x) if is_complex(like) else x
+
+
 def in_double(x: Any) -> Any:
     """An array in double precision, or as it is where its framework or its device has none."""
     xp, name = namespace_of(x), "complex128" if is_complex(x) else "float64"

@@ -66,9 +66,9 @@ class ReducedHessian:
         if not f.problem.is_separable:
             upper_r = upper.residual(w)
             coupled = adjoint(upper.slope(w, upper_r))
-        self._dual = low.Omega is None and adjoint(w).coupling is not None
+        self._dual = low.ridge.plain and adjoint(w).coupling is not None
         if self._dual:
-            self._z: Leaves = (-r / low.lam,) if coupled is None else (-r / low.lam, coupled.q)
+            self._z: Leaves = (-r / low.ridge.lam,) if coupled is None else (-r / low.ridge.lam, coupled.q)
         else:
             self._z = (w,) if coupled is None or coupled.v is None else (w, coupled.v)
 
@@ -77,7 +77,7 @@ class ReducedHessian:
             if not self._dual:
                 return adjoint(c).v
             residual = solver.refine(backend, system, factor, c, w, c)[1]
-            return residual / low.lam**2 if coupled is None else -residual / low.lam
+            return residual / low.ridge.lam**2 if coupled is None else -residual / low.ridge.lam
 
         *_, self.kinks, self.truncated = solver.diagnose(backend, system, factor, low.y)
         W, n = f.problem.lower.W, w.shape[0]
@@ -180,11 +180,11 @@ class ReducedHessian:
 
 
 def _rounding(low: EvaluatedLevel, w: Array, r: Array, wide: bool) -> Array:
-    """``eps (|M|^2 / (lam |Omega|^2))^2``, norms along the fit: H_L^-1 is 1 / lam of what cancels."""
+    """``eps (|M|^2 / |sqrt(lam) Omega|^2)^2``, norms along the fit: H_L^-1 is 1 / lam of what cancels."""
     xp, fitted = namespace_of(w), r + low.y
     size = trees.inner(fitted, fitted)
-    if not (wide and low.system.ridged):
+    if not (wide and low.ridge.present):
         return xp.zeros_like(size)
     back = low.M.rmatvec(fitted)
-    ridge = low.lam * low.coupling(w, w) / positive_or_one(trees.inner(w, w))
+    ridge = low.ridge.coupling(w, w) / positive_or_one(trees.inner(w, w))
     return xp.finfo(w.dtype).eps * (trees.inner(back, back) / positive_or_one(size * ridge)) ** 2

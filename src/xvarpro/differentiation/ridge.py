@@ -11,6 +11,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import (
     adjoint,
+    as_complex,
     conj,
     device,
     dtype_name,
@@ -22,19 +23,19 @@ from xvarpro.core.namespace import (
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import sum_
 from xvarpro.errors import ProblemError
-from xvarpro.lower import QR, DualQR, System
-from xvarpro.lower.stack import QRFactor, as_column, as_columns, as_complex
+from xvarpro.lower import QR, DualQR, Ridge, System
+from xvarpro.lower.stack import QRFactor, as_column, as_columns, stacked
 from xvarpro.operators import Dense
 
 
 def ridge(A: Array, y: Array, lam: float | Array) -> Array:
-    """The minimiser of ``1/2 |A w - y|^2 + lam/2 |w|^2`` over w, differentiable by A, y and lam.
+    """The minimiser of ``1/2 |A w - y|^2 + 1/2 <w, lam w>`` over w, differentiable by A, y and lam.
 
-    One QR of ``[A; sqrt(lam) I]``, or of its dual form where A is wide, gives w and its gradients, to the accuracy of
-    the lower level of a solve: no square of the condition of A, no loss as lam goes to 0. On PyTorch it is a function
-    for ``backward``, `torch.func.grad`, `jacrev` and `vmap`, on JAX for `jax.jit`, `grad`, `jacrev` and `vmap`; second
-    and higher derivatives are exact, and take one more solve each with the same factor. There is no forward mode. On
-    other frameworks w has no derivative.
+    One QR of ``[A; sqrt(lam) I]``, or of its dual form where A is wide and all weights have one lam, gives w and its
+    gradients, to the accuracy of the lower level of a solve: no square of the condition of A, and in the dual form no
+    loss as lam goes to 0. On PyTorch it is a function for ``backward``, `torch.func.grad`, `jacrev` and `vmap`, on JAX
+    for `jax.jit`, `grad`, `jacrev` and `vmap`; second and higher derivatives are exact, and take one more solve each
+    with the same factor. There is no forward mode. On other frameworks w has no derivative.
 
     Parameters
     ----------
@@ -42,8 +43,10 @@ def ridge(A: Array, y: Array, lam: float | Array) -> Array:
         Real or complex; one matrix, or a stack of b problems.
     y : array, shape (m,) or (m, k); with a stack of A also (b, m) or (b, m, k)
         Targets, k right-hand sides that share A. One vector (m,) is for all problems of a stack.
-    lam : float or array, 0-d or (b,)
-        Ridge, > 0: one for all problems or one for each, with one A too. Where an array is not > 0, w is NaN.
+    lam : float or array, 0-d or (b,); (n, 1), (1, k), (n, k), or in a stack (b, n, k) with 1 for n or k
+        Ridge, > 0: one for all problems or one for each, with one A too. Where an array is not > 0, w is NaN. With two
+        axes or three, one for each weight, for each right-hand side, or both, >= 0: an intercept has 0. The rest of A
+        must then make w unique.
 
     Returns
     -------
@@ -77,21 +80,29 @@ def ridge(A: Array, y: Array, lam: float | Array) -> Array:
         if not lam > 0:
             raise ProblemError(f"lam must be > 0; got {lam!r}")
         lam = xp.asarray(lam, dtype=real, device=device(A))
-    if not is_array(lam) or backends.owner(lam) is not backend or lam.dtype != real or lam.ndim > 1:
-        raise ProblemError(f"lam must be a number, or an array like A, {real}, 0-d or (b,); got {described(lam)}")
+    if not is_array(lam) or backends.owner(lam) is not backend or lam.dtype != real or lam.ndim > 3:
+        raise ProblemError(f"lam must be a number, or an array like A, {real}; got {described(lam)}")
     vector = y.ndim == 1 or (y.ndim, A.ndim) == (2, 3)
     y = y[..., None] if vector else y
-    sizes = {x.shape[0] for x, one in ((A, 2), (y, 2), (lam, 0)) if x.ndim > one}
-    if y.ndim > 3 or y.shape[-2] != A.shape[-2] or len(sizes) > 1:
+    lams = xp.where(lam >= 0 if lam.ndim > 1 else lam > 0, lam, xp.full_like(lam, xp.nan))
+    lams = lams if lam.ndim > 1 else xp.reshape(lams, (-1, 1, 1) if lam.ndim else (1, 1))
+    sizes = {x.shape[0] for x in (A, y, lams) if x.ndim > 2}
+    (m, n), k, (of_weights, of_columns) = A.shape[-2:], y.shape[-1], lams.shape[-2:]
+    fits = of_weights in (1, n) and of_columns in (1, k)
+    if y.ndim > 3 or y.shape[-2] != m or len(sizes) > 1 or not fits:
         found = [tuple(x.shape) for x in (A, y[..., 0] if vector else y, lam)]
         raise ProblemError(
-            "A, y and lam must have shapes (m, n), (m,) or (m, k), and (); in a stack (b, m, n), (b, m) or (b, m, k), "
-            f"and (b,); got {', '.join(map(str, found))}"
+            "A, y and lam must have shapes (m, n), (m,) or (m, k), and (), (n, 1), (1, k) or (n, k); in a stack "
+            f"(b, m, n), (b, m) or (b, m, k), and (b,) or (b, n, k); got {', '.join(map(str, found))}"
         )
     b = max(sizes, default=1)
     A, y = (xp.broadcast_to(as_complex(x, o), (b, *x.shape[-2:])) for x, o in ((A, y), (y, A)))
-    lam = xp.broadcast_to(xp.where(lam > 0, lam, xp.full_like(lam, xp.nan)), (b,))
-    w = _augmented(backend, True)(A, lam, y)[1]
+    lams = xp.reshape(xp.broadcast_to(lams.mT, (b, of_columns, of_weights)), (-1, of_weights))
+    if of_columns > 1:  # each right-hand side is a problem of its own
+        A = xp.reshape(xp.broadcast_to(A[:, None, :, :], (b, k, m, n)), (-1, m, n))
+        y = xp.reshape(y.mT, (-1, m, 1))
+    w = _augmented(backend, True)(A, lams, y)[1]
+    w = xp.reshape(w, (b, k, n)).mT if of_columns > 1 else w
     w = w[..., 0] if vector else w
     return w if sizes else w[0, ...]
 
@@ -114,21 +125,26 @@ def _augmented(backend: Backend, upper: bool) -> Callable[..., Leaves]:
     The other one is 0. The factor follows, or is returned where it is not given. Of ``f = y`` b is w; of ``g = c`` the
     answers ``(A v, -v)`` are those of the adjoint. The system is Hermitian, so that its own solutions (alpha, beta) for
     cotangents of a and b are all that a gradient needs: ``-(alpha b^H + a beta^H)`` is that of A, ``Re beta^H b`` that
-    of lam. They are functions of this kind again, and have derivatives in turn. Of a wide A most of beta may be
-    orthogonal to b, and ``lam b = A^H a - g`` takes its place.
+    of lam, (b, 1) or by weights (b, n). They are functions of this kind again, and have derivatives in turn. Of a wide
+    A with one lam for all weights most of beta may be orthogonal to b, and ``lam b = A^H a - g`` takes its place.
     """
 
+    def is_dual(A: Array, lam: Array) -> bool:
+        return A.shape[-1] > A.shape[-2] and lam.shape[-1] == 1
+
     def solved(A: Array, lam: Array, h: Array, *factor: Array) -> Leaves:
-        m, n = A.shape[-2:]
-        xp, solver = namespace_of(A), DualQR() if n > m else QR()
+        m, xp, dual = A.shape[-2], namespace_of(A), is_dual(A, lam)
+        solver: QR | DualQR = DualQR() if dual else QR()
         with backend.scope(dtype_name(lam)):
-            # over sqrt(lam) the stacked matrix has the same Q, and every problem of a stack the ridge 1
-            root = as_complex(xp.sqrt(lam), A)[:, None, None]
-            system = System(Dense(A / root), 1.0, None)
-            made = () if factor else solver.factor(backend, system)
+            # over sqrt(lam) every problem of a stack has the ridge 1
+            root: Any = as_complex(xp.sqrt(lam), A)[:, :, None] if dual else 1.0
+            system = System(Dense(A / root), Ridge(1.0)) if dual else System(Dense(A), Ridge(lam.mT))
+            made: tuple[Array, ...] = ()
+            if not factor:
+                made = solver.factor(backend, system) if dual else backend.qr(stacked(backend, A, system.ridge))
             by: Any = QRFactor(*factor, *made)
             right = as_columns(h if upper else h / root)
-            if upper and n <= m:
+            if upper and not dual:
                 b = as_column(solver.argmin(backend, system, by, right), by.R) / root
                 return h - A @ b, b, *made
             if upper:
@@ -148,18 +164,19 @@ def _augmented(backend: Backend, upper: bool) -> Callable[..., Leaves]:
         bars = [(side, bar) for side, bar in zip((True, False), cotangents, strict=False) if bar is not None]
         parts = zip(*(_augmented(backend, side)(A, lam, bar, *factor, *made) for side, bar in bars), strict=True)
         alpha, beta = map(sum_, parts)
-        if A.shape[1] < A.shape[2]:
+        if is_dual(A, lam):
             top = cotangents[0]
-            by_lam = _inner(-alpha if top is None else top - alpha, a)
-            by_lam = (by_lam if upper else by_lam - _inner(beta, h)) / lam
+            by_lam = _inner(-alpha if top is None else top - alpha, a, lam)
+            by_lam = (by_lam if upper else by_lam - _inner(beta, h, lam)) / lam
         else:
-            by_lam = _inner(beta, b)
+            by_lam = _inner(beta, b, lam)
         return -(alpha @ adjoint(b) + a @ adjoint(beta)), by_lam, alpha if upper else beta, *(None for _ in factor)
 
     return backend.with_pullback(solved, pull)
 
 
-def _inner(x: Array, y: Array) -> Array:
-    """``Re <x, y>`` of every problem, (b,)."""
-    product = conj(x) * y
-    return namespace_of(x).sum(namespace_of(x).real(product) if is_complex(product) else product, axis=(1, 2))
+def _inner(x: Array, y: Array, lam: Array) -> Array:
+    """``Re <x, y>`` of every problem, or of every row of it, in the shape of lam."""
+    xp, product = namespace_of(x), conj(x) * y
+    sums = xp.sum(xp.real(product) if is_complex(product) else product, axis=2)
+    return sums if lam.shape[1] > 1 else xp.sum(sums, axis=1, keepdims=True)

@@ -11,7 +11,7 @@ import numpy as np
 from distributed import Client
 
 from xvarpro.batch import ManyResult, solve_many
-from xvarpro.batch.prepare import batch_size, by_problem, restricted
+from xvarpro.batch.prepare import batch_size, by_problem, restricted, ridges
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.progress import Bar
@@ -105,7 +105,7 @@ def _part(problem: Problem, members: slice) -> Problem:
         if level is None:
             return None
         weights = None if level.weights is None else by_problem(level, each.unmarked(level.weights))
-        return replace(level, y=each.unmarked(level.y), lam=each.unmarked(level.lam), weights=weights)
+        return replace(level, y=each.unmarked(level.y), lam=ridges(level), weights=weights)
 
     problem = replace(problem, lower=plain(problem.lower), upper=plain(problem.upper))
     return restricted(problem, lambda x: x[members, ...])

@@ -12,6 +12,7 @@ from xvarpro.algorithms.common import at, certified
 from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Single
 from xvarpro.backends import Backend
+from xvarpro.backends.interface import select
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.status import Status
@@ -206,7 +207,7 @@ class Program:
         code = xp.where(code == Status.RUNNING.code, Status.MAX_ITER.code, code)
         if state.best:
             behind = state.ahead(floor)
-            last = backend.select(behind, state.best, last)
+            last = select(backend, behind, state.best, last)
             stalled = behind & (code == Status.CONVERGED.code)
             code = xp.where(stalled, Status.STALLED.code, code)
         return last._replace(status=code), f.solve_lower(last.theta)

@@ -16,7 +16,7 @@ from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ModelError, ProblemError, warn_caller
-from xvarpro.lower import QR
+from xvarpro.lower import QR, Ridge
 from xvarpro.objective.failures import model_failures
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design
@@ -257,14 +257,14 @@ def _marked(data: Tree, rows: int) -> Tree:
 def negative_ridge(problem: Problem, theta: Tree) -> float:
     """A ridge ``lam(theta)`` below 0 of one of the levels; 0 where there is none."""
     ridges = [level.lam(theta, plain(problem.data)) for level in problem.levels if callable(level.lam)]
-    return min([float(lam) for lam in ridges if bool(lam < 0)], default=0.0)
+    return min([0.0, *(float(trees.array_namespace(lam).min(lam)) for lam in ridges)])
 
 
 def _structure(reduced: Reduced, parts: ModelOutputs, skeleton: trees.Skeleton) -> ModelStructure:
     level, M = reduced.problem.lower, parts.lower.M
     y: Any = level.y if parts.lower.y is None else parts.lower.y
-    lam = level.lam if parts.lower.lam is None else parts.lower.lam
-    columns = [outputs.M.columns for outputs in outputs_of(parts) if outputs.M.columns is not None]
+    both = zip(reduced.problem.levels, outputs_of(parts), strict=True)
+    columns = [k for level, out in both for k in (out.M.columns, _ridge(level, out).columns) if k is not None]
     return ModelStructure(
         skeleton,
         arrays=(),
@@ -272,9 +272,14 @@ def _structure(reduced: Reduced, parts: ModelOutputs, skeleton: trees.Skeleton) 
         columns=columns[0] if columns else None,
         w_shape=(M.shape[1], as_matrix(y).shape[1]) if trees.is_array(y) else (0, 0),
         complex_w=trees.is_array(y) and (trees.is_complex(y) or is_complex_design(M)),
-        exact=reduced.solver(EvaluatedLevel(M, y, lam, level.Omega)).exact,
+        exact=reduced.solver(EvaluatedLevel(M, y, _ridge(level, parts.lower))).exact,
         rows=tuple(outputs.M.shape[0] for outputs in outputs_of(parts)),
     )
+
+
+def _ridge(level: Level, outputs: LevelOutputs) -> Ridge:
+    """That of a level, from its functions where it depends on theta."""
+    return level.ridge if outputs.lam is None else Ridge(outputs.lam, level.Omega)
 
 
 def first_rows(problem: Problem) -> Problem:
@@ -312,9 +317,15 @@ def _check_parts(parts: ModelOutputs, problem: Problem, theta: Array, dtype: str
                 f"{prefix}M(theta) must have shape (m, n), or (k, m, n) for a design per column of {prefix}y; got "
                 f"{(outputs.M.columns, *outputs.M.shape)} and {prefix}y of shape {shape}"
             )
-        check_fit(prefix, outputs.M.shape, shape, level.Omega)
         if callable(level.lam):
-            _check_scalar(outputs.lam, f"the {prefix}ridge lam", theta, dtype)
+            lam: Any = outputs.lam
+            check_array(lam, f"the {prefix}ridge lam", theta, dtype)
+            if lam.ndim not in (0, 2):
+                raise ModelError(
+                    f"the {prefix}ridge lam must return a scalar, or an array (n, 1), (1, k) or (n, k); got shape "
+                    f"{tuple(lam.shape)}"
+                )
+        check_fit(prefix, outputs.M.shape, shape, _ridge(level, outputs))
         unknowns[f"{prefix}M(theta)"], columns[f"{prefix}y"] = outputs.M.shape[1], k
     check_shared(unknowns, columns)
     check_samples(problem.data, outputs_of(parts)[-1].M.shape[0])
@@ -333,8 +344,8 @@ def check_shared(unknowns: dict[str, int], columns: dict[str, int | None]) -> No
             )
 
 
-def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | None, Omega: Any) -> None:
-    """Check the shapes of M(theta), (m, n), of y, (m,) or (m, k) or None for not known, and of Omega."""
+def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | None, ridge: Ridge) -> None:
+    """Check the shapes of M(theta), (m, n), of y, (m,) or (m, k) or None for not known, and of a ridge."""
     n = design[1]
     for name, shape in (("M(theta)", design), ("y", target or ())):
         if 0 in shape:
@@ -343,9 +354,17 @@ def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | No
         raise ProblemError(
             f"{prefix}M(theta) and {prefix}y must have the same number of rows; got shapes {design} and {target}"
         )
+    lam, Omega = ridge
     if Omega is not None and tuple(Omega.shape) != (n, n):
         raise ProblemError(
             f"{prefix}Omega must have shape {(n, n)} for {prefix}M(theta) of shape {design}; got {tuple(Omega.shape)}"
+        )
+    k = 1 if target is None or not target[1:] else target[1]
+    if not ridge.uniform and not (lam.shape[-2] in (1, n) and lam.shape[-1] in (1, k)):
+        many = "; right-hand sides in chunks share a ridge" if target is None else ""
+        raise ProblemError(
+            f"{prefix}lam must be a number, or have shape ({n}, 1) for the weights, (1, {k}) for the right-hand sides, "
+            f"or ({n}, {k}); got {tuple(lam.shape)}{many}"
         )
 
 
@@ -354,7 +373,7 @@ def _check_unique(level: Level, shape: tuple[int, int], k: int | None) -> None:
     if level.W is not None:
         level.W.check(n, k)
         n = level.W.dimension(n)
-    if n > m and not level.lam and level.solver is None:
+    if n > m and not level.ridge.present and level.solver is None:
         raise ProblemError(
             f"the lower level must have as many rows as unknowns or a ridge; got {m} rows and {n} unknowns without a "
             "ridge. Pass lam > 0, or solver=xv.lower.SVD() for the w of minimum norm; where w is unique all the same, "

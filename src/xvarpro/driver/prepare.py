@@ -21,7 +21,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import CallerLayout, Destination, destination
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
 from xvarpro.driver.transfer import Transfer
-from xvarpro.driver.units import multiplied, targets_near_one, theta_near_one
+from xvarpro.driver.units import for_design, multiplied, targets_near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError, warn_caller
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
@@ -299,6 +299,11 @@ def _checked(
         stamps = Fingerprints(problem, theta0)
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving, debug)
         moved, y_unit = targets_near_one(moved, to.backend, to.dtype) if solving and units else (moved, 1.0)
+        W = moved.lower.W
+        if W is not None and W.has_choice:
+            low = Reduced(moved, to.backend, to.layout.treedef).lower_level(theta)[2]
+            W = trees.map_arrays(transfer.plain, for_design(W, low, theta[0]))
+            moved = replace(moved, lower=replace(moved.lower, W=W))
         moved = moved if moved.compress else _joined(moved, structure.rows)
     return Prepared(
         problem=moved,

@@ -11,6 +11,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
+from xvarpro.core.checks import described
 from xvarpro.core.namespace import dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError, warn_caller
@@ -123,11 +124,20 @@ class Transfer:
 
     def _level(self, level: Level, prefix: str) -> Level:
         y, Omega, weights = level.y, level.Omega, level.weights
-        if trees.is_array(level.lam) or any(trees.is_array(x) and x.ndim > 2 for x in (y, weights)):
+        lam: Any = level.lam
+        if any(trees.is_array(x) and x.ndim > 2 for x in (y, weights, lam)):
             raise ProblemError(
-                f"{prefix}y and {prefix}weights must have shape (m,) or (m, k) and {prefix}lam must be a number; got "
+                f"{prefix}y and {prefix}weights must have shape (m,) or (m, k), and {prefix}lam that of w at most; got "
                 "one more axis. Use xv.solve_many for a batch of problems"
             )
+        if trees.is_array(lam):
+            lam = self(lam, f"{prefix}lam", real=True)
+            if lam.ndim != 2 or trees.is_complex(lam) or not bool(self.to.xp.all(lam >= 0)):
+                raise ProblemError(
+                    f"{prefix}lam must be a number >= 0, or an array of them with two axes, (n, 1) for the weights or "
+                    f"(1, k) for the right-hand sides; got {described(level.lam)}. One for each "
+                    "problem of a batch is for xv.solve_many"
+                )
         if level.covariance is not None:
             weights = self.whitening(level.covariance, prefix, y.shape[0] if trees.is_array(y) else None)
         elif weights is not None:
@@ -149,6 +159,7 @@ class Transfer:
         return replace(
             level,
             y=self._target(y, weights, prefix),
+            lam=lam,
             Omega=Omega,
             weights=weights,
             covariance=None,

@@ -9,11 +9,13 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro import sets
+from xvarpro import backends, sets
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
+from xvarpro.lower import WeightSet
+from xvarpro.objective.least_squares import EvaluatedLevel, is_complex_design
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import Region
@@ -53,6 +55,15 @@ def _largest(y: Array) -> float:
     xp = namespace_of(y)
     # two passes over real numbers are faster than one more array of their size
     return float(xp.max(xp.abs(y)) if trees.is_complex(y) else xp.maximum(xp.max(y), -xp.min(y)))
+
+
+def for_design(W: WeightSet, low: EvaluatedLevel, like: Array) -> WeightSet:
+    """The set resolved for a design and its ridge, with lengths of columns by products with vectors of random signs."""
+    (m, n), xp = low.M.shape, namespace_of(like)
+    probes = trees.signs(tuple(xp.zeros((size, 1), dtype=like.dtype, device=device(like)) for size in (m, n)))
+    rows, w = map(trees.complexified, probes) if is_complex_design(low.M) else probes
+    squares = xp.abs(low.M.rmatvec(rows)) ** 2 + xp.abs(low.slope(w, 0 * rows))
+    return W.resolved(np.max(backends.to_numpy(squares), axis=1) ** 0.5)
 
 
 @final

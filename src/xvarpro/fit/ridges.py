@@ -23,7 +23,6 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit.resampling import sent
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
-from xvarpro.operators import as_operator
 from xvarpro.problem.problem import Level, Problem, bilevel, refuse_covariance
 from xvarpro.sets import Box
 
@@ -140,11 +139,8 @@ def _with(problem: Problem, lam: float) -> Problem:
 
 def _norm(problem: Problem, fit: Result) -> float:
     """``|Omega w|``."""
-    w: Any = backends.to_numpy(fit.w)
-    if problem.lower.Omega is not None:
-        Omega = as_operator(trees.map_arrays(backends.to_numpy, problem.lower.Omega))
-        w = Omega.matvec(w.reshape(len(w), -1))
-    return float(np.linalg.norm(w))
+    w, ridge = backends.to_numpy(fit.w), trees.map_arrays(backends.to_numpy, problem.lower.ridge)
+    return float(np.linalg.norm(ridge.weighted(w.reshape(len(w), -1))))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -84,8 +84,9 @@ def solve(
     progress : bool, optional
         Progress bar, of the first process of a group; None shows one on a terminal only.
     debug : bool
-        Check first what is your own: sets by `sets.check`, the designs at theta0 by `operators.dottest`, and the
-        gradient near theta0 by differences of the objective along one direction.
+        Check first what is your own: sets by `sets.check`, the designs at theta0 by `operators.dottest`, the gradient
+        near theta0 by differences of the objective along one direction, and that functions return the same when they
+        are called again, which is else checked before the first solve with them.
     backend, device, dtype : optional
         Where and in what precision to compute, such as ``"jax"``, ``"cuda:0"``, ``"float64"``; theta0's by default.
     deterministic : bool

@@ -5,6 +5,7 @@ from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner, circulant_preconditioner
 from xvarpro.lower.qr import QR, Cholesky
+from xvarpro.lower.ridge import Ridge
 from xvarpro.lower.svd import SVD
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
 from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative
@@ -32,6 +33,7 @@ __all__ = [
     "LowerSolver",
     "Nonnegative",
     "Preconditioner",
+    "Ridge",
     "Shared",
     "Simplex",
     "System",

@@ -86,11 +86,11 @@ def condition(backend: Backend, normal: Normal, like: Array) -> Array:
     rows, n = normal.system.M.shape
     columns = normal.system.M.columns or 1
     probe: Stack = (random_signs((rows, columns), like),)
-    if normal.system.ridged:
+    if normal.system.ridge.present:
         probe = (*probe, random_signs((n, columns), like))
     basis, size = begin_solve(normal, normal.back(probe))
     eps = xp.finfo(size.dtype).eps
-    rounding = 0.0 if normal.system.ridged else 10 * eps
+    rounding = 0.0 if normal.system.ridge.definite else 10 * eps
     index = xp.arange(STEPS, device=device(like))
 
     def going(state: tuple[Any, ...]) -> Array:

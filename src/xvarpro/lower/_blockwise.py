@@ -79,7 +79,7 @@ class Blockwise(LowerSolver):
 
     def _levels(self, system: System) -> Iterator[tuple[LowerSolver, System]]:
         blocks = _design(system).blocks
-        return ((s, System(b, system.lam, None)) for s, b in zip(self.solvers, blocks, strict=True))
+        return ((s, System(b, system.ridge)) for s, b in zip(self.solvers, blocks, strict=True))
 
 
 def _design(system: System) -> BlockDiagonal:

@@ -29,8 +29,10 @@ class Division(LowerSolver):
         assert isinstance(M, Diagonal)
         xp, d = namespace_of(M.matrix), M.matrix
         size = xp.abs(d)
-        if system.ridged:
-            return DivisionFactor(d, xp.sqrt(size**2 + system.lam))
+        if system.ridge.present:
+            size = xp.sqrt(size**2 + system.ridge.lam)
+        if system.ridge.definite:
+            return DivisionFactor(d, size)
         return DivisionFactor(d, xp.where(_singular(size), xp.full_like(size, xp.nan), size))
 
     def argmin(self, backend: Backend, system: System, factor: DivisionFactor, y: Array) -> Array:
@@ -41,7 +43,7 @@ class Division(LowerSolver):
         self, backend: Backend, system: System, factor: DivisionFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
         # of order lam: a difference would lose it
-        return w, -system.lam * (y / factor.size / factor.size)
+        return w, -system.ridge.lam * (y / factor.size / factor.size)
 
     def adjoint(
         self, backend: Backend, system: System, factor: DivisionFactor, c: Array, y: Array, w: Array, r: Array
@@ -49,7 +51,7 @@ class Division(LowerSolver):
         d, size = factor
         z = c / size
         v = z / size
-        return Adjoint(d / size * z, ((-system.lam * (y / size / size), v),), v)
+        return Adjoint(d / size * z, ((-system.ridge.lam * (y / size / size), v),), v)
 
     def diagnose(self, backend: Backend, system: System, factor: DivisionFactor, y: Array) -> Diagnosis:
         """Of the right-hand side with the largest condition."""

@@ -53,7 +53,7 @@ class Folded(LowerSolver):
 def _left(system: System) -> System:
     M = system.M
     assert isinstance(M, Kronecker)
-    return System(Dense(M.A), system.lam, None)
+    return System(Dense(M.A), system.ridge)
 
 
 def _fold(system: System, x: Array) -> Array:
@@ -168,7 +168,7 @@ class KroneckerSVD(LowerSolver):
 
     def factor(self, backend: Backend, system: System) -> TwoSVD:
         (UA, sA, VhA), (UB, sB, VhB) = (backend.svd(A) for A in _factors(system))
-        return TwoSVD(UA, sA, VhA, UB, sB, VhB, namespace_of(sA).zeros_like(sA[0]) + system.lam)
+        return TwoSVD(UA, sA, VhA, UB, sB, VhB, namespace_of(sA).zeros_like(sA[0]) + system.ridge.lam)
 
     def argmin(self, backend: Backend, system: System, factor: TwoSVD, y: Array) -> Array:
         return factor.right.rmatvec(factor.s / factor.damped * factor.left.rmatvec(y))
@@ -177,7 +177,7 @@ class KroneckerSVD(LowerSolver):
         self, backend: Backend, system: System, factor: TwoSVD, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
         # of order lam: a difference would lose it
-        return w, -system.lam * _multiplier(factor, y) if factor.spans_rows else r
+        return w, -system.ridge.lam * _multiplier(factor, y) if factor.spans_rows else r
 
     def adjoint(
         self, backend: Backend, system: System, factor: TwoSVD, c: Array, y: Array, w: Array, r: Array
@@ -186,7 +186,7 @@ class KroneckerSVD(LowerSolver):
         rest = factor.right.rmatvec(factor.lam / factor.damped * z)
         if not factor.spans_columns:
             rest = rest + (c - factor.right.rmatvec(z))
-        v = rest / system.lam
+        v = rest / system.ridge.lam
         pair = (-_multiplier(factor, y), rest) if factor.spans_rows else (r, v)
         return Adjoint(factor.left.matvec(factor.s / factor.damped * z), (pair,), v)
 

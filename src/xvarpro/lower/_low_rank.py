@@ -44,8 +44,8 @@ class LowRankQR(LowerSolver):
         U, V = M.U, M.V
         xp = namespace_of(U)
         d = xp.expand_dims(M.d, axis=1)
-        e = xp.sqrt(xp.abs(d) ** 2 + system.lam)
-        c, s = d / e, system.root / e
+        e = xp.sqrt(xp.abs(d) ** 2 + system.ridge.lam)
+        c, s = d / e, system.ridge.root / e
         Q, T = backend.qr(V / xp.astype(e, V.dtype))
         UT = U @ adjoint(T)
         K1, K2 = conj(c) * UT, -s * UT

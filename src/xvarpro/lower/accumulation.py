@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import as_complex, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, adjoint_product, inner
 from xvarpro.lower.interface import Accumulation, Condensed
-from xvarpro.lower.stack import as_complex, deficient, deficient_gram
+from xvarpro.lower.stack import deficient, deficient_gram
 
 
 @final

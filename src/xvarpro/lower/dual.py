@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import namespace_of, solve
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, inner
+from xvarpro.errors import ProblemError
 from xvarpro.lower._refinement import refine
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.ridge import Ridge
 from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, stacked
 
 
@@ -26,7 +27,7 @@ class DualQR(LowerSolver):
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), lam=1e-3)
+    >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), xv.lower.Ridge(1e-3))
     DualQR()
     """
 
@@ -36,26 +37,26 @@ class DualQR(LowerSolver):
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
         Q, R = factor
         z = backend.solve_triangular(R, as_column(y, R), transpose=True)
-        return _from_dual(system, as_columns(Q[..., : system.M.shape[1], :] @ z))
+        return system.ridge.unweighted(as_columns(Q[..., : system.M.shape[1], :] @ z))
 
     def refine(
         self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
         # r is of order lam: a difference would lose it
         x, a = _multiplier(backend, system, factor, y)
-        return _from_dual(system, x), -system.lam * a
+        return system.ridge.unweighted(x), -system.ridge.lam * a
 
     def adjoint(
         self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
-        (Q, R), n, Omega = factor, system.M.shape[1], system.weight
-        c = c if Omega is None else solve(namespace_of(c), adjoint(Omega), c)
+        (Q, R), n, ridge = factor, system.M.shape[1], system.ridge
+        c = ridge.unweighted_back(c)
         _, a = _multiplier(backend, system, factor, y)
         z = adjoint(Q[..., :n, :]) @ as_column(c, R)
         q, rest = as_columns(backend.solve_triangular(R, z)), c - as_columns(Q[..., :n, :] @ z)
         rest, q = refine(backend, factor, lambda: _dual(backend, system), (c, None), (rest, q))
-        rest = _from_dual(system, rest)
-        return Adjoint(q, ((-a, rest),), rest / system.lam if system.ridged else None, inner(a, q))
+        rest = ridge.unweighted(rest)
+        return Adjoint(q, ((-a, rest),), rest / ridge.lam if ridge.present else None, inner(a, q))
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         return factor.diagnosis(backend)
@@ -72,12 +73,10 @@ def _multiplier(backend: Backend, system: System, factor: QRFactor, y: Array) ->
 
 def _dual(backend: Backend, system: System) -> Array:
     """``[N^H; sqrt(lam) I]`` with ``N = M Omega^-1``."""
-    M_H, Omega = adjoint(system.M.dense()), system.weight
-    N_H = M_H if Omega is None else solve(namespace_of(M_H), adjoint(Omega), M_H)
-    return stacked(backend, N_H, system.root, None)
-
-
-def _from_dual(system: System, x: Array) -> Array:
-    """``Omega^-1 x``."""
-    Omega = system.weight
-    return x if Omega is None else solve(namespace_of(x), Omega, x)
+    ridge = system.ridge
+    if not ridge.uniform:
+        raise ProblemError(
+            "DualQR needs lam to be one number > 0: M Omega^-1 / sqrt(lam) takes the place of M; got an array, some of "
+            "whose entries may be 0. Leave out solver=, for a QR of the rows of M and of the ridge"
+        )
+    return stacked(backend, ridge.unweighted_back(adjoint(system.M.dense())), Ridge(ridge.lam))

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
+from xvarpro.core.checks import described
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.ridge import Ridge
 from xvarpro.operators.circulant import Periodic, as_circulant
 from xvarpro.operators.convolutions import flat, signals
 from xvarpro.operators.fourier import Grid, backward, by_parts, forward
+from xvarpro.operators.interface import Operator
 
 
 class FourierFactor(NamedTuple):
@@ -68,7 +71,7 @@ class FourierDivision(LowerSolver):
         if ridge is not None:
             squares = squares + (ridge / scale) ** 2
         s = scale * xp.sqrt(squares)
-        if ridge is None:
+        if not system.ridge.definite:
             s = xp.where(_singular(s), xp.full_like(s, xp.nan), s)
         return FourierFactor(X / s, s)
 
@@ -100,6 +103,12 @@ class FourierDivision(LowerSolver):
         return Diagnosis.of(_singular(factor.s), namespace_of(small).max(large / small))
 
 
+def is_periodic(ridge: Ridge, M: Operator) -> bool:
+    """Whether a ridge is the same at every place of the grid of a circulant design."""
+    same = ridge.uniform or ridge.lam.shape[0] == 1
+    return same and (ridge.Omega is None or as_circulant(ridge.Omega, M) is not None)
+
+
 def _singular(s: Array) -> Array:
     """Whether a frequency is zero to the rounding of a transform, relative to the largest of its column; 0-d."""
     small, large = _extremes(s)
@@ -110,30 +119,31 @@ def _singular(s: Array) -> Array:
 
 
 def _periodic(system: System) -> Periodic:
-    M, Omega = system.M, system.Omega
+    M, ridge = system
     if not isinstance(M, Periodic):
         raise ProblemError(
             f"FourierDivision solves circulant designs, got {type(M).__name__}: leave solver= out to have one chosen"
         )
-    if Omega is not None and as_circulant(Omega, M) is None:
+    if not is_periodic(ridge, M):
         raise ProblemError(
-            f"FourierDivision needs Omega None or a Circulant on the grid {M.grid} of w, got {type(Omega).__name__}"
+            f"FourierDivision needs Omega None or a Circulant on the grid {M.grid} of w, and lam a number or "
+            f"(1, k); got {type(ridge.Omega).__name__} and {described(ridge.lam)}"
         )
     return M
 
 
 def _half(system: System) -> bool:
     """Whether the level is real, so that the non-negative frequencies say everything."""
-    Omega = as_circulant(system.Omega, system.M)
+    Omega = as_circulant(system.ridge.Omega, system.M)
     return _periodic(system).is_real and (Omega is None or Omega.is_real)
 
 
 def _ridge(system: System, like: Array, half: bool) -> Array | None:
     """``sqrt(lam) |o^|``, with as many axes as `like`."""
-    if system.root is None:
+    if not system.ridge.present:
         return None
-    xp, Omega = namespace_of(like), as_circulant(system.Omega, system.M)
-    root = system.root * xp.ones((1,) * like.ndim, dtype=like.dtype, device=device(like))
+    xp, Omega = namespace_of(like), as_circulant(system.ridge.Omega, system.M)
+    root = system.ridge.root * xp.ones((1,) * like.ndim, dtype=like.dtype, device=device(like))
     return root if Omega is None else root * xp.abs(Omega.spectrum(half))
 
 

@@ -11,41 +11,21 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import inner
+from xvarpro.lower.ridge import NO_RIDGE, Ridge
 from xvarpro.operators.interface import Operator
 
 
-def is_ridge(lam: float | Array) -> bool:
-    """Whether there is a ridge: a number > 0, or an array, which is taken to be > 0."""
-    return not isinstance(lam, int | float) or lam > 0
-
-
 class System(NamedTuple):
-    """The problem of a lower level, ``min 1/2 |M w - y|^2 + lam/2 |Omega w|^2``, but for y."""
+    """The problem of a lower level, ``min 1/2 |M w - y|^2 + 1/2 <Omega w, lam Omega w>``, but for y."""
 
     M: Operator
-    lam: float | Array  # a number, or a 0-d array > 0 where the upper level chooses it
-    Omega: Array | Operator | None  # None is the identity
-
-    @property
-    def ridged(self) -> bool:
-        """Whether there is a ridge, which does not depend on theta."""
-        return is_ridge(self.lam)
-
-    @property
-    def root(self) -> float | Array | None:
-        """``sqrt(lam)``; None without a ridge."""
-        return self.lam**0.5 if self.ridged else None
-
-    @property
-    def weight(self) -> Array | None:
-        """Omega as an array."""
-        return self.Omega.dense() if isinstance(self.Omega, Operator) else self.Omega
+    ridge: Ridge = NO_RIDGE
 
 
 class Adjoint(NamedTuple):
     """The lower level's part of the reduced gradient: ``-<dM w - dy, q> - sum <s, dM v> over (s, v) in pairs``.
 
-    A ridge that depends on theta adds ``-dlam <Omega w, Omega v>``.
+    A ridge that depends on theta adds ``-<Omega w, dlam Omega v>``.
     """
 
     q: Array  # M v, (m, k)
@@ -127,7 +107,7 @@ class LowerSolver(Struct):
 
     @abstractmethod
     def factor(self, backend: Backend, system: System) -> Any:
-        """What the other methods share; NaN where a level without a ridge has no unique solution."""
+        """What the other methods share; NaN where no ridge makes the solution unique, and it is not."""
 
     @abstractmethod
     def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:

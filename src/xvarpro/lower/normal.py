@@ -9,7 +9,7 @@ import numpy as np
 
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import adjoint, is_complex, sum_
+from xvarpro.core.trees import is_complex, sum_
 from xvarpro.lower.interface import System
 
 Stack = tuple[Array, ...]  # rows of M, and rows of the ridge where there is one
@@ -23,19 +23,19 @@ class Normal(NamedTuple):
 
     def forward(self, w: Array) -> Stack:
         """``A w``."""
-        M, root, Omega = self.system.M, self.system.root, self.system.weight
+        M, ridge = self.system
         top = M.matvec(w)
-        return (top,) if root is None else (top, root * (w if Omega is None else Omega @ w))
+        return (top, ridge.rows(w)) if ridge.present else (top,)
 
     def back(self, u: Stack) -> Array:
         """``A^H u``."""
-        M, root, Omega = self.system.M, self.system.root, self.system.weight
+        M, ridge = self.system
         s = M.rmatvec(u[0])
-        return s if root is None else s + root * (u[1] if Omega is None else adjoint(Omega) @ u[1])
+        return s + ridge.rows_back(u[1]) if ridge.present else s
 
     def target(self, y: Array) -> Stack:
         """``[y; 0]``."""
-        if not self.system.ridged:
+        if not self.system.ridge.present:
             return (y,)
         n = self.system.M.shape[1]
         return (y, namespace_of(y).zeros((n, y.shape[1]), dtype=y.dtype, device=device(y)))

@@ -15,7 +15,6 @@ from xvarpro.core.trees import complexified, is_complex
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import System
 from xvarpro.lower.normal import random_signs
-from xvarpro.operators import as_operator
 from xvarpro.operators.circulant import as_circulant
 from xvarpro.operators.convolutions import Convolution, flat, signals
 from xvarpro.operators.fourier import Grid, backward, by_parts, fast, forward, part
@@ -80,14 +79,10 @@ class Jacobi(Preconditioner):
         checks.whole(self, "probes", 1)
 
     def prepare(self, system: System, like: Array) -> Leaves:
-        M, lam, Omega = system.M, system.lam, system.weight
-        xp = namespace_of(like)
+        M, ridge = system
         diagonal = _squares(M, like, self.probes)
-        if system.ridged:
-            weight = xp.ones_like(diagonal)
-            if Omega is not None:
-                weight = xp.expand_dims(xp.sum(_square(Omega), axis=0), axis=1)
-            diagonal = diagonal + lam * weight
+        if ridge.present:
+            diagonal = diagonal + ridge.diagonal(diagonal)
         return (1 / positive_or_one(diagonal),)
 
     def apply(self, system: System, prepared: Leaves, x: Array) -> Array:
@@ -209,24 +204,22 @@ def circulant_preconditioner(system: System) -> CirculantPreconditioner:
     >>> import numpy as np, xvarpro as xv
     >>> from xvarpro.lower import System
     >>> M = xv.operators.FullConvolution(np.array([1.0, -0.5]), (6,))
-    >>> P = xv.lower.circulant_preconditioner(System(M, 0.1, None))
+    >>> P = xv.lower.circulant_preconditioner(System(M, xv.lower.Ridge(0.1)))
     >>> P.apply(np.ones((6, 1))).shape
     (6, 1)
     """
-    M, Omega = system.M, system.Omega
+    M, ridge = system
     if not isinstance(M, Convolution):
         raise ProblemError(f"circulant_preconditioner needs a convolution or circulant design, got {type(M).__name__}")
-    own = as_circulant(Omega, M)
+    own = as_circulant(ridge.Omega, M)
     real = M.is_real and (own is None or own.is_real)
     eigenvalues = _gram_spectrum(M, real)
     xp = namespace_of(eigenvalues)
-    if system.ridged:
-        ridge: Any = 1.0
-        if own is not None:
-            ridge = xp.abs(own.spectrum(real)) ** 2
-        elif Omega is not None:
-            ridge = xp.mean(xp.abs(as_operator(Omega).dense()) ** 2) * M.shape[1]
-        eigenvalues = eigenvalues + system.lam * ridge
+    if ridge.present and own is not None:
+        eigenvalues = eigenvalues + ridge.lam * xp.abs(own.spectrum(real)) ** 2
+    elif ridge.present:
+        zeros = xp.zeros((M.shape[1], 1), dtype=eigenvalues.dtype, device=device(eigenvalues))
+        eigenvalues = eigenvalues + xp.mean(ridge.diagonal(zeros), axis=0, keepdims=True)
     axes = tuple(range(eigenvalues.ndim - 1))
     largest = xp.max(eigenvalues, axis=axes, keepdims=True)
     floor = xp.finfo(eigenvalues.dtype).eps ** 0.5 * largest

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import MANY, adjoint, adjoint_product
+from xvarpro.core.trees import MANY, adjoint_product
 from xvarpro.lower._refinement import affordable, refine
 from xvarpro.lower.accumulation import Gram, Triangle
 from xvarpro.lower.interface import Accumulation, Adjoint, Diagnosis, LowerSolver, System
@@ -80,13 +80,11 @@ class Cholesky(QR):
 
 def _corrected(backend: Backend, system: System, R: Array, w: Array, r: Array) -> tuple[Array, Array]:
     """One correction by the seminormal equations: the error keeps its order, its constant becomes smaller."""
-    M, lam, Omega = system.M, system.lam, system.weight
-    g = M.rmatvec(r)
-    if system.ridged:
-        g = g + lam * (w if Omega is None else adjoint(Omega) @ (Omega @ w))
+    M, ridge = system
+    g = M.rmatvec(r) + ridge.slope(w) if ridge.present else M.rmatvec(r)
     dw = backend.solve_triangular(R, backend.solve_triangular(R, g, transpose=True))
     return w - dw, r - M.matvec(dw)
 
 
 def _matrix(backend: Backend, system: System) -> Array:
-    return stacked(backend, system.M.dense(), system.root, system.weight)
+    return stacked(backend, system.M.dense(), system.ridge)

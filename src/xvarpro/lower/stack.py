@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import complexified, device, is_complex, namespace_of, positive_or_one
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.lower.interface import Diagnosis, System
+from xvarpro.lower.ridge import Ridge
 
 
-def stacked(backend: Backend, A: Array, root: float | Array | None, Omega: Array | None) -> Array:
-    """``[A; root Omega]``, for one A or a stack of them; `root` is that of the ridge, None for none.
+def stacked(backend: Backend, A: Array, ridge: Ridge) -> Array:
+    """``[A; sqrt(lam) Omega]``, for one A or a stack of them; a stack where right-hand sides have ridges of their own.
 
     Without a ridge a wide A gets rows of zeros, so that a factorisation of it exists and shows the loss of rank.
     """
-    m, n = A.shape[-2:]
-    if root is None:
-        return padded(backend, A, max(m, n))
-    xp = namespace_of(A)
-    ridge = root * (xp.eye(n, dtype=A.dtype, device=device(A)) if Omega is None else Omega)
-    if A.ndim > 2:
-        ridge = xp.broadcast_to(ridge, (*A.shape[:-2], *ridge.shape))
-    return backend.placement.concat_rows(A, ridge)
+    if not ridge.present:
+        return padded(backend, A, max(A.shape[-2:]))
+    below = ridge.dense(A)
+    if A.ndim > 2 or below.ndim > 2:
+        xp, many = namespace_of(A), max(A.shape[:-2], below.shape[:-2])
+        A, below = (xp.broadcast_to(x, (*many, *x.shape[-2:])) for x in (A, below))
+    return backend.placement.concat_rows(A, below)
 
 
 def padded(backend: Backend, y: Array, rows: int) -> Array:
@@ -85,9 +85,9 @@ class QRFactor(NamedTuple):
 
 
 def factored(backend: Backend, system: System, A: Array) -> QRFactor:
-    """QR of A; R is NaN where a level without a ridge has no unique solution to working precision."""
+    """QR of A; R is NaN where no ridge makes the solution unique and it is not, to working precision."""
     Q, R = backend.qr(A)
-    if system.ridged:
+    if system.ridge.definite:
         return QRFactor(Q, R)
     xp = namespace_of(R)
     return QRFactor(Q, xp.where(deficient(backend, R, Q.shape[-2]), xp.nan, R))
@@ -131,8 +131,3 @@ def singular_ratio(backend: Backend, A: Array) -> Array:
     xp = namespace_of(A)
     s = backend.svd(A)[1]
     return xp.max(xp.max(s, axis=-1) / xp.min(s, axis=-1))
-
-
-def as_complex(x: Array, like: Array) -> Array:
-    """A real array as a complex one where it meets complex numbers."""
-    return complexified(x) if is_complex(like) else x

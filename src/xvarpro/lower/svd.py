@@ -11,11 +11,11 @@ from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import stacked
+from xvarpro.lower.stack import as_column, as_columns, stacked
 
 
 class SVDFactor(NamedTuple):
-    """``[M; sqrt(lam) Omega] = [U; *] diag(s) Vh``, with ``1/s`` set to 0 below the cut-off."""
+    """``[M; sqrt(lam) Omega] = [U; *] diag(s) Vh``, with ``1/s`` set to 0 below the cut-off; or of a stack."""
 
     U: Array
     s: Array
@@ -49,18 +49,19 @@ class SVD(LowerSolver):
             raise ProblemError(f"SVD needs 0 <= rtol < 1, got {self.rtol!r}")
 
     def factor(self, backend: Backend, system: System) -> SVDFactor:
-        A = stacked(backend, system.M.dense(), system.root, system.weight)
+        A = stacked(backend, system.M.dense(), system.ridge)
         xp = namespace_of(A)
         U, s, Vh = backend.svd(A)
-        rtol = xp.finfo(A.dtype).eps * max(A.shape) if self.rtol is None else self.rtol
+        rtol = xp.finfo(A.dtype).eps * max(A.shape[-2:]) if self.rtol is None else self.rtol
         # written so that NaN is not taken for a zero
-        cut = s <= rtol * xp.max(s)
+        cut = s <= rtol * xp.max(s, axis=-1, keepdims=True)
         inverse = xp.where(cut, xp.zeros_like(s), 1 / xp.where(cut, xp.ones_like(s), s))
-        inverse = xp.astype(xp.expand_dims(inverse, axis=1), A.dtype)
-        return SVDFactor(U[: system.M.shape[0], :], s, inverse, Vh)
+        inverse = xp.astype(xp.expand_dims(inverse, axis=-1), A.dtype)
+        return SVDFactor(U[..., : system.M.shape[0], :], s, inverse, Vh)
 
     def argmin(self, backend: Backend, system: System, factor: SVDFactor, y: Array) -> Array:
-        return adjoint(factor.Vh) @ (factor.inverse * (adjoint(factor.U) @ y))
+        U, _, inverse, Vh = factor
+        return as_columns(adjoint(Vh) @ (inverse * (adjoint(U) @ as_column(y, U))))
 
     def adjoint(
         self, backend: Backend, system: System, factor: SVDFactor, c: Array, y: Array, w: Array, r: Array
@@ -68,15 +69,17 @@ class SVD(LowerSolver):
         U, _, inverse, Vh = factor
         xp = namespace_of(U)
         kept = xp.astype(inverse != 0, U.dtype)
+        c, y = as_column(c, U), as_column(y, U)
         coefficients = kept * (adjoint(U) @ y)
         z = inverse * (Vh @ c)
         null = c - adjoint(Vh) @ (kept * (Vh @ c))
         a = U @ (inverse * inverse * coefficients)
-        v = adjoint(Vh) @ (inverse * z)
-        return Adjoint(U @ z, ((r, v), (-a, null)), v)
+        v = as_columns(adjoint(Vh) @ (inverse * z))
+        return Adjoint(as_columns(U @ z), ((r, v), (-as_columns(a), as_columns(null))), v)
 
     def diagnose(self, backend: Backend, system: System, factor: SVDFactor, y: Array) -> Diagnosis:
         xp, s = namespace_of(factor.s), factor.s
-        kept, largest = factor.inverse[:, 0] != 0, xp.max(s)
-        found = Diagnosis.of(xp.isnan(largest), largest / xp.min(xp.where(kept, s, largest)))
+        kept, largest = factor.inverse[..., 0] != 0, xp.max(s, axis=-1, keepdims=True)
+        condition = xp.max(largest / xp.min(xp.where(kept, s, largest), axis=-1, keepdims=True))
+        found = Diagnosis.of(xp.any(xp.isnan(largest)), condition)
         return found._replace(truncated=~xp.all(kept))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import as_complex, device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import gram, inner, is_complex, raveled, unraveled
 from xvarpro.lower.interface import Accumulation
-from xvarpro.lower.stack import as_complex
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
 from xvarpro.objective.passes import Block, Pass
@@ -88,7 +87,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
 
     # one solve for the tangents of all entries, where right-hand sides share design and face; a compiled program
     # gains nothing by it, and sharded columns side by side would have to be gathered
-    alone = f.backend.compiled or low.M.columns is not None
+    alone = f.backend.compiled or low.M.columns is not None or low.ridge.columns is not None
     together = separable and not alone and (low.W is None or low.W.linear)
 
     def along(v: Array) -> tuple[Array, Array]:
@@ -102,7 +101,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         dw = -turned(X)
         C = design_tangent(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
-            C = C + low._replace(lam=moved.lower.lam).ridge(w)
+            C = C + low.ridge._replace(lam=moved.lower.lam).slope(w)
         adjoint = solver.adjoint(f.backend, system, point.factor, C, low.y, w, r).v
         dw = dw if adjoint is None else dw - adjoint
         return 0 * v[0], _row(f.backend, upper, residual_tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw)
@@ -121,8 +120,8 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
             slope, tangent = along(xp.astype(here, flat.dtype))
             return j + 1, xp.where(here, slope, slopes), xp.where(here[:, None, None], tangent, J)
 
-        (m, k), ridged = upper.y.shape, upper.ridged
-        rows = (m + ridged * w.shape[0]) * (1 + is_complex(upper.y))
+        (m, k), n = upper.y.shape, w.shape[0]
+        rows = (m + upper.ridge.present * n) * (1 + is_complex(upper.y))
         J = xp.zeros((p, rows, k), dtype=flat.dtype, device=device(flat))
         blank = 0 * places[0], xp.zeros_like(flat), J
         _, slopes, J = f.backend.while_loop(lambda state: state[0] < p, fill, blank)
@@ -202,7 +201,7 @@ def residual_tangent(level: EvaluatedLevel, moved: LevelOutputs, w: Array) -> Ar
 
 def _row(backend: Backend, level: EvaluatedLevel, dr: Array, dw: Array) -> Array:
     """The tangent of a level's residual above that of the rows of its ridge, in real numbers."""
-    if level.ridged:
-        dr = backend.placement.concat_rows(dr, level.system.root * level.times_omega(dw))
+    if level.ridge.present:
+        dr = backend.placement.concat_rows(dr, level.ridge.rows(dw))
     xp = namespace_of(dr)
     return backend.placement.concat_rows(xp.real(dr), xp.imag(dr)) if is_complex(dr) else dr

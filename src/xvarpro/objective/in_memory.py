@@ -15,7 +15,6 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.interface import LowerSolver
-from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.objective.failures import model_failures
 from xvarpro.objective.interface import LowerReport, Objective, dead_columns
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
@@ -38,7 +37,7 @@ class ModelStructure(NamedTuple):
     skeleton: Skeleton
     arrays: tuple[tuple[tuple[int, ...], Any], ...]  # shape and dtype of each
     y_ndim: int  # axes of the lower target
-    columns: int | None  # number of right-hand sides that have a design each; None where all share one
+    columns: int | None  # number of right-hand sides that have a design or a ridge each; None where all share them
     w_shape: tuple[int, int]
     complex_w: bool
     exact: bool  # whether the lower level is solved directly
@@ -167,8 +166,10 @@ class InMemory(Objective):
         """The solver of the lower level: the user's, or the one that fits its structure and shape."""
         level = self.problem.lower
         if level.W is not None:
-            return by_blocks(level.W.solver(level.solver), low.M, low.Omega)
-        return level.solver or lower.choose(low.M, low.lam, low.Omega)
+            from xvarpro.lower.weight_sets.blocks import by_blocks
+
+            return by_blocks(level.W.solver(level.solver), low.M, low.ridge)
+        return level.solver or lower.choose(low.M, low.ridge)
 
     def solved(self, outputs: ModelOutputs) -> Solved:
         """Both levels, and the solver of the lower one."""
@@ -195,7 +196,7 @@ class InMemory(Objective):
         # a product with a vector of no special direction is as small as the column
         (probe,) = signs((low.y if low.M.columns is not None else low.y[:, :1],))
         sizes = xp.max(xp.abs(low.M.rmatvec(probe)), axis=1)
-        dead = dead_columns(sizes, low.system.ridged)
+        dead = dead_columns(sizes, low.ridge.definite)
         columns = xp.full_like(dead, low.M.shape[1])
         w = solver.argmin(self.backend, low.system, factor, low.y)
         terms = xp.max(xp.abs(w) * sizes[:, None]) / positive_or_one(xp.sqrt(inner(low.y, low.y)))
@@ -282,7 +283,7 @@ class InMemory(Objective):
         m, n = low.M.shape
         level = self.problem.lower
         n = n if level.W is None else level.W.dimension(n)
-        if m < n and not low.system.ridged and level.solver is None:
+        if m < n and not low.ridge.present and level.solver is None:
             raise ProblemError(
                 f"the rows of a mini-batch must be as many as unknowns, or w have a ridge; got {m} rows and {n} "
                 "unknowns without a ridge, so w is not unique. Take larger batches, or pass lam > 0"

@@ -1,4 +1,4 @@
-"""One least-squares level at one theta, ``f(w) = 1/2 |M w - y|^2 + lam/2 |Omega w|^2``, and its derivatives.
+"""One least-squares level at one theta, ``f(w) = 1/2 |M w - y|^2 + 1/2 <Omega w, lam Omega w>``, and its derivatives.
 
 A penalty on w that its set brings is part of the value; no derivative by what the user's functions return has it.
 """
@@ -13,7 +13,8 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import complexified, inner, is_array, is_complex, leaves, map_arrays, partition, sum_
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
-from xvarpro.lower.interface import Adjoint, System, is_ridge
+from xvarpro.lower.interface import Adjoint, System
+from xvarpro.lower.ridge import NO_RIDGE, Ridge
 from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted, as_operator
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level
@@ -33,20 +34,14 @@ class EvaluatedLevel(NamedTuple):
 
     M: Operator
     y: Array  # (m, k)
-    lam: Any  # a number, or an array, 0-d
-    Omega: Any  # an array, an `Operator`, or None
+    ridge: Ridge = NO_RIDGE
     W: WeightSet | None = None  # where w lies, and what it adds
 
     @property
     def system(self) -> System:
         """The level without its target, as a `LowerSolver` takes it: not every framework multiplies real by complex."""
         mixed = is_complex(self.y) and isinstance(self.M, Dense | BlockDiagonal | Stacked | Weighted)
-        return System(map_arrays(complexified, self.M) if mixed else self.M, self.lam, self.Omega)
-
-    @property
-    def ridged(self) -> bool:
-        """As of the `system`."""
-        return is_ridge(self.lam)
+        return System(map_arrays(complexified, self.M) if mixed else self.M, self.ridge)
 
     def residual(self, w: Array) -> Array:
         """``r = M w - y``, (m, k)."""
@@ -55,41 +50,28 @@ class EvaluatedLevel(NamedTuple):
     def value(self, w: Array, r: Array) -> Array:
         """``f(w)``, 0-d."""
         value = 0.5 * inner(r, r)
-        value = value + self.lam * self.half_ridge(w) if self.ridged else value
+        value = value + self.ridge.value(w) if self.ridge.present else value
         return value if self.W is None else value + self.W.penalty(w)
 
-    def half_ridge(self, w: Array) -> Array:
-        """``1/2 |Omega w|^2``, 0-d: the derivative of f with respect to lam."""
-        Ow = self.times_omega(w)
-        return 0.5 * inner(Ow, Ow)
-
     def slope(self, w: Array, r: Array) -> Array:
-        """``grad_w f = M^H r + lam Omega^H Omega w``, (n, k)."""
-        return self.M.rmatvec(r) + self.ridge(w) if self.ridged else self.M.rmatvec(r)
-
-    def ridge(self, w: Array) -> Array:
-        """``lam Omega^H Omega w``, (n, k)."""
-        return self.lam * (w if self.Omega is None else as_operator(self.Omega).rmatvec(self.times_omega(w)))
+        """``grad_w f = M^H r + Omega^H lam Omega w``, (n, k)."""
+        return self.M.rmatvec(r) + self.ridge.slope(w) if self.ridge.present else self.M.rmatvec(r)
 
     def condition(self, w: Array, v: Array) -> Array:
-        """``Re <grad_w f, v> = Re <M w - y, M v> + lam Re <Omega w, Omega v>``, 0-d."""
+        """``Re <grad_w f, v> = Re <M w - y, M v> + Re <Omega w, lam Omega v>``, 0-d."""
         value = inner(self.residual(w), self.M.matvec(v))
-        return value + self.lam * self.coupling(w, v) if self.ridged else value
-
-    def coupling(self, w: Array, v: Array) -> Array:
-        """``Re <Omega w, Omega v>``, 0-d."""
-        return inner(self.times_omega(w), self.times_omega(v))
+        return value + self.ridge.coupling(w, v) if self.ridge.present else value
 
     def value_cotangents(self, outputs: LevelOutputs, w: Array, r: Array) -> LevelOutputs:
         """Derivative of ``f(w)`` with respect to what the level's functions return, w held: ``r w^H`` for M."""
-        lam = None if outputs.lam is None else self.half_ridge(w)
+        lam = None if outputs.lam is None else 0.5 * self.ridge.by_lam(w, w)
         y = None if outputs.y is None else like_target(-r, outputs.y)
         return LevelOutputs(self.M.outer(r, w), y, lam)
 
     def condition_cotangents(self, outputs: LevelOutputs, w: Array, adjoint: Adjoint) -> LevelOutputs:
         """Derivative of ``-Re <grad_w f, v>`` with respect to what the level's functions return, w and v held.
 
-        That is ``-(M v) w^H - r v^H`` for M, ``M v`` for y, and ``-Re <Omega w, Omega v>`` for lam.
+        That is ``-(M v) w^H - r v^H`` for M, ``M v`` for y, and what ``-Re <Omega w, dlam Omega v>`` says for lam.
         """
         q, pairs, v, coupling = adjoint
         lam = None
@@ -98,11 +80,8 @@ class EvaluatedLevel(NamedTuple):
                 raise ProblemError(
                     "solver must return v where lam depends on theta; got one that returns M v only. Use xv.lower.QR()"
                 )
-            lam = -(self.coupling(w, v) if coupling is None else coupling)
+            lam = -(self.ridge.by_lam(w, v) if coupling is None else coupling)
         return LevelOutputs(outers(self.M, (-q, w), *((-s, x) for s, x in pairs)), like_target(q, outputs.y), lam)
-
-    def times_omega(self, w: Array) -> Array:
-        return w if self.Omega is None else as_operator(self.Omega).matvec(w)
 
 
 class LowerSolution(NamedTuple):
@@ -146,17 +125,14 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
     """The level with the constants that its functions do not give."""
     target: Any = level.y if outputs.y is None else outputs.y
     y = as_matrix(target)
-    Omega = level.Omega
     if is_complex_design(outputs.M):
         y = complexified(y)
-    if is_array(Omega) and is_complex(y):
-        Omega = complexified(Omega)
-    if outputs.lam is None:
-        return EvaluatedLevel(outputs.M, y, level.lam, Omega, level.W)
-    # where a ridge is negative the level has no minimum: a step that leads there has no value
-    xp = namespace_of(outputs.lam)
-    lam = xp.where(outputs.lam < 0, xp.full_like(outputs.lam, math.nan), outputs.lam)
-    return EvaluatedLevel(outputs.M, y, lam, Omega, level.W)
+    ridge = level.ridge
+    if outputs.lam is not None:
+        # where a ridge is negative the level has no minimum: a step that leads there has no value
+        xp = namespace_of(outputs.lam)
+        ridge = Ridge(xp.where(outputs.lam < 0, xp.full_like(outputs.lam, math.nan), outputs.lam), level.Omega)
+    return EvaluatedLevel(outputs.M, y, ridge, level.W)
 
 
 def is_complex_design(M: Operator) -> bool:

@@ -11,6 +11,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.core.trees import is_array, leaves
 from xvarpro.errors import ProblemError
+from xvarpro.lower import Ridge
 from xvarpro.objective.least_squares import as_matrix, evaluate_level, scaled, weighted
 from xvarpro.operators import Dense, Weighted, as_operator
 from xvarpro.operators.interface import Operator
@@ -259,10 +260,14 @@ def some_columns(problem: Problem, indices: Array, scale: float) -> Problem:
         y: Any = evaluate_level(level, theta, data, level.weights).y
         return some(as_matrix(y))
 
+    def ridge(theta: Tree, data: Tree) -> Array:
+        return Ridge(level.lam(theta, data)).part(indices).lam  # type: ignore[operator]
+
     given: Any = level.y
     y = target if callable(given) else some(as_matrix(given))
+    lam = ridge if callable(level.lam) else level.ridge.part(indices).lam
     W = None if level.W is None else level.W.part(indices, scale)
-    return replace(problem, lower=replace(level, M=design, y=y, weights=None, W=W))
+    return replace(problem, lower=replace(level, M=design, y=y, lam=lam, weights=None, W=W))
 
 
 def _of_columns(M: Operator, indices: Array) -> Operator:

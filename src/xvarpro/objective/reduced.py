@@ -104,8 +104,8 @@ class Reduced(InMemory):
         outputs = self.evaluate(theta, self.constants)
         low, upper = self.levels(outputs)
         w = low.M.rmatvec(a)
-        off = low.y - low.M.matvec(w) - low.lam * a
-        value = self.penalised(outputs, inner(off, *q) if q else 0.5 * low.lam * inner(a, low.y + off))
+        off = low.y - low.M.matvec(w) - low.ridge.lam * a
+        value = self.penalised(outputs, inner(off, *q) if q else 0.5 * low.ridge.lam * inner(a, low.y + off))
         return value + upper.value(w, upper.residual(w)) if q else value
 
     def with_problem(self, problem: Problem) -> Reduced:

@@ -27,7 +27,7 @@ from xvarpro.lower.interface import Accumulation
 from xvarpro.lower.stack import condition_of
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.interface import LowerReport, Objective, dead_columns
-from xvarpro.objective.least_squares import EvaluatedLevel, as_matrix
+from xvarpro.objective.least_squares import as_matrix
 from xvarpro.objective.mini_batch import AllRows, LowerRows, SameBatch, rows_of_batch
 from xvarpro.objective.passes import (
     CONDITION_GRADIENT,
@@ -42,7 +42,6 @@ from xvarpro.objective.passes import (
 )
 from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.objective.reductions import across
-from xvarpro.operators import Dense, as_operator
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks, leading
 
@@ -212,7 +211,7 @@ class Streamed(Objective):
             value, slope, energy, gradient = self._upper(theta, w, ahead)
         if problem.R is not None and problem.mu:
             value = value + (0.5 * problem.mu) * problem.R(unflatten(self.treedef, theta))
-        if not problem.lower.lam:
+        if not problem.lower.ridge.definite:
             xp = namespace_of(value)
             deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
             value = xp.where(deficient, xp.full_like(value, xp.nan), value)
@@ -229,9 +228,8 @@ class Streamed(Objective):
         else:
             state, _ = self.walk(1, SUMS, state, theta, w)
         value, slope = 0.5 * state.square, state.slope
-        if level.lam:
-            ridge = EvaluatedLevel(Dense(w), w, level.lam, level.Omega)  # its rows are not used
-            value, slope = value + level.lam * ridge.half_ridge(w), slope + ridge.ridge(w)
+        if level.ridge.present:
+            value, slope = value + level.ridge.value(w), slope + level.ridge.slope(w)
         return value, slope, 0.5 * state.energy, gradient
 
     def _start(self, theta: Leaves) -> Any:
@@ -239,14 +237,10 @@ class Streamed(Objective):
 
     def ridge(self, theta: Leaves) -> tuple[Array, Array]:
         """``sqrt(lam) Omega``, (n, n), and zeros in the shape of w."""
-        level, (n, k), like = self.problem.lower, self.structure.w_shape, theta[0]
-        xp, where = namespace_of(like), {"dtype": like.dtype, "device": device(like)}
-        zero = xp.zeros((n, k), **where)
-        Omega: Any = xp.eye(n, **where) if level.Omega is None else as_operator(level.Omega).dense()
-        if self.structure.complex_w:
-            zero, Omega = map(complexified, (zero, Omega))
-        lam: Any = level.lam
-        return lam**0.5 * Omega, zero
+        like = theta[0]
+        zero = namespace_of(like).zeros(self.structure.w_shape, dtype=like.dtype, device=device(like))
+        zero = complexified(zero) if self.structure.complex_w else zero
+        return self.problem.lower.ridge.dense(zero.mT), zero
 
     def _nowhere(self, theta: Leaves) -> StreamedPoint:
         """The point where the user's function inverts a singular matrix: NaN."""
@@ -273,7 +267,7 @@ class Streamed(Objective):
         condensed = self._accumulation.condensed(self.backend, state)
         deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
         xp = namespace_of(top)
-        dead = dead_columns(top, bool(self.problem.lower.lam))
+        dead = dead_columns(top, self.problem.lower.ridge.definite)
         columns = xp.full_like(dead, top.shape[0])
         kinks = xp.zeros_like(dead)
         condition, w = condition_of(self.backend, condensed.R), condensed.argmin(self.backend)

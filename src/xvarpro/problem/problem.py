@@ -12,7 +12,7 @@ from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
-from xvarpro.lower import WeightSet
+from xvarpro.lower import Ridge, WeightSet
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -23,7 +23,7 @@ from xvarpro.problem.whitening import Whitening
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
 Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks | Each
 Weights: TypeAlias = Any  # an array or None; in a batch of problems also `Each`
-Ridge: TypeAlias = float | Array | Callable[[Tree, Tree], Array] | Each
+Lam: TypeAlias = float | Array | Callable[[Tree, Tree], Array] | Each
 
 
 @final
@@ -42,8 +42,10 @@ class Level(Struct):
         Target, shape (m,) or (m, k) for k right-hand sides that share M; several data sets, one below the other, as a
         list of arrays; or ``y(theta, data)``; or `ColumnChunks` of columns; or `RowChunks`, whose chunks bring their
         own data for M.
-    lam : float or callable
-        Ridge, >= 0; or ``lam(theta, data)`` -> scalar > 0, chosen by the upper level.
+    lam : float, array or callable
+        Ridge, >= 0; or ``lam(theta, data)`` > 0, chosen by the upper level. An array has two axes: (n, 1), one number
+        for each weight, or row of ``Omega w``, (1, k), one for each right-hand side, or (n, k); the term is then
+        ``1/2 <Omega w, lam Omega w>``, and numbers may be 0. In a batch: see `solve_many`.
     Omega : array or Operator, shape (n, n), optional
         Invertible weight of the ridge, such as a difference operator; None is the identity.
     solver : LowerSolver, optional
@@ -61,7 +63,7 @@ class Level(Struct):
 
     M: Design
     y: Target
-    lam: Ridge = 0.0
+    lam: Lam = 0.0
     Omega: Array | Operator | None = None
     solver: LowerSolver | None = None
     weights: Weights = None
@@ -69,6 +71,11 @@ class Level(Struct):
     covariance: Array | None = None
 
     numbers = ("lam",)
+
+    @property
+    def ridge(self) -> Ridge:
+        """Of a constant lam."""
+        return Ridge(self.lam, self.Omega)
 
     def __post_init__(self) -> None:
         if not callable(self.M):
@@ -175,10 +182,12 @@ class Problem(Struct):
         for level in (level for level in self.levels if isinstance(level.y, RowChunks)):
             given = [name for name in ("weights", "W") if getattr(level, name) is not None]
             given += ["lam(theta, data)"] if callable(level.lam) else []
+            given += [] if given or level.ridge.columns is None else ["a lam for each right-hand side"]
             if given:
                 raise ProblemError(
-                    f"a level with y given as RowChunks must have no weights, no W and a constant lam; got {given[0]}. "
-                    "Pass y as an array, or scale the rows of M and y by the roots of their weights"
+                    "a level with y given as RowChunks must have no weights, no W and a constant lam, one for all "
+                    f"right-hand sides; got {given[0]}. Pass y as an array, or scale the rows of M and y by the roots "
+                    "of their weights"
                 )
         if self.data is not None and all(isinstance(level.y, RowChunks) for level in self.levels):
             raise ProblemError(
@@ -236,7 +245,7 @@ def separable(
     y: Target,
     *,
     data: Tree = None,
-    lam: Ridge = 0.0,
+    lam: Lam = 0.0,
     Omega: Array | Operator | None = None,
     R: Callable[[Tree], Array] | None = None,
     mu: float = 0.0,
@@ -258,8 +267,9 @@ def separable(
         Arrays (and anything else) that M and y read; moved to the backend once per solve. Lists of numbers and columns
         of tables become arrays; tuples stay, for shapes and intervals. `Samples` marks those of which a mini-batch
         needs a part.
-    lam : float or callable
-        Ridge on w, >= 0, or ``lam(theta, data)``, which a separable problem makes as small as theta allows.
+    lam : float, array or callable
+        Ridge on w, >= 0: one number, or for weights (n, 1), right-hand sides (1, k) or both (n, k), with 0 for those
+        without; or ``lam(theta, data)``, which a separable problem makes as small as theta allows.
     Omega : array, shape (n, n), optional
         Invertible weight of the ridge; None is the identity.
     R : callable, optional

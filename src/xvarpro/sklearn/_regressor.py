@@ -32,8 +32,9 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Start, float64, or a function of X that returns it.
     over : Set or a tree of them, optional
         As in `xvarpro.solve`.
-    lam : float
-        Ridge on w, >= 0.
+    lam : float or array
+        Ridge on w, >= 0; one for each target, (n_targets,), as `sklearn.linear_model.Ridge` has them, for each entry of
+        w, (n, 1), or both, (n, n_targets). An entry that is not to be shrunk, such as an intercept, has 0.
     W : WeightSet, optional
         Where w lies, such as ``xv.lower.Nonnegative()``.
     algorithm : Algorithm, optional
@@ -74,7 +75,7 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         theta0: Any,
         *,
         over: Any = None,
-        lam: float = 0.0,
+        lam: float | Array = 0.0,
         W: WeightSet | None = None,
         algorithm: Algorithm | None = None,
         max_iter: int = 1000,
@@ -118,7 +119,9 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self
 
     def _problem(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Problem:
-        return separable(self.model, y, data=X, lam=self.lam, W=self.W, weights=weights)
+        lam: Any = self.lam
+        lam = np.asarray(lam)[None, :] if np.ndim(lam) == 1 else lam
+        return separable(self.model, y, data=X, lam=lam, W=self.W, weights=weights)
 
     def predict(self, X: Any) -> np.ndarray:
         """``M(theta_, X) w_``, shape (n_samples,) or (n_samples, n_targets)."""

@@ -15,10 +15,9 @@ from xvarpro.lower import L1, Bounded, Nonnegative, Simplex
 from xvarpro.sets import Box
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import event
-from xvarpro.statistics.linearised import Linearised
+from xvarpro.statistics.linearised import STOPPED, Linearised
 
 ZERO = 1e-12  # entries that are rounding next to the largest
-STOPPED = 1e-6  # what projectors, and cosines of right angles, may be off by
 
 
 class Limit(NamedTuple):
@@ -38,9 +37,7 @@ class Limit(NamedTuple):
 def of_theta(at: Linearised) -> list[Limit]:
     """The constraint on each entry of theta."""
     sets: dict[int, Any] = dict(at.prepared.region.constrained)
-    # a multiplier is <tangent, residual>: 0 where they are orthogonal to this
-    lengths = np.linalg.norm(at.X.reshape(len(at.X), -1), axis=1) * np.linalg.norm(at.residual)
-    zeros = _tolerance(at.prepared) * lengths
+    zeros = at.flat
     out: list[Limit] = []
     for i, leaf in enumerate(at.prepared.theta):
         x, C = backends.to_numpy(leaf).astype(float), sets.get(i)
@@ -50,8 +47,7 @@ def of_theta(at: Linearised) -> list[Limit]:
             out += [Limit()] * x.size
         elif isinstance(C, Box):
             lower, upper = _broadcast(C.lower, x.shape), _broadcast(C.upper, x.shape)
-            near = np.minimum(x - lower, upper - x).ravel() <= STOPPED * np.max(np.abs(x), initial=0.0)
-            held = near & (np.diagonal(J) <= STOPPED)
+            held = np.diagonal(J) == 0
             out += _between(x, lower, upper, held, g, held & (np.abs(g) <= zero))
         else:
             out += _on_face(at.prepared, C, leaf, J, g, zero)
@@ -79,7 +75,7 @@ def ranges_of_theta(at: Linearised) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def of_w(at: Linearised) -> list[Limit]:
     """The constraint on each entry of w, row by row."""
     W, w, slope = at.prepared.problem.lower.W, at.w.real, at.slope.real
-    still = np.stack([~np.any(np.abs(B) > ZERO, axis=1) for B in at.directions], axis=1)
+    still = np.stack([~np.any(B, axis=1) for B in at.directions], axis=1)
     still = np.broadcast_to(still[: len(w)], w.shape)  # in real numbers those of imaginary parts follow
     if isinstance(W, Bounded | Nonnegative):
         lower, upper = (W.lower, W.upper) if isinstance(W, Bounded) else (0.0, np.inf)
@@ -120,7 +116,7 @@ def _kinks(at: Linearised, off: np.ndarray, multiplier: np.ndarray) -> np.ndarra
     """
     n, k = at.w.shape
     eps = float(np.finfo(at.prepared.dtype).eps)
-    lengths = np.sqrt(np.sum(np.abs(at.M) ** 2, axis=1) + np.sum(np.abs(at.ridge) ** 2, axis=0)).T
+    lengths = np.sqrt(np.sum(np.abs(at.M) ** 2, axis=1) + np.sum(np.abs(at.ridge) ** 2, axis=1)).T
     lengths = np.broadcast_to(np.where(lengths > 0, lengths, 1.0), (n, k))
     u = off * lengths
     size = np.max(np.abs(at.w) * lengths, axis=0) + np.max(np.abs(at.y), axis=0)
@@ -129,7 +125,7 @@ def _kinks(at: Linearised, off: np.ndarray, multiplier: np.ndarray) -> np.ndarra
     condition = np.ones(k)
     for j in np.flatnonzero(np.any(flat & (u > 0) & (u <= eps**0.5 * size), axis=0)):
         free = u[:, j] > 0
-        A = np.concatenate([at.M[j % len(at.M)], at.ridge])[:, free] / lengths[free, j]
+        A = np.concatenate([at.M[j % len(at.M)], at.ridge[j % len(at.ridge)]])[:, free] / lengths[free, j]
         condition[j] = np.linalg.cond(A)
     return flat & (u <= condition * small)
 

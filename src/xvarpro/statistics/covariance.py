@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xvarpro.lower.weight_sets.subspace import exchanged, own_rows
 from xvarpro.statistics.linearised import Linearised
 
 FLAT = 1e-6  # eigenvalues of the derivative of a projection below which a direction is one that the sets forbid
@@ -29,7 +30,8 @@ STRAIGHT = 1e-9  # and of 1 minus it, below which the boundary has no curvature
 ROUNDING = 10  # times the precision of a number: what differences of such numbers may be off by
 # angles of tangents below which they are one: a solve tells theta no nearer, so that equal rates seldom end as the same
 ALIKE, ALIKE_EPS = 1e-7, 1e3  # radians, or this times the precision
-NEGLIGIBLE = 1e-6  # parts of a direction without information below which it leaves an entry alone
+LOST = 1e4  # times the precision: an error that is less than this of its terms has no three digits
+NEGLIGIBLE = 1e-9  # parts of a direction without information below which it leaves an entry alone
 
 
 class Lower(NamedTuple):
@@ -65,8 +67,8 @@ class Influence:
     def __init__(self, at: Linearised) -> None:
         self.at = at
         (p, m, k), eps = at.X.shape, float(np.finfo(at.prepared.dtype).eps)
-        self._k = k
-        designs = max(len(at.M), len(at.directions))
+        self._k, self._least, self._slight = k, LOST * eps, max(NEGLIGIBLE, ROUNDING * eps)
+        designs = max(len(at.M), len(at.directions), len(at.ridge))
         self._lower = [_factored(at, j, eps) for j in range(designs)]
         self.parameters = at.columns / designs * sum(float(np.sum(low.Q**2)) for low in self._lower)
 
@@ -85,12 +87,12 @@ class Influence:
         # where w explains nearly all of X the stack holds the rounding of X, and of Q: that of M times a condition
         off = np.array([ROUNDING + self.lower(j).condition for j in range(k)])
         lost = eps * np.linalg.norm((off * at.X).reshape(p, -1).T @ V, axis=0)
-        inverse, Q, null = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), lost)
+        inverse, Q, null = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), self._slight, lost)
         data = Q[: m * k]
         self._ways, self._null, self._root = V, null, V @ inverse
         self.theta = (self._root @ data.T).reshape(p, m, k)
         self.parameters += float(np.sum(data**2))
-        self.undetermined_theta = _moved(V, np.abs(V), null)
+        self.undetermined_theta = _moved(V, np.abs(V), null, self._slight)
         self.undetermined_w = np.empty(at.w.shape, dtype=bool)
         for low, own in self._designs():
             self.undetermined_w[:, own] = self._lost(self._tangents[own], low, X[own]).T
@@ -120,19 +122,29 @@ class Influence:
 
     def errors_of_w(self, noise: np.ndarray) -> np.ndarray:
         """Standard errors of w, (n, k)."""
-        sigma = noise.T[:, None, :]
         answers = np.stack([low.answer for low in self._lower])[np.arange(self._k) % len(self._lower)]
-        return self._errors(self._tangents, answers * sigma, self.theta.transpose(2, 0, 1) * sigma, noise)
+        unit = self._units(noise)
+        K = (self.theta * noise).transpose(2, 0, 1) / unit
+        own, none = K @ K.mT, np.zeros((1, len(unit), len(unit)))
+        others = np.concatenate([none, np.cumsum(own, axis=0)[:-1]])
+        others += np.concatenate([np.cumsum(own[::-1], axis=0)[-2::-1], none])
+        return self._errors(self._tangents * unit.T, answers * noise.T[:, None, :], K, others)
 
-    def _errors(self, T: np.ndarray, F: np.ndarray, K: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Of w, (n, k): each right-hand side moves it by ``F e + T dtheta``, its noise e theta by ``K e``."""
-        moved = (self.theta * noise).reshape(len(self.theta), -1)
-        # in units of the errors of theta and of w: squares of those of the user may leave the range of numbers
-        unit = _positive(_lengths(moved))[:, None]
-        C, T, K = (moved / unit) @ (moved / unit).T, T * unit.T, K / unit
+    def _units(self, noise: np.ndarray) -> np.ndarray:
+        """Errors of theta, (p, 1): squares in units of the user may leave the range of numbers."""
+        return _positive(self.errors_of_theta(noise))[:, None]
+
+    def _errors(self, T: np.ndarray, F: np.ndarray, K: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Of w, (n, k): noise e of each right-hand side moves it by ``F e + T K e``, that of others has a covariance.
+
+        NaN where rounding leaves nothing: where theta answers to what w would answer to, in the presence of a ridge.
+        """
         size = _positive(np.maximum(np.max(np.abs(T), axis=-1, initial=0.0), np.max(np.abs(F), axis=-1)))[..., None]
         T, F = T / size, F / size
-        return (size[..., 0] * np.sqrt(np.sum(F**2, axis=-1) + np.sum((T @ C + 2 * F @ K.mT) * T, axis=-1))).T
+        by_theta = T @ K
+        found = np.sum((F + by_theta) ** 2, axis=-1) + np.maximum(np.sum((T @ others) * T, axis=-1), 0.0)
+        terms = np.sum(F**2, axis=-1) + np.sum(by_theta**2, axis=-1)
+        return (size[..., 0] * np.sqrt(np.where(found < self._least**2 * terms, np.nan, found))).T
 
     def of_columns(self, X: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Standard errors of w, (n, k), and whether they are undetermined, for k other right-hand sides of the target.
@@ -141,23 +153,26 @@ class Influence:
         """
         low, sigma = self._lower[0], noise.flat[0]
         tangents, rows = -low.answer @ X, X - low.Q @ (low.Q.T @ X)
-        K = sigma * self._root @ (rows @ self._root).mT  # their part of `theta`
-        found = self._errors(tangents, np.broadcast_to(sigma * low.answer, (len(X), *low.answer.shape)), K, noise)
+        unit, F = self._units(noise), np.broadcast_to(sigma * low.answer, (len(X), *low.answer.shape))
+        K = sigma / unit * self._root @ (rows @ self._root).mT  # their part of `theta`
+        moved = (self.theta * noise).reshape(len(unit), -1) / unit
+        found = self._errors(tangents * unit.T, F, K, moved @ moved.T - K @ K.mT)
         return found, self._lost(tangents, low, X).T
 
     def _lost(self, tangent: np.ndarray, low: Lower, X: np.ndarray) -> np.ndarray:
         """Which entries of w the data leave open, by theta or by w itself."""
         # of an entry that theta leaves alone, the tangent is the rounding of this
         size = np.abs(low.answer) @ np.abs(X) @ np.abs(self._ways)
-        return _moved(tangent @ self._ways, size, self._null) | _moved(low.ways, np.abs(low.ways), low.null)
+        by_theta = _moved(tangent @ self._ways, size, self._null, self._slight)
+        return by_theta | _moved(low.ways, np.abs(low.ways), low.null, self._slight)
 
     def undetermined(self, by_theta: np.ndarray, by_w: np.ndarray, j: int) -> np.ndarray:
         """Which functions the data leave open, (q,); derivatives by theta (q, p), by w of right-hand side j (q, n)."""
         low = self.lower(j)
         along = (by_theta + by_w @ self.tangent(j)) @ self._ways
         size = np.abs(by_theta) + np.abs(by_w) @ (np.abs(low.answer) @ np.abs(self.at.X[:, :, j].T))
-        by_ways = by_w @ low.ways
-        return _moved(along, size @ np.abs(self._ways), self._null) | _moved(by_ways, np.abs(by_ways), low.null)
+        found, by_ways = _moved(along, size @ np.abs(self._ways), self._null, self._slight), by_w @ low.ways
+        return found | _moved(by_ways, np.abs(by_ways), low.null, self._slight)
 
     def of(self, by_theta: np.ndarray, by_w: np.ndarray) -> np.ndarray:
         """How a function answers that has derivatives (q, p) by theta and (q, n, k) by w; shape (q, m k)."""
@@ -180,29 +195,40 @@ def _positive(x: np.ndarray) -> np.ndarray:
 
 def _factored(at: Linearised, j: int, eps: float) -> Lower:
     M, B = at.M[j % len(at.M)], at.directions[j % len(at.directions)]
-    A = np.concatenate([M @ B, at.ridge @ B])
-    inverse, Q, null = _pseudo_inverse(A, eps)
+    A = np.concatenate([M, at.ridge[j % len(at.ridge)]])
+    B, _ = exchanged(B, own_rows(np, B), _lengths(A, 0))
+    A = A @ B
+    inverse, Q, null = _pseudo_inverse(A, eps, max(NEGLIGIBLE, ROUNDING * eps))
     m = M.shape[0]
     condition = float(np.linalg.norm(_lengths(A, 0)[:, None] * inverse))
     return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, B, null, condition)
 
 
-def _pseudo_inverse(A: np.ndarray, eps: float, lost: Any = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pseudo_inverse(
+    A: np.ndarray, eps: float, slight: float, lost: Any = 0.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to 0.
 
-    Where the columns are differences, `lost` is what rounding may leave of them.
+    Where the columns are differences, `lost` is what rounding may leave of them. Singular vectors have small rows, such
+    as those of data next to a large ridge, to the precision of large ones, and mix columns of all sizes: `inverse` is
+    triangular instead, and Q is ``A inverse``, made orthonormal once more.
     """
     size = _positive(_lengths(A, 0))
-    U, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
+    _, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
     left = np.linalg.norm(Vh[: len(s)] * (lost / size), axis=1)
     # of the numbers, and of the decomposition in double precision
     rounding = max(eps, float(np.finfo(A.dtype).eps) * max(A.shape, default=0))
     known = s > np.maximum(rounding * np.max(s, initial=0.0), left)
     null = Vh[np.append(~known, np.ones(len(Vh) - len(s), bool))].T
-    null = np.where(np.abs(null) > NEGLIGIBLE, null, 0.0)
-    return (Vh[: len(s)][known].T / size[:, None]) / s[known], U[:, : len(s)][:, known], null / size[:, None]
+    null = np.where(np.abs(null) > slight, null, 0.0)
+    R: Any = np.linalg.qr(Vh[: len(s)][known] / s[known, None], mode="r")
+    inverse = R.T
+    Q = (A / size) @ inverse
+    L = np.linalg.cholesky(Q.T @ Q)
+    inverse, Q = np.linalg.solve(L, inverse.T).T, np.linalg.solve(L, Q.T).T
+    return inverse / size[:, None], Q, null / size[:, None]
 
 
-def _moved(A: np.ndarray, size: np.ndarray, directions: np.ndarray) -> np.ndarray:
+def _moved(A: np.ndarray, size: np.ndarray, directions: np.ndarray, slight: float) -> np.ndarray:
     """Entries of A times some direction that are more than rounding, `size` being that of the terms of A's entries."""
-    return np.any(np.abs(A @ directions) > NEGLIGIBLE * (size @ np.abs(directions)), axis=-1)
+    return np.any(np.abs(A @ directions) > slight * (size @ np.abs(directions)), axis=-1)

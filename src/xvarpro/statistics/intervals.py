@@ -127,7 +127,7 @@ def student(s: Statistics, level: float) -> float:
 def complex_w(fit: Outcome) -> bool:
     """Whether w has an imaginary part: bounds, where it has any, make it real."""
     W = fit.least_squares.lower.W
-    return np.iscomplexobj(backends.to_numpy(fit.w)) and (W is None or W.linear)
+    return np.iscomplexobj(backends.to_numpy(fit.w)) and (W is None or not W.real)
 
 
 # -- entries of theta, then of w, as vectors ---------------------------------------------------------------------------

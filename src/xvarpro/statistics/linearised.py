@@ -20,14 +20,15 @@ from xvarpro.objective.gauss_newton import condensed, design_tangent, has_tangen
 from xvarpro.objective.in_memory import ModelOutputs
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
-from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks, check_same_columns
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.whitening import Whitening
+from xvarpro.sets import Box
 from xvarpro.sets.projection import degenerate, jacobian, matrix, nearest
 
 LARGEST = 5000  # columns of the triangle of rows in chunks
 NEARBY = 1e-3  # of theta's largest entry, of 1 where that is 0: as far as a step from a solution leads
+STOPPED = 1e-6  # what projectors, and cosines of right angles, may be off by
 SMALLEST = 1e-306  # squares below this, or beyond one over it, are no longer numbers of full precision
 
 
@@ -49,8 +50,8 @@ class Linearised(NamedTuple):
     y, w : arrays, shape (m, k) and (n, k)
     X : array, shape (p, m, k)
         ``dM w - dy`` along each entry of theta.
-    ridge : array, shape (r, n)
-        ``sqrt(lam) Omega``; no rows without a ridge.
+    ridge : array, shape (1, r, n) or (k, r, n)
+        ``sqrt(lam) Omega``, or one for each right-hand side; no rows without a ridge.
     root : array, shape (m, k), or None
         Roots of the weights of the squared residuals; None where rows are condensed or right-hand sides compressed.
     columns : int
@@ -91,6 +92,13 @@ class Linearised(NamedTuple):
         """``M w - y``, shape (m, k)."""
         return (self.M @ self.w.T[:, :, None])[:, :, 0].T - self.y
 
+    @property
+    def flat(self) -> np.ndarray:
+        """Sizes of entries of the gradient below which they are 0: an entry is <tangent, residual>."""
+        tolerance = max(STOPPED, float(np.finfo(self.prepared.dtype).eps) ** 0.5)
+        lengths: np.ndarray = np.linalg.norm(self.X.reshape(len(self.X), -1), axis=1)
+        return tolerance * lengths * float(np.linalg.norm(self.residual))
+
     def row_by_row(self, what: str) -> np.ndarray:
         """`root`, for what needs the rows themselves."""
         if self.root is None:
@@ -129,7 +137,8 @@ class Linearised(NamedTuple):
     def slope(self) -> np.ndarray:
         """Gradient of the lower level by w, (n, k)."""
         back = self.M.conj().mT @ self.residual.T[:, :, None]
-        return back[:, :, 0].T + self.ridge.conj().T @ (self.ridge @ self.w)
+        back = back + self.ridge.conj().mT @ (self.ridge @ self.w.T[:, :, None])
+        return back[:, :, 0].T
 
     def parts(self, x: np.ndarray, both: bool = False) -> np.ndarray:
         """Of right-hand sides in chunks: columns of w, or with `both` matrices that act on them, in real numbers."""
@@ -140,7 +149,7 @@ class Linearised(NamedTuple):
         """The same with real numbers only: real parts above imaginary ones, for w too where it is complex."""
         if not np.iscomplexobj(self.y):
             return self
-        free = self.prepared.problem.lower.W is None or self.prepared.problem.lower.W.linear
+        free = self.prepared.problem.lower.W is None or not self.prepared.problem.lower.W.real
         M, ridge = (_parts(x, free) for x in (self.M, self.ridge))
         return self._replace(
             M=M,
@@ -193,14 +202,14 @@ def linearised(
             f"got {size:.3g}. Give the target or theta other units"
         )
     J, flat, step = _projection(prepared, slopes, 1.0 / (float(np.sum(np.abs(rows) ** 2)) / p or 1.0))
-    return Linearised(
+    at = Linearised(
         prepared,
         np.concatenate([_host(x).ravel() for x in prepared.theta]),
         M if M.ndim == 3 else M[None],
         y,
         w,
         X,
-        _ridge(problem, w.shape[0], w.dtype),
+        _ridge(problem, w),
         None if problem.in_rows or columns else root,
         columns or y.shape[1],
         (data // y.shape[1] * columns if columns else data) * (1 + np.iscomplexobj(y)),
@@ -211,6 +220,7 @@ def linearised(
         step,
         flat,
     )
+    return at._replace(J=_held(at))
 
 
 def _unlike_least_squares(problem: Problem) -> str:
@@ -313,11 +323,31 @@ def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[
         return 0.5 * (found + found.T), bool(degenerate(region, theta, q, J)), step
 
 
-def _ridge(problem: Problem, n: int, dtype: Any) -> np.ndarray:
-    lam, Omega = float(problem.lower.lam), problem.lower.Omega  # type: ignore[arg-type]
-    if not lam:
-        return np.zeros((0, n), dtype)
-    return lam**0.5 * (np.eye(n) if Omega is None else _host(as_operator(Omega).dense()))
+def _held(at: Linearised) -> np.ndarray:
+    """J, with a direct look at the entries of boxes: a step is one for all of them, and they may have units apart.
+
+    An entry is held that is at a bound, to what projectors may be off by, unless the gradient leads away from there.
+    """
+    sets: dict[int, Any] = dict(at.prepared.region.constrained)
+    J, flat, stop = at.J.copy(), at.flat, 0
+    for i, leaf in enumerate(at.prepared.theta):
+        x, C = _host(leaf).ravel(), sets.get(i)
+        here = np.arange(stop, stop := stop + x.size)
+        if isinstance(C, Box):
+            free, g = np.ones(x.size, dtype=bool), at.gradient[here]
+            for bound, down in ((C.lower, g), (C.upper, -g)):
+                b = np.ravel(np.broadcast_to(_host(bound), leaf.shape))
+                at_bound = (np.abs(x - b) <= STOPPED * np.abs(x)) & (down >= -flat[here])
+                rounded = np.abs(x - b) <= np.finfo(at.prepared.dtype).eps * np.max(np.abs(x), initial=0.0)
+                free &= ~(at_bound | ((b == 0) & rounded & (down > flat[here])))
+            J[here, here] = free
+    return J
+
+
+def _ridge(problem: Problem, w: np.ndarray) -> np.ndarray:
+    ridge = trees.map_arrays(_host, problem.lower.ridge)
+    found: Any = ridge.dense(w.T) if ridge.present else np.zeros((0, len(w)), w.dtype)
+    return found if found.ndim == 3 else found[None]
 
 
 def _directions(W: WeightSet | None, w: np.ndarray) -> list[np.ndarray]:

@@ -30,6 +30,7 @@ LARGEST = 5000  # entries of theta and w up to which their covariance is one mat
 IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors, fit.statistics().w_stderr_chunks()"
 NO_LIKELIHOOD = "the loss is no log likelihood of the data: AIC and BIC are not given"
 EXACT = 100.0  # in eps of the target: a residual below says nothing of noise
+ROUNDED = 1e3  # in eps of its terms: a residual below has less than three digits
 AT_ONCE = 2**20  # entries of the tangents of right-hand sides in chunks
 # a design near the smallest numbers has weights near the largest: what is beyond them comes out as the error inf
 QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
@@ -213,7 +214,8 @@ class Statistics:
         """Whether the residual is zero to rounding: it says nothing of noise then."""
         at = self.at.in_real_numbers
         eps = float(np.finfo(at.prepared.dtype).eps)
-        return self.chi2 <= (EXACT * eps) ** 2 * float(np.sum(at.y**2))
+        terms = np.abs(at.y) + (np.abs(at.M) @ np.abs(at.w).T[:, :, None])[:, :, 0].T
+        return self.chi2 <= (ROUNDED * eps * float(np.linalg.norm(terms))) ** 2
 
     @cached_property
     def limits(self) -> list[constraints.Limit]:
@@ -374,6 +376,11 @@ def _reasons(s: Statistics) -> list[str]:
     lost = [name for name, yes in zip([*s.names, *w_names], gone, strict=True) if yes]
     if lost:
         said.append(f"the data do not determine {constraints.listed(list(dict.fromkeys(lost)))}")
+    if not s.at.in_columns:
+        beyond = np.isinf(on_host(s.w_stderr).real.ravel()) & ~undetermined_w.reshape(-1, len(s.w_names)).any(axis=0)
+        if beyond.any():
+            without = constraints.listed([name for name, yes in zip(s.w_names, beyond, strict=True) if yes])
+            said.append(f"rounding leaves no digits of the standard errors of {without}")
     if math.isnan(s.residual_variance):
         said.append("there are no more data than parameters: the residual says nothing of the fit")
     if any(limit.kink for limit in s.limits):

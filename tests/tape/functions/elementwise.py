@@ -50,19 +50,9 @@ case("conj", lambda xp, x: xp.conj(x) * x * x, COMPLEX)
 case("real", lambda xp, x: xp.real(x * x), COMPLEX)
 case("imag", lambda xp, x: xp.imag(x * x), COMPLEX)
 case("real", lambda xp, x: xp.real(x), SIGNED, strict=False)
-case(
-    "imag",
-    lambda xp, x: xp.imag(x),
-    SIGNED,
-    strict=False,
-    oracle=lambda xp, x: 0 * x,
-)
+case("imag", lambda xp, x: xp.imag(x), SIGNED, strict=False, oracle=lambda xp, x: 0 * x)
 case("sign", lambda xp, x: xp.sign(x) * x, SIGNED)
-case(
-    "sign",
-    lambda xp, x: xp.sign(x),
-    COMPLEX,
-)
+case("sign", lambda xp, x: xp.sign(x), COMPLEX)
 case("astype", lambda xp, x: xp.astype(x, xp.complex128) * (1 + 2j), SIGNED)
 case("astype", lambda xp, x: xp.astype(xp.astype(x, xp.int64, copy=False), x.dtype) * x, 3 * SIGNED)
 case("astype", lambda xp, x: xp.astype(x > 0, x.dtype) * x, SIGNED)

@@ -12,12 +12,7 @@ case("_getitem", lambda xp, x: x[1:, ::2, -3:-1] * 2.0, CUBE)
 case("_getitem", lambda xp, x: x[:, 1:2, :] * x, CUBE)
 case("_getitem", lambda xp, x: x[1] * x[0], CUBE, strict=False)
 case("_getitem", lambda xp, x: x[1, 2] + x[0, 1], CUBE, strict=False)
-case(
-    "_getitem",
-    lambda xp, x: x[..., ::-1],
-    CUBE,
-    oracle=lambda xp, x: xp.flip(x, axis=-1),
-)
+case("_getitem", lambda xp, x: x[..., ::-1], CUBE, oracle=lambda xp, x: xp.flip(x, axis=-1))
 case("_getitem", lambda xp, x: x[1, 2, 3], CUBE)
 case("_getitem", lambda xp, x: x[...] * x[()], np.asarray(0.4))
 case("_getitem", lambda xp, x: x[..., None, 1] * x[:, None, ..., 0], CUBE)
@@ -39,11 +34,7 @@ case(
 )
 case("_getitem", lambda xp, x: x[:, None, xp.asarray([0, 2, 0]), 1:], CUBE, strict=False)
 case("_getitem", lambda xp, x: x[xp.argmax(x)] * x, normal(5))
-case(
-    "_getitem",
-    lambda xp, x: x[x > 0] ** 2,
-    SIGNED,
-)
+case("_getitem", lambda xp, x: x[x > 0] ** 2, SIGNED)
 for _axis in (0, 1, -1):
     case("take", lambda xp, x, a=_axis: xp.take(x, xp.asarray([1, 0, 1, 1]), axis=a), CUBE)
 case("take", lambda xp, x: xp.take(x, xp.asarray([2, 2, 0])), normal(3))
@@ -55,8 +46,4 @@ case("take_along_axis", lambda xp, x: xp.take_along_axis(x, xp.asarray([[0, 0], 
 each("sort", [{}, {"axis": 0}, {"descending": True}, {"axis": 0, "stable": False}], SIGNED)
 case("repeat", lambda xp, x: xp.repeat(x, 3, axis=1), SIGNED)
 case("repeat", lambda xp, x: xp.repeat(x, 2), SIGNED)
-case(
-    "repeat",
-    lambda xp, x: xp.repeat(x, xp.asarray([2, 0, 1]), axis=0),
-    SIGNED,
-)
+case("repeat", lambda xp, x: xp.repeat(x, xp.asarray([2, 0, 1]), axis=0), SIGNED)

@@ -9,11 +9,7 @@ from tests.tape.functions._table import CUBE, SIGNED, case, cnormal, each, norma
 case("reshape", lambda xp, x: xp.reshape(x, (4, -1)), CUBE)
 case("reshape", lambda xp, x: xp.reshape(x, shape=(24,), copy=True), CUBE)
 case("permute_dims", lambda xp, x: xp.permute_dims(x, (2, 0, 1)), CUBE)
-case(
-    "permute_dims",
-    lambda xp, x: xp.permute_dims(x, axes=(-1, 1, 0)),
-    CUBE,
-)
+case("permute_dims", lambda xp, x: xp.permute_dims(x, axes=(-1, 1, 0)), CUBE)
 case("matrix_transpose", lambda xp, x: xp.matrix_transpose(x) * 1.0, CUBE)
 case("matrix_transpose", lambda xp, x: x.mT + x[:, :3].T[..., :1], SIGNED[:, :3])
 for _axis in (0, 1, -1, (0, 2)):

@@ -15,11 +15,12 @@ from xvarpro.backends.group import Group
 from xvarpro.core.namespace import find_dtype
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import map_arrays
-from xvarpro_conformance import evaluation, problems
+from xvarpro_conformance import evaluation, kinds, problems
 from xvarpro_conformance.checks import reduced, solves
 from xvarpro_conformance.checks.solves import Way
+from xvarpro_conformance.kinds import BOX, MANY, OMEGA, RATES, WAVES, T, Y
 from xvarpro_conformance.members import together
-from xvarpro_conformance.problems import BOX, MANY, OMEGA, RATES, WAVES, Reference, T, Y, held
+from xvarpro_conformance.problems import Reference, held
 from xvarpro_conformance.references import dense
 from xvarpro_conformance.references.dense import Dense
 from xvarpro_conformance.references.sets import known
@@ -71,43 +72,43 @@ class Parts(NamedTuple):
 
 def _one_level(group: Group, solver: Any = None) -> xv.Problem:
     y = rows(T["lower"], MANY["lower"], LOWER, group)
-    return xv.separable(problems.rows_at, y, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, solver=solver)
+    return xv.separable(kinds.rows_at, y, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, solver=solver)
 
 
 def unridged() -> Reference:
     """Decays without a ridge, whose rank has to be that of all rows."""
-    return Reference(xv.separable(problems.lower_decays, Y["lower"], data=T), RATES, BOX)
+    return Reference(xv.separable(kinds.lower_decays, Y["lower"], data=T), RATES, BOX)
 
 
 def _unridged(group: Group) -> xv.Problem:
-    return xv.separable(problems.rows_at, rows(T["lower"], Y["lower"], LOWER, group))
+    return xv.separable(kinds.rows_at, rows(T["lower"], Y["lower"], LOWER, group))
 
 
 def _two_levels(group: Group) -> xv.Problem:
-    below, above = rows(T["lower"], problems.target_at, LOWER, group), rows(T["upper"], Y["upper"], UPPER, group)
+    below, above = rows(T["lower"], kinds.target_at, LOWER, group), rows(T["upper"], Y["upper"], UPPER, group)
     return xv.bilevel(
-        lower=xv.Level(problems.rows_at, below, lam=0.1),
-        upper=xv.Level(problems.rows_at, above, lam=0.2, Omega=OMEGA),
+        lower=xv.Level(kinds.rows_at, below, lam=0.1),
+        upper=xv.Level(kinds.rows_at, above, lam=0.2, Omega=OMEGA),
     )
 
 
 def _below_an_array(group: Group) -> xv.Problem:
-    below = xv.Level(problems.rows_at, rows(T["lower"], Y["lower"], LOWER, group), lam=0.05)
-    return xv.bilevel(lower=below, upper=xv.Level(problems.upper_decays, Y["upper"]), data=T)
+    below = xv.Level(kinds.rows_at, rows(T["lower"], Y["lower"], LOWER, group), lam=0.05)
+    return xv.bilevel(lower=below, upper=xv.Level(kinds.upper_decays, Y["upper"]), data=T)
 
 
 def _complex_rows(group: Group) -> xv.Problem:
-    y: Any = problems.complex_waves().problem.lower.y
+    y: Any = kinds.complex_waves().problem.lower.y
     cuts = [slice(a, b) for a, b in pairwise((0, 2, 8, 14, 24))]
     chunks = [({**WAVES, "lower": T["lower"][cut]}, y[cut]) for cut in cuts]
     mine = chunks[:1] if group.rank == 0 else chunks[1:]
-    return xv.separable(problems.waves, xv.RowChunks(mine, group=group), lam=0.1)
+    return xv.separable(kinds.waves, xv.RowChunks(mine, group=group), lam=0.1)
 
 
 def _columns(group: Group, compress: bool) -> xv.Problem:
     y = columns(MANY["lower"], COLUMNS, group)
     return xv.separable(
-        problems.lower_decays, y, data=T, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, compress=compress
+        kinds.lower_decays, y, data=T, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, compress=compress
     )
 
 
@@ -121,8 +122,8 @@ def levels_of_columns() -> Reference:
 
 def _levels(y: Any, y_upper: Any) -> xv.Problem:
     return xv.bilevel(
-        lower=xv.Level(problems.waves, y, lam=0.1),
-        upper=xv.Level(problems.waves_above, y_upper, lam=0.2, Omega=OMEGA),
+        lower=xv.Level(kinds.waves, y, lam=0.1),
+        upper=xv.Level(kinds.waves_above, y_upper, lam=0.2, Omega=OMEGA),
         data=WAVES,
         R=problems.energy,
         mu=0.02,
@@ -136,14 +137,14 @@ def _levels_of_columns(group: Group) -> xv.Problem:
 
 def parts() -> dict[str, Parts]:
     """Rows and columns, of one level and of two."""
-    streamed = problems.streamed
+    streamed = kinds.streamed
     return {
         "rows": Parts(streamed, _one_level, ("float64",)),
         "rows by Cholesky": Parts(streamed, partial(_one_level, solver=xv.lower.Cholesky())),
         "rows without ridge": Parts(unridged, _unridged),
-        "rows of two levels": Parts(problems.streamed_levels, _two_levels, modelled=False),
-        "rows below an array": Parts(problems.unequal_splits, _below_an_array, modelled=False),
-        "complex rows": Parts(problems.complex_waves, _complex_rows, is_complex=True),
+        "rows of two levels": Parts(kinds.streamed_levels, _two_levels, modelled=False),
+        "rows below an array": Parts(kinds.unequal_splits, _below_an_array, modelled=False),
+        "complex rows": Parts(kinds.complex_waves, _complex_rows, is_complex=True),
         "columns": Parts(streamed, partial(_columns, compress=False)),
         "compressed columns": Parts(streamed, partial(_columns, compress=True)),
         "columns of two levels": Parts(levels_of_columns, _levels_of_columns, is_complex=True),
@@ -161,7 +162,7 @@ def value_and_derivatives(target: Target, case: Parts) -> Iterator[Measured]:
     """Value, weights, gradient and Gauss-Newton matrix of every member are those of all data, to the same bits."""
     case.applies(target)
     known = reduced.exact(case.whole)
-    found = together(3 if case.whole is not problems.complex_waves else 2, partial(_found, target, case))
+    found = together(3 if case.whole is not kinds.complex_waves else 2, partial(_found, target, case))
     (value, gradient, *model), *others = ((*first, *rest) for *first, _, rest in found)
     tolerance = evaluation.gradient_tolerance(target.eps, known.condition)
     yield Measured("value", value, known.value, evaluation.value_tolerance(target.eps, known.condition))

@@ -16,6 +16,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
+from xvarpro.lower import Ridge
 from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.operators import Dense
@@ -126,7 +127,7 @@ def _solves(solver: LowerSolver, A: np.ndarray, lam: float) -> bool:
     backend = reference().backend
     try:
         with reference().scope():
-            system, y = System(Dense(A), lam, None), np.ones((A.shape[0], 1))
+            system, y = System(Dense(A), Ridge(lam)), np.ones((A.shape[0], 1))
             return not bool(solver.diagnose(backend, system, solver.factor(backend, system), y).deficient)
     except ProblemError:
         return False
@@ -149,18 +150,18 @@ def levels() -> dict[str, Level]:
     for name, case in designs().items():
         if not case.first:
             continue
-        found[name] = Level(lower.choose(case.M, RIDGE), case.M, complex=case.complex)
+        found[name] = Level(lower.choose(case.M, Ridge(RIDGE)), case.M, complex=case.complex)
         m, n = case.M.shape
         if m >= n and case.M.explicit:
-            found[f"{name}, no ridge"] = Level(lower.choose(case.M, 0.0), case.M, 0.0, complex=case.complex)
+            found[f"{name}, no ridge"] = Level(lower.choose(case.M), case.M, 0.0, complex=case.complex)
         if case.complex:
             weight = _weight(n) + 0.25j * _drawn((n, n), 6)
             found[f"{name}, complex ridge"] = Level(
-                lower.choose(case.M, RIDGE, weight), case.M, Omega=weight, complex=True
+                lower.choose(case.M, Ridge(RIDGE, weight)), case.M, Omega=weight, complex=True
             )
     kernel = operators.Circulant.examples((6, 6))[0]
     M, smooth = (trees.map_arrays(held, kernel), operators.Circulant(held(np.array([2.0, -1, 0.5, 0, 0, 0.25]))))
-    found["Circulant, circulant ridge"] = Level(lower.choose(M, RIDGE, smooth), M, Omega=smooth)
+    found["Circulant, circulant ridge"] = Level(lower.choose(M, Ridge(RIDGE, smooth)), M, Omega=smooth)
     return _taking_turns(found)
 
 
@@ -232,7 +233,7 @@ def _moving(M: Operator) -> list[Array]:
 def solved(target: Target, level: Level) -> Typed:
     """The answers of the solver for a level."""
     target.represent(level.turn)
-    system = System(level.M, level.lam, level.Omega)
+    system = System(level.M, Ridge(level.lam, level.Omega))
     return target.typed(_solve, target.backend, level.solver_on(target), system, level.y, level.c)
 
 
@@ -401,7 +402,7 @@ def not_finite() -> dict[str, Level]:
                 found[f"{name}, {shape[0]} x {shape[1]}, {bad}"] = Level(solver, M, ridge, turn=turn)
         for name, case in designs().items():
             if case.first and not case.complex:
-                found[f"{name}, {bad}"] = Level(lower.choose(case.M, RIDGE), _spoilt(case.M, bad))
+                found[f"{name}, {bad}"] = Level(lower.choose(case.M, Ridge(RIDGE)), _spoilt(case.M, bad))
     return found
 
 
@@ -434,7 +435,7 @@ def levels_in_sets() -> dict[str, Level]:
         M = operators.BlockDiagonal([_drawn((5, n), 0), _drawn((4, 4 - n), 1)])
         for name, W in found.items():
             whole = W.resolved().solver(None)
-            if (solver := by_blocks(whole, M, None)) is not whole:
+            if (solver := by_blocks(whole, M, Ridge(RIDGE))) is not whole:
                 levels[f"{name}, blocks {kind}"] = Level(solver, M, k=3, W=W)
     # a weight that is at its bound with a multiplier of 0
     levels["a kink"] = Kinked(lower.Nonnegative().solver(None), Dense(np.eye(5, 4)), 0.0, k=3, W=lower.Nonnegative())
@@ -492,4 +493,4 @@ def preconditioner_of_convolutions(target: Target, _: None) -> Iterator[Measured
 
 
 def _preconditioned(M: Operator, x: Array) -> Array:
-    return lower.circulant_preconditioner(System(M, RIDGE, None)).apply(x)
+    return lower.circulant_preconditioner(System(M, Ridge(RIDGE))).apply(x)

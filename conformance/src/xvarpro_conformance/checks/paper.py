@@ -12,7 +12,7 @@ import numpy as np
 import xvarpro as xv
 from xvarpro.algorithms import FrankWolfe, cr_varpro
 from xvarpro.core.struct import Array
-from xvarpro_conformance import evaluation, problems
+from xvarpro_conformance import evaluation, kinds, problems
 from xvarpro_conformance.problems import Data, Reference
 from xvarpro_conformance.suite import Measured, Target, check
 
@@ -117,20 +117,20 @@ def theorem_1(target: Target, rule: tuple[FrankWolfe, float]) -> Iterator[Measur
 
 def once_more(theta: Array, data: Data) -> Array:
     """The design of the lower level, as another function: nothing tells that the levels are equal."""
-    return problems.lower_decays(theta, data)
+    return kinds.lower_decays(theta, data)
 
 
 def coinciding() -> Reference:
     """Two levels that are the same function, but do not say so: the adjoint is computed, and is 0."""
-    lower = xv.Level(problems.lower_decays, problems.Y["lower"], lam=0.1)
-    upper = xv.Level(once_more, problems.Y["lower"], lam=0.1)
-    return Reference(xv.bilevel(lower=lower, upper=upper, data=problems.T), problems.RATES, problems.BOX)
+    lower = xv.Level(kinds.lower_decays, kinds.Y["lower"], lam=0.1)
+    upper = xv.Level(once_more, kinds.Y["lower"], lam=0.1)
+    return Reference(xv.bilevel(lower=lower, upper=upper, data=kinds.T), kinds.RATES, kinds.BOX)
 
 
 def collapsed() -> Reference:
     """The same problem as one level."""
-    problem = xv.separable(problems.lower_decays, problems.Y["lower"], data=problems.T, lam=0.1)
-    return Reference(problem, problems.RATES, problems.BOX)
+    problem = xv.separable(kinds.lower_decays, kinds.Y["lower"], data=kinds.T, lam=0.1)
+    return Reference(problem, kinds.RATES, kinds.BOX)
 
 
 @check("paper", against="definition")
@@ -143,9 +143,9 @@ def collapsed_is_bilevel(target: Target, case: None) -> Iterator[Measured]:
 @check("paper", against="closed form")
 def implicit_formula(target: Target, case: None) -> Iterator[Measured]:
     """w, value and gradient equal equation (3), written out with dense matrices and their derivatives."""
-    reference = problems.unequal_splits()
+    reference = kinds.unequal_splits()
     w, want = written_out(reference)
-    cond = evaluation.condition(problems.unequal_splits)
+    cond = evaluation.condition(kinds.unequal_splits)
     yield from evaluation.compared(target.eps, cond, evaluation.evaluate(target, reference), want)
     fit = evaluation.solve(target, reference, cr_varpro(), 0)
     yield Measured("w", np.asarray(fit.w, np.float64), w, evaluation.gradient_tolerance(target.eps, cond))

@@ -20,7 +20,8 @@ from xvarpro.differentiation.hessian import ReducedHessian
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian
 from xvarpro.sets.interface import Set
-from xvarpro_conformance import evaluation, problems
+from xvarpro_conformance import evaluation, kinds, problems
+from xvarpro_conformance.batches import BATCHES, Batch
 from xvarpro_conformance.checks import sets
 from xvarpro_conformance.evaluation import Evaluated
 from xvarpro_conformance.problems import Data, Reference, held
@@ -29,7 +30,7 @@ from xvarpro_conformance.references import lower
 from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check
 
 Make = Callable[[], Reference]
-SECOND = (problems.two_ridges, problems.complex_target)  # those that are compiled
+SECOND = (kinds.two_ridges, kinds.complex_target)  # those that are compiled
 
 
 @cache
@@ -39,7 +40,7 @@ def exact(make: Make) -> lower.Exact:
     return lower.Exact(reference.problem, reference.theta0, reference.matrix)
 
 
-@check("reduced gradient", problems.every, against="more digits")
+@check("reduced gradient", kinds.every, against="more digits")
 def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
     """Value, weights and gradient equal those of dense normal equations and differences in a hundred digits."""
     _take_turns(target, make)
@@ -56,22 +57,22 @@ def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
 
 def _complex_design(target: Target, make: Make) -> None:
     """Raise where a problem of real data needs complex numbers that the framework does not have."""
-    if make is problems.real_target:
+    if make is kinds.real_target:
         find_dtype(target.backend.xp, target.complex_dtype)
 
 
 def _take_turns(target: Target, make: Make) -> None:
     """Where problems are compiled, one of the small ones in each precision, and what others stand for in none."""
     _complex_design(target, make)
-    if make in problems.KINDS:
-        target.represent(alternate(problems.KINDS.index(make)) if make in problems.COMPILED else ())
+    if make in kinds.KINDS:
+        target.represent(alternate(kinds.KINDS.index(make)) if make in kinds.COMPILED else ())
 
 
 @cache
 def second() -> dict[str, Make]:
     """Problems with second derivatives: all rows in memory, few parameters, few columns."""
-    none = (problems.streamed, problems.streamed_levels, problems.in_columns, problems.circulant)
-    return {make.__name__: make for make in problems.KINDS if make not in (*none, problems.rank_deficient)}
+    none = (kinds.streamed, kinds.streamed_levels, kinds.in_columns, kinds.circulant)
+    return {make.__name__: make for make in kinds.KINDS if make not in (*none, kinds.rank_deficient)}
 
 
 @check("reduced gradient", second, against="more digits")
@@ -130,7 +131,7 @@ def called(target: Target, reference: Reference, fun: Callable[..., Leaves], *gi
 def inexact_lower_level(target: Target, start: float) -> Iterator[Measured]:
     """The gap of a lower level that two iterations have left unsolved is not below that of the exact gradient."""
     target.represent(())
-    reference = problems.wide_levels()
+    reference = kinds.wide_levels()
     theta = start * reference.theta0
     known = _exact_at(start)
     low = replace(reference.problem.lower, solver=xv.lower.LSMR(limit=2))
@@ -143,7 +144,7 @@ def inexact_lower_level(target: Target, start: float) -> Iterator[Measured]:
 
 @cache
 def _exact_at(start: float) -> lower.Exact:
-    reference = problems.wide_levels()
+    reference = kinds.wide_levels()
     return lower.Exact(reference.problem, start * reference.theta0)
 
 
@@ -226,8 +227,8 @@ def derivative_of_a_solution(target: Target, case: Nearest) -> Iterator[Measured
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
-@check("reduced gradient", lambda: problems.BATCHES, against="more digits")
-def batches(target: Target, batch: problems.Batch) -> Iterator[Measured]:
+@check("reduced gradient", lambda: BATCHES, against="more digits")
+def batches(target: Target, batch: Batch) -> Iterator[Measured]:
     """In a batch each problem has the value, gradient, weights and Gauss-Newton matrix that it has alone."""
     target.represent(())
     prepared = many.prepare(
@@ -247,7 +248,7 @@ def batches(target: Target, batch: problems.Batch) -> Iterator[Measured]:
 
 
 @cache
-def _members(batch: problems.Batch) -> list[lower.Exact]:
+def _members(batch: Batch) -> list[lower.Exact]:
     return [lower.Exact(problem, theta) for problem, theta in batch.members()]
 
 

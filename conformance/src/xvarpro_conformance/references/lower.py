@@ -33,13 +33,13 @@ class Written(NamedTuple):
     A: list[Vector]  # k of (m, n)
     y: Vector  # (m, k)
     heavy: Vector  # (m, k): weights of squared residuals
-    lam: Any
+    lam: Vector  # (n, k)
     Omega: Vector  # (n, n)
 
     def gram(self, j: int) -> Vector:
-        """``A^H diag(heavy) A + lam Omega^H Omega`` of a column."""
+        """``A^H diag(heavy) A + Omega^H diag(lam) Omega`` of a column."""
         A, heavy = self.A[j], self.heavy[:, j : j + 1]
-        return designs.adjoint(A) @ (heavy * A) + (designs.adjoint(self.Omega) @ self.Omega) * self.lam
+        return designs.adjoint(A) @ (heavy * A) + designs.adjoint(self.Omega) @ (self.lam[:, j : j + 1] * self.Omega)
 
     def slope(self, j: int) -> Vector:
         """``A^H diag(heavy) y`` of a column."""
@@ -53,14 +53,14 @@ class Written(NamedTuple):
     def value(self, w: Vector) -> Any:
         """The level's objective."""
         r, Ow = self.residual(w), self.Omega @ w
-        return (np.sum(self.heavy * _squares(r)) + np.sum(_squares(Ow)) * self.lam) / 2
+        return (np.sum(self.heavy * _squares(r)) + np.sum(self.lam * _squares(Ow))) / 2
 
     @property
     def condition(self) -> float:
         """Of the stacked matrix, its singular values of 0 left out; the largest over the right-hand sides."""
         stacked = [
-            np.vstack([np.sqrt(rounded(h))[:, None] * rounded(A), float(self.lam) ** 0.5 * rounded(self.Omega)])
-            for A, h in zip(self.A, self.heavy.T, strict=True)
+            np.vstack([np.sqrt(rounded(h))[:, None] * rounded(A), np.sqrt(rounded(s))[:, None] * rounded(self.Omega)])
+            for A, h, s in zip(self.A, self.heavy.T, self.lam.T, strict=True)
         ]
         values = [np.linalg.svd(S, compute_uv=False) for S in stacked]
         return max(float(s[0] / s[s > 1e-12 * s[0]][-1]) for s in values)
@@ -89,9 +89,9 @@ def written(level: Level, M: Callable[..., Any], theta: Tree, data: Tree) -> Wri
         y = np.where(heavy > 0, y, 0.0)  # what is missing may be NaN
     Omega = np.eye(A.shape[-1]) if level.Omega is None else designs.dense(level.Omega)
     lam: Any = level.lam(theta, data) if callable(level.lam) else level.lam
-    number = lam.item() if isinstance(lam, np.ndarray) else numbers().mpf(lam)
-    y, heavy, Omega = (np.asarray(digits(x)) for x in (y, heavy, Omega))
-    return Written([A] * y.shape[1] if A.ndim == 2 else list(A), y, heavy, number, Omega)
+    lam = np.broadcast_to(np.asarray(lam), (len(Omega), y.shape[1]))
+    y, heavy, lam, Omega = (np.asarray(digits(x)) for x in (y, heavy, lam, Omega))
+    return Written([A] * y.shape[1] if A.ndim == 2 else list(A), y, heavy, lam, Omega)
 
 
 def _dense(M: Any) -> Vector:
@@ -246,6 +246,7 @@ class At:
         """Of every column."""
         low = self.low
         shared = self.problem.lower.weights is None and all(A is low.A[0] for A in low.A)
+        shared = shared and bool(np.all(low.lam == low.lam[:, :1]))
         W = self.problem.lower.W
         if shared and W is None:  # one matrix
             b = designs.adjoint(low.A[0]) @ low.y

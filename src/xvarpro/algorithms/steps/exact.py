@@ -8,6 +8,7 @@ from typing import NamedTuple, final
 
 from xvarpro.algorithms.steps.backtracking import backtrack_by_slope
 from xvarpro.algorithms.steps.interface import Line, Search, StepRule
+from xvarpro.backends.interface import select
 from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
@@ -151,8 +152,10 @@ class ExactStep(StepRule):
             alpha = xp.where(inside & ~turn & ~edge, at + shift, golden)
             new = trial(xp.where(edge, at + (1 - GOLDEN) * above, alpha))
             # the lower one of the inner two trials is the middle
-            low, high = line.backend.select(new.alpha < at, (new, b.middle), (b.middle, new))
-            left, middle, right = line.backend.select(high.value < low.value, (low, high, b.right), (b.left, low, high))
+            low, high = select(line.backend, new.alpha < at, (new, b.middle), (b.middle, new))
+            left, middle, right = select(
+                line.backend, high.value < low.value, (low, high, b.right), (b.left, low, high)
+            )
             return _Bracket(left, middle, right, b.n + 1)
 
         return line.backend.while_loop(wide, again, b)

@@ -9,11 +9,11 @@ from typing import NamedTuple, final
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.namespace import as_complex, device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint_product, changed, is_array
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import QRFactor, as_column, as_columns, as_complex, condition_of, factored, padded, stacked
+from xvarpro.lower.stack import QRFactor, as_column, as_columns, condition_of, factored, padded, stacked
 from xvarpro.lower.weight_sets._pivoting import (
     Box,
     Equation,
@@ -87,7 +87,7 @@ class OnFace(LowerSolver):
         """The solver for some rows of w, as `rows` takes them from an array, (n, k), where the set is separable."""
 
     def factor(self, backend: Backend, system: System) -> QRFactor:
-        return factored(backend, system, _real(stacked(backend, system.M.dense(), system.root, system.weight)))
+        return factored(backend, system, _real(stacked(backend, system.M.dense(), system.ridge)))
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
         return as_complex(self.weights(backend, factor.R, _projected(backend, factor, y))[0], y)

@@ -15,8 +15,8 @@ from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.qr import QR
 from xvarpro.lower.weight_sets._nothing import Nothing
-from xvarpro.lower.weight_sets._subspace import InSubspace
 from xvarpro.lower.weight_sets.interface import WeightSet, numbers, taken
+from xvarpro.lower.weight_sets.subspace import InSubspace, exchanged, own_rows
 
 
 @final
@@ -51,14 +51,17 @@ class Affine(WeightSet):
     array([0.5, 0.5])
     """
 
+    real = False
+
     w0: Array | None = None
     B: Array = REQUIRED
 
     def __post_init__(self) -> None:
         B = numbers(self, "B", 2, empty=True)
-        if _rank(B) < B.shape[1]:
+        rank = int(np.sum(self._reduced()[1] >= 0))
+        if rank < B.shape[1]:
             raise ProblemError(
-                f"Affine: the {B.shape[1]} columns of B must be linearly independent, got rank {_rank(B)}: leave out "
+                f"Affine: the {B.shape[1]} columns of B must be linearly independent, got rank {rank}: leave out "
                 "those that follow from others"
             )
         if self.w0 is not None and (got := numbers(self, "w0", 1, 2)).shape[0] != B.shape[0]:
@@ -79,13 +82,23 @@ class Affine(WeightSet):
     def dimension(self, n: int) -> int:
         return self.B.shape[1]
 
-    def resolved(self) -> Affine:
-        """With orthonormal B, and the w0 nearest to 0, as a matrix."""
-        Q = np.linalg.qr(to_numpy(self.B))[0]
-        if self.w0 is None:
-            return Affine(None, Q)
-        w0 = to_numpy(self.w0)
-        return _affine(w0 - Q @ (Q.conj().T @ w0) if Q.shape[1] < Q.shape[0] else 0 * w0, Q)
+    @property
+    def has_choice(self) -> bool:
+        """Some entry depends on others, or goes with one from a point of its own, so that these may change places."""
+        rows, columns = (np.count_nonzero(to_numpy(self.B), axis=axis) > 1 for axis in (1, 0))
+        return bool(np.any(rows) or (self.w0 is not None and np.any(columns)))
+
+    def resolved(self, lengths: np.ndarray | None = None) -> Affine:
+        A, rows = self._reduced()
+        B, rows = (A.T, rows) if lengths is None else exchanged(A.T, rows, lengths)
+        w0 = np.zeros(self.size) if self.w0 is None else to_numpy(self.w0)
+        return _affine(w0 - B @ w0[rows], B)
+
+    def _reduced(self) -> tuple[np.ndarray, np.ndarray]:
+        """``B^T`` with the identity in some of its columns, and these."""
+        B = to_numpy(self.B)
+        rows = own_rows(np, B)
+        return (B.T, rows) if np.array_equal(B[rows], np.eye(len(rows))) else eliminated(B.T, len(B))
 
     def directions(self, w: np.ndarray) -> list[np.ndarray]:
         return [to_numpy(self.resolved().B)]
@@ -106,6 +119,8 @@ class Affine(WeightSet):
 
 class _Constructed(WeightSet):
     """A set that is resolved to `Affine`."""
+
+    real = False
 
     @property
     def size(self) -> int:
@@ -132,7 +147,7 @@ class _Constructed(WeightSet):
         return self.resolved().solver(given)
 
     @abstractmethod
-    def resolved(self) -> Affine:
+    def resolved(self, lengths: np.ndarray | None = None) -> Affine:
         """The subspace as a base and a shift."""
 
 
@@ -171,26 +186,36 @@ class Equality(_Constructed):
         p, n = C.shape
         if d.ndim and d.shape[0] != p:
             raise ProblemError(f"Equality: d must have {p} rows, one for each row of C; got {d.shape[0]}")
-        rank = _rank(C.T)
-        if rank < p:
-            solution = np.linalg.lstsq(C, np.broadcast_to(d, (p,)) if d.ndim == 0 else d)[0]
-            off = np.abs(C @ solution - d).max()
-            scale = np.abs(C).max() * np.abs(solution).max()
-            if off > 1e3 * max(p, n) * np.finfo(solution.dtype).eps * scale:
-                raise ProblemError(
-                    f"Equality: no w satisfies C w = d: the equations contradict each other by {off:.3g}"
-                )
+        reduced, unknowns = self._eliminated()
+        follow = unknowns < 0
+        if off := np.max(np.abs(reduced[follow, n:]), initial=0.0):
+            raise ProblemError(f"Equality: no w satisfies C w = d: the equations contradict each other by {off:.3g}")
+        if follow.any():
             raise ProblemError(
-                f"Equality: the {p} rows of C are linearly dependent (rank {rank}): leave out the equations that "
-                "follow from others"
+                f"Equality: the {p} rows of C are linearly dependent (rank {p - np.sum(follow)}): leave out the "
+                "equations that follow from others"
             )
 
-    def resolved(self) -> Affine:
+    @property
+    def size(self) -> int:
+        return self.C.shape[1]
+
+    def dimension(self, n: int) -> int:
+        return n - self.C.shape[0]
+
+    def resolved(self, lengths: np.ndarray | None = None) -> Affine:
+        reduced, unknowns = self._eliminated()
+        n = self.size
+        free = np.setdiff1d(np.arange(n), unknowns)
+        B = np.zeros((n, free.size), reduced.dtype)
+        w0 = np.zeros((n, reduced.shape[1] - n), reduced.dtype)
+        B[free], B[unknowns], w0[unknowns] = np.eye(free.size), -reduced[:, free], reduced[:, n:]
+        return _affine(w0, B) if lengths is None else _affine(w0, B).resolved(lengths)
+
+    def _eliminated(self) -> tuple[np.ndarray, np.ndarray]:
         C, d = to_numpy(self.C), to_numpy(self.d)
-        p, _ = C.shape
-        Q, R = np.linalg.qr(C.conj().T, mode="complete")
-        d = np.broadcast_to(d, (p, 1)) if d.ndim == 0 else d
-        return _affine(Q[:, :p] @ np.linalg.solve(R[:p, :].conj().T, d), Q[:, p:])
+        d = d.reshape(len(C), -1) if d.ndim else np.broadcast_to(d, (len(C), 1))
+        return eliminated(np.concatenate([C, d], axis=1), C.shape[1])
 
     @classmethod
     def examples(cls, n: int) -> tuple[Equality, ...]:
@@ -250,7 +275,7 @@ class Fixed(_Constructed):
             raise ProblemError(f"Fixed: indices must be different and from 0 to {n - 1}, got {where.tolist()}")
         return where, n
 
-    def resolved(self) -> Affine:
+    def resolved(self, lengths: np.ndarray | None = None) -> Affine:
         order, n = self._entries()
         values = to_numpy(self.values)
         w0 = np.zeros((n, values.shape[1] if values.ndim == 2 else 1), np.result_type(values, np.float32))
@@ -301,10 +326,9 @@ class Shared(_Constructed):
         if groups.ndim != 1 or not groups.size or groups.dtype.kind not in "iu":
             raise ProblemError(f"Shared: groups must be a vector of whole numbers, got {self.groups!r}")
 
-    def resolved(self) -> Affine:
+    def resolved(self, lengths: np.ndarray | None = None) -> Affine:
         labels, index = np.unique(to_numpy(self.groups), return_inverse=True)
-        members = np.eye(labels.size)[index]
-        return Affine(None, members / np.sqrt(members.sum(axis=0)))
+        return Affine(None, np.eye(labels.size)[index])
 
     @classmethod
     def examples(cls, n: int) -> tuple[Shared, ...]:
@@ -316,7 +340,27 @@ def _affine(w0: np.ndarray, B: np.ndarray) -> Affine:
     return Affine((w0[:, None] if w0.ndim == 1 else w0) if w0.any() else None, B)
 
 
-def _rank(A: np.ndarray) -> int:
-    """Of the columns, scaled to length 1 so that units do not count."""
-    length = np.linalg.norm(A, axis=0)
-    return length.size and int(np.linalg.matrix_rank(A / np.where(length > 0, length, 1.0)))
+def eliminated(A: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with the span of those of A, the identity in some of their first n columns, and these, by row.
+
+    A row that follows from others is 0 there, and has -1. Of the rows that are left the next is the one of which the
+    largest entry is most, so that entries keep their digits whatever the units of rows and columns.
+    """
+    eps = np.finfo(np.result_type(A, np.float32)).eps
+    double = np.result_type(A, np.float64)
+    A = np.array(A, np.result_type(A, np.longdouble))  # differences of large entries, where there are more digits
+    size, columns = np.abs(A), np.full(len(A), -1)  # of the terms of entries
+    while True:
+        entries = np.where(np.abs(A) > 8 * len(A) * eps * size, np.abs(A), 0.0)
+        left = np.flatnonzero((columns < 0) & np.any(entries[:, :n], axis=1))
+        if not left.size:
+            A[columns < 0] = np.where(entries > 0, A, 0.0)[columns < 0]
+            return A.astype(double), columns
+        shares = entries[left, :n] / np.max(entries[left, :n], axis=1, keepdims=True)
+        i = left[np.argmin(np.sum(shares, axis=1))]
+        j = columns[i] = np.argmax(entries[i, :n])
+        size[i], A[i] = size[i] / abs(A[i, j]), A[i] / A[i, j]
+        others = np.where(np.arange(len(A)) == i, 0.0, A[:, j])[:, None]
+        A, size = A - others * A[i], size + np.abs(others) * size[i]
+        A[:, :n][np.abs(A[:, :n]) <= 4 * eps * size[:, :n]] = 0.0
+        A[:, j] = np.arange(len(A)) == i

@@ -11,18 +11,19 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.lower._blockwise import Blockwise
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.ridge import Ridge
 from xvarpro.lower.stack import QRFactor, padded
 from xvarpro.lower.weight_sets._faces import OnFace
 from xvarpro.operators import BlockDiagonal, Dense
 from xvarpro.operators.interface import Operator
 
 
-def by_blocks(solver: LowerSolver, M: Operator, Omega: Array | Operator | None) -> LowerSolver:
-    """The solver of a set of weights for a design: block by block where neither the set nor an Omega couples blocks.
+def by_blocks(solver: LowerSolver, M: Operator, ridge: Ridge) -> LowerSolver:
+    """The solver of a set of weights for a design: block by block where neither the set nor a ridge couples them.
 
     Blocks of one width are solved in one batch, with zeros below the shorter ones unless they would be most of it.
     """
-    if Omega is not None or not isinstance(M, BlockDiagonal) or M.columns is not None:
+    if not ridge.plain or not isinstance(M, BlockDiagonal) or M.columns is not None:
         return solver
     if not isinstance(solver, OnFace) or not solver.separable:
         return solver
@@ -56,7 +57,7 @@ class BlocksOnFaces(LowerSolver):
         m = max(b.shape[0] for b in M.blocks)
         arrays = [padded(backend, b.dense(), m) for b in M.blocks]
         stack = Dense(namespace_of(arrays[0]).stack(arrays))
-        return self.solver.factor(backend, System(stack, system.lam, None))
+        return self.solver.factor(backend, System(stack, system.ridge))
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
         M = _design(system)

@@ -11,7 +11,7 @@ from xvarpro import backends
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import LowerSolver
+from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.operators.interface import Operator
 
 
@@ -23,6 +23,7 @@ class WeightSet(Struct):
     """
 
     penalises: ClassVar[bool] = False  # whether `penalty` may be other than 0
+    real: ClassVar[bool] = True  # whether w has no imaginary part in it
 
     @property
     def size(self) -> int | None:
@@ -61,11 +62,19 @@ class WeightSet(Struct):
 
     @abstractmethod
     def directions(self, w: np.ndarray) -> list[np.ndarray]:
-        """Columns, (n, r), that span the directions in which a solution may move: one for all columns of w, or each."""
+        """Columns, (n, r), that span the directions in which a solution may move: one for all columns of w, or each.
 
-    def resolved(self) -> WeightSet:
-        """The same set, prepared for a solve: once, on the host."""
+        Among the rows of each are all of the identity.
+        """
+
+    def resolved(self, lengths: np.ndarray | None = None) -> WeightSet:
+        """The same set, prepared for a solve: on the host, for a design with columns of these lengths, (n,)."""
         return self
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether it is resolved to something else for other lengths."""
+        return False
 
     def part(self, indices: Array, scale: float) -> WeightSet:
         """The set of `scale` times the columns at `indices`: what goes with ``scale * y[:, indices]``."""
@@ -117,14 +126,15 @@ def refuse_solver(owner: WeightSet, given: LowerSolver | None) -> None:
         )
 
 
-def one_design(M: Operator) -> Operator:
-    """Refuse a design per right-hand side: a set is solved for with one factorisation."""
-    if M.columns is not None:
+def one_design(system: System) -> Operator:
+    """Refuse a design or a ridge per right-hand side: a set is solved for with one factorisation."""
+    columns = system.M.columns or system.ridge.columns
+    if columns is not None:
         raise ProblemError(
-            f"W needs one design for all right-hand sides; got {M.columns}, one for each: solve for each by itself, or "
-            "leave out W"
+            f"W needs one design and one ridge for all right-hand sides; got {columns}, one for each: solve for each "
+            "by itself, or leave out W"
         )
-    return M
+    return system.M
 
 
 def taken(x: Array, indices: Array, scale: float) -> Array:

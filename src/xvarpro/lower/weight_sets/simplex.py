@@ -63,7 +63,7 @@ class Simplex(WeightSet):
 
 
 def _without_sum(free: np.ndarray) -> np.ndarray:
-    """Orthonormal columns for the directions in which the free entries move and their sum does not."""
-    eye = np.eye(len(free))[:, free]
-    Q, _ = np.linalg.qr(np.ones((eye.shape[1], 1)), mode="complete")
-    return eye @ Q[:, 1:]
+    """The directions in which the free entries move and their sum does not: each of them but the first, against it."""
+    first, *others = np.flatnonzero(free)
+    eye = np.eye(len(free))
+    return eye[:, others] - eye[:, [first]]

@@ -164,15 +164,15 @@ class Correlation(LowerSolver):
 
     def factor(self, backend: Backend, system: System) -> CorrelationFactor:
         M = system.M
-        if not isinstance(M, StackedConvolution) or system.Omega is not None:
+        if not isinstance(M, StackedConvolution) or not system.ridge.plain:
             raise ProblemError(
-                f"Correlation solves a StackedConvolution with Omega None, got {type(M).__name__} and "
-                f"{type(system.Omega).__name__}"
+                f"Correlation solves a StackedConvolution with one number lam and no Omega, got {type(M).__name__} and "
+                f"{system.ridge!r:.80}"
             )
         G = gram(M)
-        if system.ridged:
+        if system.ridge.present:
             xp = xv.array_namespace(G)
-            G = G + system.lam * xp.eye(G.shape[0], dtype=G.dtype, device=device(G))
+            G = G + system.ridge.lam * xp.eye(G.shape[0], dtype=G.dtype, device=device(G))
         return CorrelationFactor(backend.cholesky(G))
 
     def argmin(self, backend: Backend, system: System, factor: CorrelationFactor, y: Array) -> Array:

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
+import numpy as np
+
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import as_complex, device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import changed
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import as_complex
 from xvarpro.lower.weight_sets.interface import one_design
-from xvarpro.operators import Composition, Dense, Stacked, as_operator
+from xvarpro.operators import Composition, Dense, Stacked
 from xvarpro.operators.interface import Operator
+
+TINY = 1e-30  # of the longest column, for one of zeros
 
 
 @final
@@ -25,15 +28,16 @@ class InSubspace(LowerSolver):
 
     That is a level without a ridge, which `inner` solves. Its adjoint ``(B^H H B)^-1 B^H c`` gives ``v`` as its
     coefficients. M w0 and M B change with theta exactly as M w does, so the products with dM keep their form, with the
-    whole w and v.
+    whole w and v. Coefficients are entries of w: an orthonormal B would have its small entries to the precision of the
+    large ones only, and entries of w in different units, or equations of them, make some of them very small.
 
     Parameters
     ----------
     inner : LowerSolver
     B : array, shape (n, r)
-        Orthonormal columns.
+        Columns with all rows of the identity among their rows.
     w0 : array, shape (n, 1) or (n, k), or None
-        Orthogonal to them; None is 0.
+        0 in these rows; None is 0.
     """
 
     inner: LowerSolver
@@ -73,14 +77,13 @@ class InSubspace(LowerSolver):
         return self.inner.diagnose(backend, self._reduced(system), factor, self._target(system, y))
 
     def _coefficients(self, w: Array) -> Array:
-        return Dense(self.B).rmatvec(w)
+        xp = namespace_of(w)
+        return xp.take(w, own_rows(xp, self.B), axis=0)
 
     def _reduced(self, system: System) -> System:
         """``[M B; sqrt(lam) Omega B]``, without a ridge."""
-        M: Operator = Composition(one_design(system.M), self.B)
-        if system.root is not None:
-            M = Stacked((M, system.root * _weighted(system.Omega, self.B)))
-        return System(M, 0.0, None)
+        M: Operator = Composition(one_design(system), self.B)
+        return System(Stacked((M, system.ridge.rows(self.B))) if system.ridge.present else M)
 
     def _whole(self, a: Array) -> Array:
         w = Dense(self.B).matvec(a)
@@ -94,17 +97,35 @@ class InSubspace(LowerSolver):
         w0 = as_complex(w0, y)
         if self.w0 is not None:
             y = y - system.M.matvec(w0)
-        if system.root is None:
+        if not system.ridge.present:
             return y
-        below = -system.root * _weighted(system.Omega, w0)
+        below = -system.ridge.rows(w0)
         return xp.concat([y, xp.broadcast_to(below, (below.shape[0], y.shape[1]))])
 
     def _residual(self, system: System, w: Array, r: Array) -> Array:
         """``[M w - y; sqrt(lam) Omega w]``."""
-        if system.root is None:
-            return r
-        return namespace_of(r).concat([r, system.root * _weighted(system.Omega, w)])
+        return namespace_of(r).concat([r, system.ridge.rows(w)]) if system.ridge.present else r
 
 
-def _weighted(Omega: Array | Operator | None, w: Array) -> Array:
-    return w if Omega is None else as_operator(Omega).matvec(w)
+def own_rows(xp: Any, B: Any) -> Any:
+    """The first row of the identity among the rows of B, (n, r), for each column: indices (r,)."""
+    alone = xp.sum(xp.astype(B != 0, xp.int32), axis=1, keepdims=True) == 1
+    return xp.argmax(xp.astype((B == 1) & alone, xp.int32), axis=0)
+
+
+def exchanged(B: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Other columns of the same span, with the identity in other rows: those of the longest columns of a design M.
+
+    In units in which these have length 1 no entry of B is then larger than 2, so that columns of ``M B`` are not all
+    parallel to the longest of M.
+    """
+    B, rows, unit = np.array(B), np.array(rows), np.where(lengths > 0, lengths, TINY * np.max(lengths))
+    while B.size:
+        share = np.abs(B) * unit[:, None] / unit[rows]
+        i, j = np.unravel_index(np.argmax(share), B.shape)
+        if not share[i, j] > 2:
+            break
+        one = np.arange(len(rows)) == j
+        B = B - (B[:, j] / B[i, j])[:, None] * (B[i] - one)
+        B[i], rows[j] = one, i
+    return B, rows
