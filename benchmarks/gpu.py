@@ -117,13 +117,9 @@ def run(part: Part, command: list[str], file: Path, limit: float, flags: str = "
             process.wait()
             state = f"stopped after {limit:.0f} s"
     said = "" if state == "done" else log.read_text(errors="replace").strip()[-1500:]
-    return asdict(part) | {"state": state, "seconds": time.perf_counter() - began, "said": said, "rows": _rows(file)}
-
-
-def _rows(file: Path) -> list[dict[str, Any]]:
-    """Lines that were written whole: the last may have been cut off."""
-    text = file.read_text() if file.exists() else ""
-    return [json.loads(line) for line in text.split("\n")[:-1]]
+    whole = file.read_text().split("\n")[:-1] if file.exists() else []  # the last line may have been cut off
+    found = {"state": state, "seconds": time.perf_counter() - began, "said": said}
+    return asdict(part) | found | {"rows": list(map(json.loads, whole))}
 
 
 def everything(

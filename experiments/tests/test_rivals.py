@@ -221,7 +221,7 @@ def test_a_fixed_step_is_a_share_of_the_first_one_and_stays():
 
 def test_least_squares_end_at_the_minimum_of_their_block():
     D0, over = dictionary_start(), xv.sets.L1Ball(1.0)
-    problem, task = dictionary_problem(compress=False), Task(dictionary_problem(compress=False), D0, over)
+    task = Task(problem := dictionary_problem(compress=False), D0, over)
     (done,) = AlternatingLeastSquares(sweeps=400).descend(task, Budget(1, 60.0)).points[1:]
     w = Joint(problem, NUMPY).best_w(D0)
     fixed = xv.separable(

@@ -302,7 +302,11 @@ class _Shelf:
     def keep(self, seed: int, outcome: Outcome) -> None:
         curves = {"": outcome.curve, **outcome.measured}
         kept = {
-            "plain": {f.name: getattr(outcome, f.name) for f in fields(outcome) if f.name not in _NOT_PLAIN},
+            "plain": {
+                f.name: getattr(outcome, f.name)
+                for f in fields(outcome)
+                if f.name not in ("theta", "status", "curve", "measured", "fit")
+            },
             "status": outcome.status.name,
             "curves": {name: [part.tolist() for part in curve] for name, curve in curves.items()},
             "fit": outcome.fit is not None,
@@ -315,6 +319,3 @@ class _Shelf:
     def _path(self, seed: int, method: str) -> Path:
         plain = "".join(c if c.isalnum() else "-" for c in method)
         return self._folder / f"{seed}-{plain}.json"
-
-
-_NOT_PLAIN = ("theta", "status", "curve", "measured", "fit")

@@ -52,12 +52,5 @@ def command(
     atoms = (128 if large else 32) if atoms is None else atoms
     pixels = (0 if large else 10) if pixels is None else pixels
     ridge = (10.0 if pixels else 1e-5) if ridge is None else ridge
-    numbers: dict[str, Any] = {
-        "source": images.source,
-        "shape": (side, side),
-        "atoms": atoms,
-        "radius": radius,
-        "lam": ridge,
-        "pixels": pixels,
-    }
-    return given.run(partial(dictionary.experiment, images.X, **numbers), notice, 20.0 if large else 1.0)
+    stated = partial(dictionary.experiment, images.X, source=images.source, shape=(side, side), atoms=atoms)
+    return given.run(partial(stated, radius=radius, lam=ridge, pixels=pixels), notice, 20.0 if large else 1.0)

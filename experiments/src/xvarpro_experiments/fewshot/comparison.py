@@ -156,7 +156,7 @@ def experiment(
 
     config = {
         "source": backbone.source, "trained": trained, "shots": shots, "tests": tests, "validation": validation,
-        "lam": relative, "units": units, "backend": backend, "dtype": str(backbone.dtype),
+        "lam": relative, "units": units, "backend": backend, "dtype": str(backbone.X.dtype),
     }  # fmt: skip
     return Experiment(
         name="fewshot",

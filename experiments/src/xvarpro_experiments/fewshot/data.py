@@ -62,11 +62,6 @@ class Backbone:
         return int(np.max(self.labels)) + 1
 
     @property
-    def dtype(self) -> Any:
-        """Of the work."""
-        return self.X.dtype
-
-    @property
     def size(self) -> int:
         """Entries of theta."""
         return size(self.theta0)
@@ -101,7 +96,7 @@ def episode(backbone: Backbone, shots: int, tests: int, seed: int, half: str = "
         for part in (slice(shots), slice(shots, 2 * shots), slice(2 * shots, 2 * shots + tests))
     )
     one, two = (
-        Split(backbone.X[i], targets(backbone.labels[i], backbone.ways, backbone.dtype)) for i in (first, second)
+        Split(backbone.X[i], targets(backbone.labels[i], backbone.ways, backbone.X.dtype)) for i in (first, second)
     )
     return Episode(lower=two, upper=one, X=backbone.X[rest], labels=backbone.labels[rest])
 
