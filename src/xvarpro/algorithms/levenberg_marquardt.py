@@ -24,7 +24,9 @@ from xvarpro.sets.regions import Regions
 ROUNDS, ALONE = 60, 200
 SWITCH = 0.25  # squared errors of the two models' last predictions, up to which the quasi-Newton one is preferred
 SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trials take
+LEAST, MOST = 0.1, 0.5  # of a refused step: what the parabola through its values may leave
 NEAR = 1e-3  # of a step along a line: how near to its ends the next trial may be
+SOFT = 0.2  # of the curvature along a step: that of the soft directions that make it long
 REJECTIONS = 60  # in a row, after which a problem has no descent
 
 
@@ -99,12 +101,12 @@ class LevenbergMarquardt(Algorithm):
     """Projected Levenberg-Marquardt on the reduced residual, for few parameters: the default up to 16 of them.
 
     A step minimises a quadratic model over the sets, with a damping that follows the ratio of the decrease to the one
-    predicted (Nielsen 1999), and that after a refusal halves the step at least. The model has the Gauss-Newton matrix
-    of Kaufman's Jacobian (1975). If that predicted the last change of the gradient badly, it has a BFGS matrix built
-    upon it (Fletcher, Xu 1987). Convergence is quadratic for small residuals and superlinear for large ones. The
-    decrease that the model promises over the whole set certifies an iterate. No step and no status depends on the units
-    of free or bounded parameters. For a set without a projection the model is minimised roughly, through vertices
-    alone.
+    predicted (Nielsen 1999), and after a refusal what the value there says of the length. The model has the
+    Gauss-Newton matrix of Kaufman's Jacobian (1975). If that predicted the last change of the gradient badly, it has a
+    BFGS matrix built upon it (Fletcher, Xu 1987). Convergence is quadratic for small residuals and superlinear for
+    large ones. The decrease that the model promises over the whole set certifies an iterate. No step and no status
+    depends on the units of free or bounded parameters. For a set without a projection the model is minimised roughly,
+    through vertices alone.
 
     Parameters
     ----------
@@ -263,17 +265,18 @@ class LevenbergMarquardt(Algorithm):
         finite = xp.isfinite(new.value)
         short = ~finite & ~model.short
         again = short | model.quasi
-        # no curvature, relative to the scale, is below c: with less damping than this no direction of the step would be
-        # halved, and it would be refused again at the same point
-        relative = old.curvature / root[:, :, None] / root[:, None, :]
-        c = xp.linalg.eigvalsh(xp.where(xp.isfinite(relative), relative, 0))[:, 0]
-        damped = xp.maximum(model.growth * model.damping, c + 2 * model.damping)
+        # where the curvature is c, relative to the scale, a damping of c (1 / alpha - 1) leaves alpha of a step: less
+        # than that would be refused again at the same point
+        down = -_dots(xp, old.grad, step)
+        alpha = xp.clip(down / positive_or_one(2 * (down - brought)), LEAST, MOST)
+        size = positive_or_one(_dots(xp, step, model.scale * step))
+        bend = 2 * (down - promised) / size
+        least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
+        damped = xp.maximum(model.growth * model.damping, least)
         if step.shape[1] == 1:
             # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a kink
-            down, back = [_dots(xp, grad, step) for grad in (-old.grad, new.grad)]
+            back = _dots(xp, new.grad, step)
             alpha = xp.clip((brought + back) / positive_or_one(down + back), NEAR, 1 - NEAR)
-            size = positive_or_one(_dots(xp, step, model.scale * step))
-            bend = 2 * (down - promised) / size
             damped = xp.where(finite & (back > 0), down / (alpha * size) - bend, damped)
         refused = model._replace(
             quasi=model.quasi & short,
