@@ -340,3 +340,16 @@ def test_a_large_target_of_few_rows_is_not_corrected_in_single_precision(monkeyp
     single = xv.separable(lambda theta, data: theta, Y.astype("float32"), compress=False)
     found = xv.value_and_gradient(single, A.astype("float32"))[1]
     assert np.linalg.norm(found - want) <= 10 * EPS["float32"] * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("lam", [1.0, 1e8])
+@pytest.mark.parametrize("level", [{}, {"solver": lower.SVD()}, {"W": lower.Nonnegative()}], ids=["QR", "SVD", "W"])
+def test_weights_of_small_columns_keep_their_digits_next_to_a_ridge(level, lam, backend):
+    """Of columns that are orthogonal: no column but its own says what a weight is. They were off by up to 0.9."""
+    size, y = np.array([1.0, 1e-6, 1e-12]), rng(1).normal(size=9)
+    Q = np.linalg.qr(rng(3).normal(size=(9, 3)))[0]
+    A = size * Q * np.sign(y @ Q)
+    problem = xv.separable(lambda theta, A: theta * A, send(backend, y), data=send(backend, A), lam=lam, **level)
+    want = size * np.abs(y @ Q) / (size**2 + lam)
+    np.testing.assert_allclose(host(xv.solve_lower(problem, send(backend, np.ones(1))).w), want, rtol=1e-9)
+    np.testing.assert_allclose(host(xv.ridge(send(backend, A), send(backend, y), lam)), want, rtol=1e-9)

@@ -145,7 +145,10 @@ def _augmented(backend: Backend, upper: bool) -> Callable[..., Leaves]:
             by: Any = QRFactor(*factor, *made)
             right = as_columns(h if upper else h / root)
             if upper and not dual:
-                b = as_column(solver.argmin(backend, system, by, right), by.R) / root
+                b = as_column(solver.argmin(backend, system, by, right), by.R)
+                # next to a large ridge small columns of Q have few digits
+                left = adjoint(A) @ (h - A @ b) - lam[:, :, None] * b
+                b = b + backend.solve_triangular(by.R, backend.solve_triangular(by.R, left, transpose=True))
                 return h - A @ b, b, *made
             if upper:
                 b, r = solver.refine(backend, system, by, right, right, right)  # which needs no w to begin with
