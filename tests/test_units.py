@@ -298,6 +298,17 @@ def test_a_leaf_whose_steps_have_a_length_of_their_own_keeps_its_units():
     assert near[0].tolist() == theta["a"].tolist()
 
 
+def test_both_targets_of_two_levels_have_one_unit():
+    y = noisy(decays, [1.0, 5.0], [2.0, 1.0])
+
+    def solved(unit):
+        level = [xv.Level(lambda theta, t, i=i: decays(theta, t[i::2]), unit * y[i::2]) for i in (0, 1)]
+        problem = xv.bilevel(lower=level[0], upper=level[1], data=T)
+        return xv.solve(problem, np.array([0.5, 8.0]), sets.Box(0.0, 20.0)).theta
+
+    np.testing.assert_allclose(solved(2.0**40), solved(1.0), rtol=1e-9)
+
+
 def test_a_penalty_follows_the_square_of_the_unit_of_the_targets():
     """By powers of two: nothing is rounded."""
     problem = xv.separable(lambda theta, t: theta * t[:, None], 3e9 * np.ones(3), data=np.ones(3), R=sum, mu=0.1)
