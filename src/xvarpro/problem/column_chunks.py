@@ -189,8 +189,8 @@ def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:
     Returns
     -------
     array, shape (m, r), r <= min(m, k)
-        ``r = m``, and lower triangular, for a full y with k >= m. Rows of a y in memory that are zero, such as the
-        border pixels of images, cost no column.
+        ``r = m`` for a full y with k >= m, and lower triangular, unless its rows are dependent in single precision.
+        Rows of a y in memory that are zero, such as the border pixels of images, cost no column.
 
     Examples
     --------
