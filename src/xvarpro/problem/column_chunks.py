@@ -245,7 +245,7 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
 
 
 def _root(backend: Any, gram: Array, k: int) -> Array:
-    """Rows (min(m, k), m) with the Gram matrix of k rows: a triangle, or from eigenvectors where these are dependent."""
+    """Rows (min(m, k), m) with the Gram matrix of k rows: a triangle, or eigenvectors where these are dependent."""
     xp, m = namespace_of(gram), gram.shape[0]
     L: Array = backend.cholesky(gram)
     definite = k >= m and bool(xp.all(xp.isfinite(L)))
