@@ -146,7 +146,7 @@ def described(kind, W, k, at=slice(None)):
 
 def batch(kind, W, k, backend):
     prepared = prepare(described(kind, W, k), RATES, over=BOX, backend=backend)
-    return prepared.assemble(prepared.problem, prepared.regions), prepared.theta
+    return prepared.assemble(prepared.problem, prepared.region), prepared.theta
 
 
 @pytest.mark.parametrize(("kind", "k"), [("separable", 1), ("separable", 2), ("bilevel", 1), ("weighted", 2)])

@@ -165,7 +165,6 @@ SHARED = {
     "sets.projection": "region",
     "sets.promises": "oracle region",
     "sets.region": "box free",
-    "sets.regions": "region",
     "sets.semidefinite": "k_largest lanczos simplex",
     "sets.singular_values": "balls box lanczos lp",
     **dict.fromkeys(("sets.combinators", "sets.products"), "balls box simplex"),

@@ -16,7 +16,6 @@ from xvarpro.backends.numpy import NumPyBackend
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
-from xvarpro.sets.regions import Regions
 
 from .support import decays, error, host, rng, send
 
@@ -134,7 +133,7 @@ def test_a_nearly_singular_model_takes_few_rounds(p, over):
     for _ in range(20):
         v = draw.normal(size=(p, p - 1)) * np.array([1.0] + [1e-3] * (p - 2))
         B, g = (v @ v.T + 1e-13 * np.eye(p))[None, ...], draw.normal(size=(1, p))
-        regions = Regions(resolve(over, x[0]), (x[0],))
+        regions = resolve(over, x[0])
         y, decrease = minimise_model(Counting(), regions, x, g, B)
         slope = (g + (B @ (y - x)[..., None])[..., 0])[0]
         assert y.min() >= 0
@@ -252,7 +251,7 @@ def test_toward_vertices_a_model_is_minimised_in_more_rounds():
     B = np.diag(np.linspace(1.0, 2.0, 6))[None, ...]
     best = np.full(6, 1 / 6)
     grad = (B @ (x - best)[..., None])[..., 0]
-    y, decrease = minimise_model(NumPyBackend(), Regions(resolve(vertices, x[0]), (x[0],)), x, grad, B)
+    y, decrease = minimise_model(NumPyBackend(), resolve(vertices, x[0]), x, grad, B)
     assert 100 <= vertices.calls.lmo <= 250
     most = 0.5 * float((x - best)[0] @ B[0] @ (x - best)[0])
     assert most - 4 * 2 * 2 / 200 <= decrease[0] <= most  # of curvature 2 on a diameter of sqrt 2 (Jaggi 2013)
@@ -266,7 +265,7 @@ def test_parts_of_a_set_whose_sizes_are_far_apart_are_all_promised():
     B = np.diag(units**2)[None, ...]
     grad = (B @ (x - goal)[..., None])[..., 0]
     over = xv.sets.Product([xv.sets.Simplex(1e-5), xv.sets.L2Ball(1e5)], [2, 2])
-    y, decrease = minimise_model(NumPyBackend(), Regions(resolve(over, x[0]), (x[0],)), x, grad, B)
+    y, decrease = minimise_model(NumPyBackend(), resolve(over, x[0]), x, grad, B)
     assert error(y * units, goal * units) <= 1e-6
     assert decrease[0] == pytest.approx(1.5, rel=1e-6)
 
@@ -277,7 +276,7 @@ def test_a_bound_is_let_go_for_a_short_way_too(way):
     x, goal = np.array([[0.0, 0.5, 1.0]]), np.array([[way, 0.5, 1.25]])
     B = np.array([[[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]]])
     grad = (B @ (x - goal)[..., None])[..., 0]
-    y, decrease = minimise_model(NumPyBackend(), Regions(resolve(xv.sets.Box(), x[0]), (x[0],)), x, grad, B)
+    y, decrease = minimise_model(NumPyBackend(), resolve(xv.sets.Box(), x[0]), x, grad, B)
     assert y[0] == pytest.approx([way, 0.5, 1.0], rel=1e-6, abs=1e-6 * way)
     assert decrease[0] == pytest.approx(way**2, rel=1e-6)
 
@@ -288,7 +287,7 @@ def test_a_slope_across_a_face_does_not_disturb_the_step_within():
     for _ in range(30):
         x, root = draw.dirichlet(np.ones(6))[None, :], draw.normal(size=(6, 6))
         B, grad = (root @ root.T + np.eye(6))[None, ...], 1e-5 * draw.normal(size=(1, 6))
-        regions = Regions(resolve(over, x[0]), (x[0],))
+        regions = resolve(over, x[0])
         plain, steep = (minimise_model(NumPyBackend(), regions, x, grad + c, B)[0] for c in (0.0, 1e6))
         assert error(steep - x, plain - x) <= 1e-4
 
@@ -298,7 +297,7 @@ def test_what_bounds_one_problem_does_not_reach_its_neighbours():
     draw, x = rng(0), np.full((3, 2), 0.5)
     grad, root = np.array([[0.01, -0.02], [5.0, 1.0], [0.0, 0.0]]), draw.normal(size=(3, 2, 2))
     B = root @ np.swapaxes(root, 1, 2) + np.eye(2)
-    regions = Regions(resolve(xv.sets.Box(), x[0]), (x[0],))
+    regions = resolve(xv.sets.Box(), x[0])
     together = minimise_model(NumPyBackend(), regions, x, grad, B)
     for i in range(3):
         alone = minimise_model(NumPyBackend(), regions, *(a[i : i + 1] for a in (x, grad, B)))
@@ -427,7 +426,7 @@ class Told:
     backend, problem = xv.backends.get("numpy"), SimpleNamespace(mu=1.0)
 
     def __init__(self, x, answers):
-        self.answers, self.regions = iter(answers), Regions(resolve(None, x[0]), (x[0],))
+        self.answers, self.region = iter(answers), resolve(None, x[0])
 
     def local(self, x):
         value, grad = next(self.answers)

@@ -80,7 +80,7 @@ def test_gradients_are_those_of_the_batch_form(backend, kind):
             lower.M, lower.y, data=one.data, lam=lower.lam, Omega=lower.Omega, R=one.R, mu=one.mu
         )  # fmt: skip
     plain = prepare(whole, THETA, backend=xv.backends.get("numpy"))
-    want, x = plain.assemble(plain.problem, plain.regions), plain.theta
+    want, x = plain.assemble(plain.problem, plain.region), plain.theta
     want = want.local(x)
     got = objective_of(lifted(problem), backend)
     for name in ("value", "grad", "curvature"):
@@ -90,7 +90,7 @@ def test_gradients_are_those_of_the_batch_form(backend, kind):
 def objective_of(problem, backend):
     prepared = prepare(problem, THETA, backend=backend)
     with backend.scope("float64"):
-        return prepared.assemble(prepared.problem, prepared.regions).local(prepared.theta)
+        return prepared.assemble(prepared.problem, prepared.region).local(prepared.theta)
 
 
 def test_structured_designs_become_dense(backend):

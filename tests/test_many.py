@@ -11,8 +11,7 @@ from xvarpro.batch.driver import BatchState, _assessed
 from xvarpro.batch.prepare import prepare
 from xvarpro.driver.prepare import prepare as prepare_one
 from xvarpro.objective.gauss_newton import Local, gauss_newton
-from xvarpro.sets import region
-from xvarpro.sets.regions import Regions
+from xvarpro.sets.region import resolve
 
 from .conftest import float64
 from .support import error, host, rng, send, send_tree
@@ -258,7 +257,7 @@ def single(kind, i):
 @pytest.mark.parametrize("kind", ["separable", "ridged", "penalised", "bilevel", "both ridged"])
 def test_gradients_and_gauss_newton_matrices_are_those_of_the_problems_by_themselves(backend, kind):
     prepared = prepare(stated(kind)(slice(None)), THETA, backend=backend)
-    f, x = prepared.assemble(prepared.problem, prepared.regions), prepared.theta
+    f, x = prepared.assemble(prepared.problem, prepared.region), prepared.theta
     with backend.scope("float64"):
         local = f.local(x)
     for i in range(4):
@@ -311,7 +310,7 @@ def test_a_model_is_minimised_over_the_set(backend, C):
     draw, b, p = rng(0), 20, 4
     A = draw.normal(size=(b, 6, p)) * np.array([1.0, 10.0, 0.1, 3.0])
     B, g = A.mT @ A + 1e-3 * np.eye(p), 10 * draw.normal(size=(b, p))
-    regions = Regions(region.resolve(C, np.zeros(p)), (np.zeros(p),))
+    regions = resolve(C, np.zeros(p))
     theta = C.project(draw.normal(size=(b, p)))
     with backend.scope("float64"):
         x, decrease = minimise_model(backend, regions, *(send(backend, a) for a in (theta, g, B)))
@@ -506,7 +505,7 @@ def test_an_end_without_descent_is_a_success_below_the_squared_tolerance():
     x, one, zero = np.full((4, 1), 0.5), np.ones(4), np.zeros(4)
 
     class Parabolas:
-        regions = Regions(region.resolve(xv.sets.Box(0.0, 1.0), x[0]), (x[0],))
+        region = resolve(xv.sets.Box(0.0, 1.0), x[0])
 
         def local(self, at):
             return Local(one, g[:, None] + K[:, None] * (at - x), 0 * K[:, None, None], one < 0)

@@ -10,7 +10,6 @@ from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets import Box, CappedSimplex, Columns, Free, L1Ball, L2Ball, NuclearBall, Simplex, norms
 from xvarpro.sets.region import event, resolve
-from xvarpro.sets.regions import Regions
 
 from .support import compiles_for_long, host, in_turn, rng, send_tree
 
@@ -209,16 +208,15 @@ BATCH = 5
 def test_a_batch_of_problems_is_one_after_the_other(name):
     region, draw = resolve(TOGETHER[name], THETA), rng(3)
     one = leaves(THETA)
-    regions = Regions(region, one)
     start = tuple(draw.normal(size=(BATCH, *x.shape)) for x in one)
     x = list(start)
     for i, C in region.constrained:
         x[i] = np.stack([C.project(event(C, a)).reshape(a.shape) for a in start[i]])
     grad = tuple(draw.normal(size=(BATCH, *a.shape)) for a in one)
-    theta, g, outside = regions.join(tuple(x)), regions.join(grad), regions.join(start)
+    theta, g, outside = region.join(tuple(x)), region.join(grad), region.join(start)
     assert theta.shape == (BATCH, sum(a.size for a in one))
-    assert [a.tolist() for a in regions.split(theta)] == [a.tolist() for a in x]
-    (gap_A, gap_B), nearest, faces = regions.gaps(theta, g), regions.nearest(outside, g), regions.tangents(theta)
+    assert [a.tolist() for a in region.split(theta)] == [a.tolist() for a in x]
+    (gap_A, gap_B), nearest, faces = region.gaps(theta, g), region.nearest(outside, g), region.tangents(theta)
     for n in range(BATCH):
         here, slope = tuple(a[n] for a in x), tuple(a[n] for a in grad)
         want = region.blmo(here, slope)
@@ -228,9 +226,9 @@ def test_a_batch_of_problems_is_one_after_the_other(name):
         inside = trees.raveled(region.tangent(slope, here))
         assert faces[n] @ g[n] == pytest.approx(inside, abs=1e-12)
     worst = max(float(region.violation(tuple(a[n] for a in start))) for n in range(BATCH))
-    assert float(regions.violation(outside)) == pytest.approx(worst, rel=1e-12)
-    assert float(regions.violation(theta)) <= 1e-14
-    even = regions.split(regions.evened(np.abs(outside)))
+    assert float(region.violation(start)) == pytest.approx(worst, rel=1e-12)
+    assert float(region.violation(tuple(x))) <= 1e-14
+    even = region.split(region.evened(np.abs(outside)))
     for i, a in enumerate(start):
         bounds = not dict(region.constrained).get(i, Box()).event_ndim
         size = np.abs(a).reshape(BATCH, -1)
@@ -246,7 +244,7 @@ def test_what_an_oracle_hides_is_part_of_the_gap():
     hidden = [float(C.certified(a)[1]) for a in g]
     assert min(hidden) > 0
     assert float(one.slack) == pytest.approx(sum(hidden), rel=1e-12)
-    gap_A, _ = Regions(region, tuple(x)).gaps(np.zeros((1, 312)), g.reshape(1, 312))
+    gap_A, _ = region.gaps(np.zeros((1, 312)), g.reshape(1, 312))
     assert gap_A[0] == pytest.approx(float(one.gap_A) + sum(hidden), rel=1e-12)
     exact = 2.0 * sum(np.linalg.norm(a, 2) for a in g)
     assert float(one.gap_A) < exact <= gap_A[0]
@@ -255,15 +253,14 @@ def test_what_an_oracle_hides_is_part_of_the_gap():
 @pytest.mark.parametrize("name", list(TOGETHER)[:2])
 def test_the_share_of_a_step_in_a_batch_is_the_largest_that_is_feasible(name):
     region, draw = resolve(TOGETHER[name], THETA), rng(4)
-    regions = Regions(region, leaves(THETA))
-    x = regions.nearest(draw.normal(size=(BATCH, 20)), np.zeros((BATCH, 20)))
-    x = 0.5 * (x + regions.nearest(np.zeros((BATCH, 20)), np.zeros((BATCH, 20))))
-    d = (regions.tangents(x) @ draw.normal(size=(BATCH, 20, 1)))[..., 0] * np.array([[1e-3], [0.1], [1], [10], [100]])
-    share = regions.reach(d, x)
+    x = region.nearest(draw.normal(size=(BATCH, 20)), np.zeros((BATCH, 20)))
+    x = 0.5 * (x + region.nearest(np.zeros((BATCH, 20)), np.zeros((BATCH, 20))))
+    d = (region.tangents(x) @ draw.normal(size=(BATCH, 20, 1)))[..., 0] * np.array([[1e-3], [0.1], [1], [10], [100]])
+    share = region.reach(d, x)
     assert ((share > 0) & (share <= 1)).all()
     for n in range(BATCH):
         ahead = [x[n : n + 1] + c * share[n] * d[n : n + 1] for c in (1.0, 1.01)]
-        assert float(regions.violation(ahead[0])) <= 1e-14
-        assert share[n] == 1 or float(regions.violation(ahead[1])) > 1e-6
+        assert float(region.violation(region.split(ahead[0]))) <= 1e-14
+        assert share[n] == 1 or float(region.violation(region.split(ahead[1]))) > 1e-6
     assert (share == 1).any()
     assert (share < 1).any()

@@ -10,7 +10,7 @@ from xvarpro import backends
 from xvarpro.lower import Ridge
 from xvarpro.lower.interface import System
 from xvarpro.operators import Dense
-from xvarpro.sets.region import Region
+from xvarpro.sets.region import resolve
 
 N = 65  # matrices of 4,225 entries: XLA takes the largest of 4,096 and more by another way than of fewer
 
@@ -36,7 +36,7 @@ def test_a_nan_among_thousands_is_a_violation(name):
     with jax.scope("float64"):
         assert float(jax.xp.max(C.violation(send(jax, x)))) < 1e-9
         x.flat[2000] = np.nan
-        found = float(Region(((0, C),)).violation((send(jax, x),)))
+        found = float(resolve(C, x).violation((send(jax, x),)))
         assert not found <= 1.0
         if C.bounded and C.compiles:
             assert np.isnan(host(C.support(send(jax, x)))).any()
@@ -48,7 +48,7 @@ def test_one_of_thousands_of_columns_that_is_nan_is_a_violation():
     x[1, 77] = np.nan
     jax = backends.get("jax")
     with jax.scope("float64"):
-        assert np.isnan(float(Region(((0, xv.sets.Columns(xv.sets.L1Ball())),)).violation((send(jax, x),))))
+        assert np.isnan(float(resolve(xv.sets.Columns(xv.sets.L1Ball()), x).violation((send(jax, x),))))
 
 
 def ask_for_a_derivative(name, kinds, subtests):

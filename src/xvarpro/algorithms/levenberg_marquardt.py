@@ -18,7 +18,6 @@ from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
 from xvarpro.sets.region import Region
-from xvarpro.sets.regions import Regions
 
 # rounds of a step in the face and one across; of gradient steps alone, without faces or without a projection
 ROUNDS, ALONE = 60, 200
@@ -59,7 +58,7 @@ class Batched(Protocol):
     @property
     def backend(self) -> Backend: ...
     @property
-    def regions(self) -> Regions: ...
+    def region(self) -> Region: ...
     @property
     def problem(self) -> Problem: ...
 
@@ -72,7 +71,7 @@ class Single:
     """One objective as a batch."""
 
     f: Any  # a `Reduced` objective
-    regions: Regions
+    region: Region
 
     @property
     def backend(self) -> Backend:
@@ -84,7 +83,7 @@ class Single:
 
     def local(self, x: Array) -> Local:
         xp = namespace_of(x)
-        point, grad, H = gauss_newton(self.f, self.regions.split(x[0, :]))
+        point, grad, H = gauss_newton(self.f, self.region.split(x[0, :]))
         return Local(*[a[None, ...] for a in (point.value, grad, H, xp.isnan(point.value))])
 
 
@@ -142,14 +141,14 @@ class LevenbergMarquardt(Algorithm):
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> MarquardtState:
         xp = namespace_of(*theta)
-        point = self.first(Single(f, Regions(region, theta)), raveled(theta)[None, :])
+        point = self.first(Single(f, region), raveled(theta)[None, :])
         zero = xp.zeros_like(point.local.value[0])
         blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero, zero), zero)
         return MarquardtState(_reported(blank, point), point)
 
     def advance(self, f: Objective, region: Region, state: MarquardtState) -> MarquardtState:
         iterate, noise = state.iterate, f.rounding(state.point.local.value)
-        point, accepted, lost = self.next(Single(f, Regions(region, iterate.theta)), state.point, noise)
+        point, accepted, lost = self.next(Single(f, region), state.point, noise)
         xp = namespace_of(noise)
         alpha = xp.astype(accepted[0], noise.dtype)
         iterate = iterate._replace(
@@ -207,12 +206,12 @@ class LevenbergMarquardt(Algorithm):
 
     def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
         """Both parts of the gap, and the decrease that the Gauss-Newton model promises over the whole set."""
-        gap_A, gap_B = f.regions.gaps(x, local.grad)
+        gap_A, gap_B = f.region.gaps(x, local.grad)
         xp = namespace_of(x)
         diagonal = xp.linalg.diagonal(local.curvature)
         # a direction of which the model knows nothing promises nothing
         least = xp.where(diagonal > 0, (10 * xp.finfo(x.dtype).eps) * diagonal, 1)
-        _, decrease = minimise_model(f.backend, f.regions, x, local.grad, local.curvature + _diagonal(least))
+        _, decrease = minimise_model(f.backend, f.region, x, local.grad, local.curvature + _diagonal(least))
         if not f.problem.mu:  # no sum of squares is below 0
             decrease = xp.minimum(decrease, local.value)
         return gap_A, gap_B, decrease
@@ -225,7 +224,7 @@ class LevenbergMarquardt(Algorithm):
         held = positive_or_one(largest)
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
         B = select(backend, model.quasi, model.Q, point.local.curvature)
-        trial, decrease = minimise_model(backend, f.regions, point.theta, point.local.grad, B + _diagonal(added))
+        trial, decrease = minimise_model(backend, f.region, point.theta, point.local.grad, B + _diagonal(added))
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
         decrease = decrease + 0.5 * _dots(xp, step, added * step)
@@ -328,7 +327,7 @@ class _Walk(NamedTuple):
     n: Array
 
 
-def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array, B: Array) -> tuple[Array, Array]:
+def minimise_model(backend: Backend, region: Region, theta: Array, grad: Array, B: Array) -> tuple[Array, Array]:
     """``argmin <grad, x - theta> + 1/2 <x - theta, B (x - theta)>`` over the sets, and by how much it lies below 0.
 
     Newton's point where that is feasible. Shapes (b, p), (b, p), (b, p, p); results (b, p) and (b,).
@@ -336,19 +335,17 @@ def minimise_model(backend: Backend, regions: Regions, theta: Array, grad: Array
     xp = namespace_of(theta)
     d = -small.solve(B, grad)
     newton = theta + d, -0.5 * _dots(xp, grad, d)
-    if not regions.region.constrained:
+    if not region.constrained:
         return newton
-    met = xp.any(regions.nearest(newton[0], grad) != newton[0], axis=1)  # NaN counts as met
+    met = xp.any(region.nearest(newton[0], grad) != newton[0], axis=1)  # NaN counts as met
 
     def bounded(newton: tuple[Array, Array]) -> tuple[Array, Array]:
-        return select(backend, met, _in_faces(backend, regions, theta, grad, B, met), newton)
+        return select(backend, met, _in_faces(backend, region, theta, grad, B, met), newton)
 
     return backend.when(xp.any(met), bounded, newton)
 
 
-def _in_faces(
-    backend: Backend, regions: Regions, theta: Array, grad: Array, B: Array, met: Array
-) -> tuple[Array, Array]:
+def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Array, met: Array) -> tuple[Array, Array]:
     """`minimise_model` where bounds are `met`.
 
     Steps of Newton's method inside the smallest face, up to the first bound that they meet, and projected gradient
@@ -359,10 +356,10 @@ def _in_faces(
     xp = namespace_of(theta)
     enough = xp.finfo(theta.dtype).eps ** 0.75
     # gradient steps in the units of the model: the units of theta have no effect where the sets are bounds
-    D = regions.evened(xp.linalg.diagonal(B))
+    D = region.evened(xp.linalg.diagonal(B))
     D = positive_or_one(D)
-    faces = all(C.has_faces and C.has_projection for _, C in regions.region.constrained)
-    across = not faces and any(C.has_projection for _, C in regions.region.constrained)
+    faces = all(C.has_faces and C.has_projection for _, C in region.constrained)
+    across = not faces and any(C.has_projection for _, C in region.constrained)
 
     def onward(walk: _Walk, target: Array, P: Array | None = None) -> tuple[_Walk, Array, Array, Array]:
         """To the lowest point of the model between x and `target`; P projects on the face of x."""
@@ -384,22 +381,22 @@ def _in_faces(
     def round_(walk: _Walk) -> _Walk:
         P, cut = None, xp.zeros_like(walk.going)
         if faces:
-            P = regions.tangents(walk.x)
+            P = region.tangents(walk.x)
             inside = P @ B @ P
             # the identity outside the face, at the scale of the model
             scale = xp.max(xp.linalg.diagonal(B), axis=1)[:, None, None]
             step = -_times(P, small.solve(inside + scale * (_eye(B) - P), _times(P, walk.slope)))
             # up to the first bound that it meets, which makes the face smaller
-            share, before = regions.reach(step, walk.x), walk.decrease
-            walk, *_ = onward(walk, regions.nearest(walk.x + share[:, None] * step, walk.slope), P)
+            share, before = region.reach(step, walk.x), walk.decrease
+            walk, *_ = onward(walk, region.nearest(walk.x + share[:, None] * step, walk.slope), P)
             cut = (share < 1) & (walk.decrease > before)
-        target = regions.nearest(walk.x - walk.length[:, None] * walk.slope / D, walk.slope)
+        target = region.nearest(walk.x - walk.length[:, None] * walk.slope / D, walk.slope)
         # bounds are let go at the minimum of a face alone: before that they would be met again
         target = select(backend, cut, walk.x, target)
         after, d, down, bend = onward(walk, target, P)
         length = xp.where(bend > 0, _dots(xp, d, D * d) / positive_or_one(bend), walk.length)
         if across:  # parts of a set whose sizes are far apart have no gradient step in common
-            before, (after, *_) = after.decrease, onward(after, regions.vertices(after.slope, after.x))
+            before, (after, *_) = after.decrease, onward(after, region.vertices(after.slope, after.x))
             down = xp.maximum(down, after.decrease - before)
         going = walk.going & (cut | (down > enough * after.decrease))
         return after._replace(length=length, going=going, n=walk.n + 1)
@@ -411,7 +408,7 @@ def _in_faces(
     n = xp.zeros((), dtype=xp.int32, device=device(theta))
     last = backend.while_loop(unfinished, round_, _Walk(theta, grad, zero + 1, zero, met, n))
     # a model function may not be defined a rounding error outside
-    return regions.nearest(last.x, last.slope) if faces else last.x, last.decrease
+    return region.nearest(last.x, last.slope) if faces else last.x, last.decrease
 
 
 def _times(B: Array, x: Array) -> Array:

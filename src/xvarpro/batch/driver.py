@@ -129,7 +129,7 @@ def solve_many(
     if not (method is None or isinstance(method, LevenbergMarquardt)):
         raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None; got {method!r}")
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
-    check_compiles(prepared.regions.region, prepared.backend)
+    check_compiles(prepared.region, prepared.backend)
     with prepared.backend.scope(prepared.dtype):
         run = _Run(prepared, method or LevenbergMarquardt(), tol)
         setup = time.perf_counter() - began
@@ -164,8 +164,8 @@ class _Run:
 
         def filled(operands: Leaves) -> tuple[Batch, LevenbergMarquardt, Array]:
             tol, *rest = operands
-            problem, regions, method = skeleton.fill(rest)
-            return prepared.assemble(problem, regions), method, tol
+            problem, region, method = skeleton.fill(rest)
+            return prepared.assemble(problem, region), method, tol
 
         def start(operands: Leaves) -> Callable[[Array], BatchState]:
             return partial(_start, *filled(operands))
@@ -195,7 +195,7 @@ class _Run:
         )
 
     def _operands(self, problem: Problem) -> tuple[Leaves, Any]:
-        rest, skeleton = trees.partition((problem, self.prepared.regions, self.method))
+        rest, skeleton = trees.partition((problem, self.prepared.region, self.method))
         return (self.tol, *rest), skeleton
 
     def start(self) -> None:
@@ -209,13 +209,13 @@ class _Run:
 
         A direction without curvature in the Gauss-Newton matrix, as two equal rates have, is tried both ways.
         """
-        prepared, backend, regions = self.prepared, self.backend, self.prepared.regions
+        prepared, backend, region = self.prepared, self.backend, self.prepared.region
         state = self._gathered()
         down = _flat_directions(
             *(backend.to_numpy(x) for x in (state.status, state.point.theta, state.point.local.curvature))
         )
         asked = down.any(axis=1)
-        if not asked.any() or regions.region.without_projection:
+        if not asked.any() or region.without_projection:
             return False
         # a compiled function is compiled for its size
         members = np.arange(len(down)) if backend.compiled else np.flatnonzero(asked)
@@ -226,7 +226,7 @@ class _Run:
         margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
         for step in (0.5, -0.5, 0.1, -0.1):
             moved = x + backend.asarray(step * down[members], dtype=prepared.dtype, device=device(x))
-            there = self._start(operands, regions.nearest(moved, local.grad))
+            there = self._start(operands, region.nearest(moved, local.grad))
             lower = ~found & (there.point.local.value < local.value - margin)
             parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
             found = found | lower
@@ -353,7 +353,7 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     xp = namespace_of(point.theta)
     value = point.local.value
     # towards vertices alone a digit more takes ten times the steps
-    share = 1.0 if f.regions.region.without_projection else OWN_MODEL
+    share = 1.0 if f.region.without_projection else OWN_MODEL
     done = point.decrease <= negligible_decrease(value, share * tol, floor)
     finite = xp.isfinite(value) & xp.isfinite(point.gap_A) & xp.isfinite(point.gap_B)
     running = xp.zeros(done.shape, dtype=xp.int32, device=device(done))
@@ -363,7 +363,7 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
 
 def _end(f: Batch, tol: Array, state: BatchState) -> tuple[Array, Array, Array]:
     """The weights, (b, k, n), conditions and statuses, (b,)."""
-    theta, region = state.point.theta, f.regions.region
+    theta, region = state.point.theta, f.region
     low = f.lower(f.weighted(f.outputs(theta)))
     w = low.w if f.columns == 1 else f.together(low.w)[:, :, 0, :]
     xp = namespace_of(theta)
@@ -379,9 +379,9 @@ def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
     A model without curvature promises what no step keeps, as where columns of M depend on each other: that of the
     objective itself decides then, toward a vertex and along the projected gradient, as in a solve of one problem.
     """
-    (value, grad, H, _), x, regions = state.point.local, state.point.theta, f.regions
+    (value, grad, H, _), x, region = state.point.local, state.point.theta, f.region
     xp = namespace_of(x)
-    D = positive_or_one(regions.evened(xp.linalg.diagonal(H)))  # units of the entries
+    D = positive_or_one(region.evened(xp.linalg.diagonal(H)))  # units of the entries
 
     def dots(a: Array, b: Array) -> Array:
         return xp.sum(a * b, axis=1)
@@ -394,10 +394,10 @@ def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
         alpha = xp.where(bend > slope, slope / positive_or_one(bend), 1)
         return xp.where(slope > 0, alpha * (slope - 0.5 * alpha * bend), 0 * slope), bend
 
-    d = regions.vertices(grad, x) - x
+    d = region.vertices(grad, x) - x
     left, bend = parabola(d)
     length = xp.where(bend > 0, dots(d, D * d) / positive_or_one(bend), 1)
-    step = regions.nearest(x - length[:, None] * grad / D, grad) - x
+    step = region.nearest(x - length[:, None] * grad / D, grad) - x
     left = xp.maximum(left, parabola(step)[0])
     small = state.point.gap_A <= negligible_gap(value, tol, state.floor)
     done = (code == Status.NO_DESCENT.code) & small & (left <= (tol * tol) * xp.abs(value))

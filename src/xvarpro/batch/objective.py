@@ -25,7 +25,7 @@ from xvarpro.objective.in_memory import check_same
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.samples import plain
 from xvarpro.problem.whitening import Whitening
-from xvarpro.sets.regions import Regions
+from xvarpro.sets.region import Region
 
 ADVICE = (
     "In a batch it is given leaves of theta with one entry per problem along the first axis; xv.many.lifted makes a "
@@ -64,7 +64,7 @@ class Batch:
     backend : Backend
     treedef : optree.PyTreeSpec
         Structure of theta.
-    regions : Regions
+    region : Region
         For the shapes of its leaves.
     found : tuple
         Name of what a user's function returns, and its shape, without the batch's axis, and dtype; () before they have
@@ -72,17 +72,17 @@ class Batch:
     """
 
     def __init__(
-        self, problem: Problem, backend: Backend, treedef: Any, regions: Regions, found: tuple[Any, ...] = ()
+        self, problem: Problem, backend: Backend, treedef: Any, region: Region, found: tuple[Any, ...] = ()
     ) -> None:
         self.columns = columns_of(problem, dict(found))
         self.problem = _repeated(problem, self.columns)
-        self.backend, self.treedef, self.regions = backend, treedef, regions
+        self.backend, self.treedef, self.region = backend, treedef, region
         self.found = found
         self.constants, self._data = trees.partition(problem.data)
 
     def outputs(self, x: Array, *constants: Array) -> Outputs:
         """What the user's functions return for all problems; with other arrays of the data if they are given."""
-        return self._call(self.regions.split(x), constants or self.constants)
+        return self._call(self.region.split(x), constants or self.constants)
 
     def _call(self, leaves: Leaves, constants: Leaves) -> Outputs:
         problem, tree, data = self.problem, trees.unflatten(self.treedef, leaves), plain(self._data.fill(constants))
@@ -141,7 +141,7 @@ class Batch:
     def local(self, x: Array) -> Local:
         """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
         xp = namespace_of(x)
-        leaves, given = self.regions.split(x), list[str]()
+        leaves, given = self.region.split(x), list[str]()
 
         def flat(*arrays: Array) -> Leaves:
             found = self._call(arrays[: len(leaves)], arrays[len(leaves) :])._asdict()
@@ -154,7 +154,7 @@ class Batch:
         eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
         tangents = []
         for j in range(x.shape[1]):
-            moved = push(self.regions.split(xp.broadcast_to(eye[j, :], x.shape)))
+            moved = push(self.region.split(xp.broadcast_to(eye[j, :], x.shape)))
             tangents.append(self.weighted(Outputs(**dict(zip(given, moved, strict=True)))))
         jacobian = self._separable if self.problem.is_separable else self._bilevel
         value, grad, J = jacobian(outputs, low, tangents)

@@ -37,8 +37,7 @@ from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.whitening import Whitening
 from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import norms
-from xvarpro.sets.region import resolve
-from xvarpro.sets.regions import Regions
+from xvarpro.sets.region import Region, resolve
 
 PROBED = 64  # problems that the check of independence looks at
 
@@ -51,7 +50,7 @@ class Prepared:
     backend: Backend
     dtype: str
     theta: Array  # (b, p)
-    regions: Regions
+    region: Region
     layout: CallerLayout
     vector: bool  # whether targets were given without an axis of right-hand sides
     tally: exchange.Tally
@@ -63,14 +62,14 @@ class Prepared:
 
     def to_caller(self, x: Array) -> Tree:
         """Vectors (b, p) as the caller's arrays, in the caller's units."""
-        leaves = multiplied(self.regions.split(x), [1 / unit for unit in self.theta_units])
+        leaves = multiplied(self.region.split(x), [1 / unit for unit in self.theta_units])
         return self.layout.to_caller(leaves, self.backend)
 
     @property
-    def assemble(self) -> Callable[[Problem, Regions], Batch]:
+    def assemble(self) -> Callable[[Problem, Region], Batch]:
         """What makes the objectives from traced arrays; holds no array."""
         backend, treedef, found = self.backend, self.layout.treedef, self.found
-        return lambda problem, regions: Batch(unmarked(problem), backend, treedef, regions, found)
+        return lambda problem, region: Batch(unmarked(problem), backend, treedef, region, found)
 
 
 def unmarked(problem: Problem) -> Problem:
@@ -120,36 +119,36 @@ def prepare(
         transfer = Transfer(to, work, place, tally=tally)
         theta = transfer.theta(leaves, names)
         one = [to.xp.zeros(x.shape[1:], dtype=x.dtype, device=place) for x in theta]
-        region = resolve(over, trees.unflatten(layout.treedef, one))
-        region = trees.map_arrays(transfer.plain, region)
-        regions = Regions(region, tuple(one))
-        x = regions.join(theta)
-        if not x.shape[1]:
+        region = trees.map_arrays(transfer.plain, resolve(over, trees.unflatten(layout.treedef, one)))
+        if not any(math.prod(x.shape) for x in one):
             raise ProblemError("theta0 must have leaves of shape (b, ...) with one entry per problem or more; got none")
         for _, ball in region.free:
             if not isinstance(ball.norm, norms.L2):
                 raise ProblemError(f"free leaves of a batch must have norm=norms.L2(); got {ball.norm!r}")
-        if not is_feasible(regions.violation(x)):
-            i = _first_infeasible(regions, x)
+        if not is_feasible(region.violation(theta)):
+            i = _first_infeasible(region, theta)
             nearest = "xv.project(theta, over) gives the nearest one of a single problem"
-            check_feasible(regions.violation(x[i : i + 1, :]), f"theta0 of problem {i}", nearest)
+            check_feasible(region.violation(_members(theta, i, i + 1)), f"theta0 of problem {i}", nearest)
         moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b)
         stamps = Fingerprints(problem)  # before the model is called, since it may write to what it is given
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
-        regions = Regions(region, tuple(one))
-        prepared = Prepared(moved, to, work, regions.join(theta), regions, layout, True, tally, y_units, units)
+        prepared = Prepared(moved, to, work, region.join(theta), region, layout, True, tally, y_units, units)
         vector, found, program = _check_model(prepared, problem)
         PROVEN.add(problem)
         _check_independence(prepared)
     return replace(prepared, vector=vector, found=tuple(found.items()), program=program, fingerprints=stamps)
 
 
-def _first_infeasible(regions: Regions, x: Array) -> int:
-    low, high = 0, x.shape[0]
+def _first_infeasible(region: Region, theta: Leaves) -> int:
+    low, high = 0, theta[0].shape[0]
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if is_feasible(regions.violation(x[low:middle, :])) else (low, middle)
+        low, high = (middle, high) if is_feasible(region.violation(_members(theta, low, middle))) else (low, middle)
     return low
+
+
+def _members(theta: Leaves, low: int, high: int) -> Leaves:
+    return tuple(x[low:high, ...] for x in theta)
 
 
 def batch_size(leaves: list[Any], names: list[str]) -> int:
@@ -321,7 +320,7 @@ def _check_model(prepared: Prepared, stated: Problem) -> tuple[bool, dict[str, A
     name of their program.
     """
     backend, x = prepared.backend, prepared.theta
-    f = prepared.assemble(prepared.problem, prepared.regions)
+    f = prepared.assemble(prepared.problem, prepared.region)
     problem = prepared.problem
     required = {f"y_{side}" for side, level in zip("LU", problem.levels, strict=False) if callable(level.y)}
     required |= {"R"} if problem.R is not None and problem.mu else set()
@@ -390,9 +389,9 @@ def _check_independence(prepared: Prepared) -> None:
     xp, x = backend.xp, prepared.theta[:b, :]
     if b < 2:
         return
-    regions = prepared.regions
+    region = prepared.region
     probe = xp.broadcast_to(xp.sin(1 + xp.arange(x.shape[1], dtype=x.dtype, device=device_of(x))), x.shape)
-    ways = [regions.nearest(x - sign * probe, sign * probe) - x for sign in (1.0, -1.0)]
+    ways = [region.nearest(x - sign * probe, sign * probe) - x for sign in (1.0, -1.0)]
     odd = backend.asarray(np.arange(b) % 2 == 1, device=device_of(x))[:, None]
     together = _host(prepared, xp.where(odd, x + 0.03 * ways[0] + 0.01 * ways[1], x), slice(0, b))
     alone = _host(prepared, x[::2, :], slice(0, b, 2))
@@ -419,7 +418,7 @@ def _host(prepared: Prepared, x: Array, members: slice) -> dict[str, np.ndarray]
 def _outputs(prepared: Prepared, x: Array, members: slice) -> Outputs:
     problem = restricted(prepared.problem, lambda a: a[members, ...])
     try:
-        return prepared.assemble(problem, prepared.regions).outputs(x)
+        return prepared.assemble(problem, prepared.region).outputs(x)
     except Exception as error:
         raise ProblemError(
             f"the model function fails when it is called with some of the problems only ({type(error).__name__}: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Complex
@@ -264,12 +264,17 @@ def raveled(tree: Leaves, rows: int = 0) -> Array:
 
 def unraveled(v: Array, like: Leaves) -> Leaves:
     """Inverse of `raveled`, over leading axes too."""
-    if len(like) == 1 and like[0].ndim == 1:
+    return parts(v, [x.shape for x in like])
+
+
+def parts(v: Array, shapes: Sequence[tuple[int, ...]]) -> Leaves:
+    """The arrays of these shapes that make up a vector, over leading axes too."""
+    if len(shapes) == 1 and len(shapes[0]) == 1:
         return (v,)
     xp, out, at = _namespace.namespace_of(v), [], 0
-    for x in like:
-        n = math.prod(x.shape)
-        out.append(xp.reshape(v[..., at : at + n], (*v.shape[:-1], *x.shape)))
+    for shape in shapes:
+        n = math.prod(shape)
+        out.append(xp.reshape(v[..., at : at + n], (*v.shape[:-1], *shape)))
         at += n
     return tuple(out)
 

@@ -22,7 +22,6 @@ from xvarpro.driver.prepare import Prepared, partition
 from xvarpro.objective.decrease import affordable, free_decrease, line_decrease, set_decrease
 from xvarpro.objective.interface import LowerError, Objective
 from xvarpro.sets.region import Region
-from xvarpro.sets.regions import Regions
 
 ROUNDING = 10.0  # machine epsilons of 1/2 |y|^2 below which a gap is rounding
 # of the tolerance, for a method that certifies by its own model of the objective: it needs half a step more for a digit
@@ -246,7 +245,7 @@ def promised_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves,
     """
     if affordable(f, theta):
         x = trees.raveled(theta)[None, :]
-        found: Array = LevenbergMarquardt().first(Single(f, Regions(region, theta)), x).decrease[0]
+        found: Array = LevenbergMarquardt().first(Single(f, region), x).decrease[0]
         return found / x.shape[1]
     return _by_block(f, region, theta, grad, d)
 

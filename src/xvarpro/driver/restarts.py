@@ -17,7 +17,6 @@ from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.record import Record
 from xvarpro.objective.decrease import MANY
 from xvarpro.objective.interface import Objective
-from xvarpro.sets.regions import Regions
 
 STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
 LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
@@ -211,7 +210,7 @@ def _scale(prepared: Prepared, theta: Leaves) -> np.ndarray:
     host: Leaves = tuple(x.astype(np.float64) for x in sizes)
     size = np.asarray(trees.raveled(host))
     size = np.where(size > 0, size, size.mean() or 1.0)
-    found: Any = Regions(prepared.region, host).evened(size[None, :])
+    found: Any = prepared.region.evened(size[None, :])
     return np.asarray(found)[0, :]
 
 

@@ -158,7 +158,7 @@ def _way(C: Set, g: Array, x: Array) -> Array:
 
 def _face_projector(C: Set, x: Array) -> Callable[[Array], Array]:
     """Of directions at x, which may have leading axes: one direction each."""
-    face = Region(((0, C),))
+    face = Region(((0, C),), shapes=(x.shape,))
     return lambda d: face.tangent((d,), (x,))[0]
 
 

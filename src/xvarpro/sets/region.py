@@ -16,7 +16,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets.box import Box
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import largest, real_dtype
+from xvarpro.sets.vectors import largest, or_one, real_dtype
 
 if TYPE_CHECKING:
     from xvarpro.objective.interface import LowerError
@@ -37,6 +37,8 @@ class Direction(NamedTuple):
 class Region(Struct):
     """The set of each leaf of theta. `Leaves` are tuples of arrays in the order of theta's leaves.
 
+    Methods of leaves take those of one problem; the last ones take vectors (b, p), all leaves of each of b problems.
+
     Parameters
     ----------
     constrained : tuple of (int, Set)
@@ -45,11 +47,14 @@ class Region(Struct):
         Block B: groups of leaves, each with the norm of its ball.
     diameters : tuple of arrays, 0-d
         Those of the constrained leaves, where an inexact lower level needs them; see `measured`.
+    shapes : tuple of tuple of int
+        Of the leaves of one problem; axes before these are of a batch.
     """
 
     constrained: tuple[tuple[int, Set], ...] = ()
     free: tuple[tuple[tuple[int, ...], Free], ...] = ()
     diameters: tuple[Array, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
 
     def measured(self, theta: Leaves) -> Region:
         """The region with its `diameters`, computed on the host before a loop is compiled."""
@@ -123,7 +128,7 @@ class Region(Struct):
         """Nearest feasible point; free leaves stay."""
         out = list(theta)
         for i, C in self.constrained:
-            out[i] = namespace_of(theta[i]).reshape(C.project(event(C, theta[i])), theta[i].shape)
+            out[i] = namespace_of(theta[i]).reshape(C.project(self._event(i, C, theta)), theta[i].shape)
         return tuple(out)
 
     def tangent(self, d: Leaves, theta: Leaves) -> Leaves:
@@ -134,10 +139,8 @@ class Region(Struct):
         out = list(d)
         for i, C in self.constrained:
             if C.has_faces:
-                x, v = event(C, theta[i]), d[i]
-                xp = namespace_of(x)
-                rows = xp.reshape(v, (*v.shape[: v.ndim - theta[i].ndim], *x.shape))
-                out[i] = xp.reshape(C.tangent(rows, x), v.shape)
+                moved = C.tangent(self._event(i, C, d), self._event(i, C, theta))
+                out[i] = namespace_of(moved).reshape(moved, d[i].shape)
         return tuple(out)
 
     def slide(self, d: Leaves, theta: Leaves) -> Leaves:
@@ -161,11 +164,12 @@ class Region(Struct):
         return self.project(trees.plus(theta, d))
 
     def violation(self, theta: Leaves) -> Array:
-        """Largest relative violation of any set, 0-d."""
+        """Largest relative violation of any set, by any problem of a batch, 0-d."""
         worst = _zero(theta)
         for i, C in self.constrained:
-            xp = namespace_of(theta[i])
-            worst = xp.maximum(worst, largest(C.violation(event(C, theta[i]))))
+            if theta[i].shape[:1] != (0,):
+                xp = namespace_of(theta[i])
+                worst = xp.maximum(worst, largest(C.violation(self._event(i, C, theta))))
         return worst
 
     def diameter(self, theta: Leaves) -> float:
@@ -173,10 +177,97 @@ class Region(Struct):
         widths = [C.diameter(event(C, theta[i])) for i, C in self.constrained]
         return math.hypot(*widths, *(2 * ball.radius for _, ball in self.free))
 
+    def _event(self, i: int, C: Set, leaves: Sequence[Array]) -> Array:
+        return event(C, leaves[i], leaves[i].ndim - len(self.shapes[i]))
 
-def event(C: Set, x: Array) -> Array:
-    """A leaf in the shape that its set takes: flattened for a vector set."""
-    return namespace_of(x).reshape(x, (-1,)) if C.event_ndim == 1 else x
+    # -- a batch
+
+    def split(self, x: Array) -> Leaves:
+        """Leaves (b, ...) of vectors (b, p)."""
+        return trees.parts(x, self.shapes)
+
+    def join(self, leaves: Leaves) -> Array:
+        """Inverse of `split`."""
+        return trees.raveled(leaves, rows=leaves[0].ndim - len(self.shapes[0]))
+
+    def nearest(self, x: Array, slope: Array) -> Array:
+        """Nearest feasible points; of sets without a projection the vertices down the slope. Free leaves stay."""
+        out = list(self.split(x))
+        for i, C in self.constrained:
+            here, oracle = (out, C.project) if C.has_projection else (self.split(slope), C.lmo)
+            out[i] = namespace_of(x).reshape(oracle(self._event(i, C, here)), out[i].shape)
+        return self.join(tuple(out))
+
+    def vertices(self, slope: Array, x: Array) -> Array:
+        """Points of the bounded sets down the slope; free leaves and unbounded ones are those of x."""
+        out, g = list(self.split(x)), self.split(slope)
+        for i, C in self.constrained:
+            if C.bounded:
+                out[i] = namespace_of(x).reshape(C.lmo(self._event(i, C, g)), out[i].shape)
+        return self.join(tuple(out))
+
+    def evened(self, x: Array) -> Array:
+        """Vectors (b, p) with the largest entry of a leaf everywhere in it, unless its set is one of bounds."""
+        xp, out = namespace_of(x), list(self.split(x))
+        for i, C in self.constrained:
+            if C.event_ndim:
+                flat = trees.raveled((out[i],), rows=1)
+                out[i] = xp.reshape(xp.max(flat, axis=1, keepdims=True) + xp.zeros_like(flat), out[i].shape)
+        return self.join(tuple(out))
+
+    def tangents(self, x: Array) -> Array:
+        """The matrices that project directions on the smallest face of each point, shape (b, p, p)."""
+        xp = namespace_of(x)
+        b, p = x.shape
+        eye = xp.eye(p, dtype=x.dtype, device=device(x))[:, None, :]
+        directions, points = (self.split(xp.broadcast_to(a, (p, b, p))) for a in (eye, x))
+        return xp.permute_dims(self.join(self.tangent(directions, points)), (1, 0, 2))
+
+    def reach(self, d: Array, x: Array) -> Array:
+        """The largest share of directions in faces, at most 1, that stays feasible, (b,)."""
+        xp = namespace_of(x)
+        share = xp.ones_like(x[:, 0])
+        ways, leaves = self.split(d), self.split(x)
+        for i, C in self.constrained:
+            way, at = self._event(i, C, ways), self._event(i, C, leaves)
+            if C.event_ndim:
+                share = xp.minimum(share, C.reach(way, at))
+            else:  # bounds of each entry: what the projection leaves of it
+                end = at + way
+                inside = (way == 0) | (C.project(end) == end)
+                kept = xp.where(inside, 1, (C.project(end) - at) / or_one(way))
+                share = xp.minimum(share, xp.min(trees.raveled((kept,), rows=1), axis=1))
+        return xp.maximum(share, xp.zeros_like(share))
+
+    def gaps(self, x: Array, grad: Array) -> tuple[Array, Array]:
+        """Both parts of the gap of Algorithm 2 for every problem, (b,), with what oracles hide; of `norms.L2` alone."""
+        xp = namespace_of(x)
+        leaves, g = self.split(x), self.split(grad)
+        gap_A = gap_B = xp.zeros((x.shape[0],), dtype=x.dtype, device=device(x))
+        for i, C in self.constrained:
+            if not C.bounded:
+                way, rest = C.ahead(g[i], leaves[i])
+                gap_A, gap_B = gap_A - _each(g[i] * way), gap_B + xp.sqrt(_each(rest * rest))
+                continue
+            v, hidden = C.certified(self._event(i, C, g))
+            gap_A = gap_A - _each(g[i] * (xp.reshape(v, leaves[i].shape) - leaves[i]))
+            if hidden is not None:
+                gap_A = gap_A + _each(hidden)
+        for group, ball in self.free:
+            gap_B = gap_B + ball.radius * xp.sqrt(trees.sum_(_each(g[i] * g[i]) for i in group))
+        return gap_A, gap_B
+
+
+def event(C: Set, x: Array, leading: int = 0) -> Array:
+    """A leaf in the shape that its set takes: flattened for a vector set, behind leading axes of a batch."""
+    if C.event_ndim != 1:
+        return x
+    return namespace_of(x).reshape(x, (*x.shape[:leading], math.prod(x.shape[leading:])))
+
+
+def _each(x: Array) -> Array:
+    """Sums over all axes but the first."""
+    return namespace_of(x).sum(x, axis=tuple(range(1, x.ndim))) if x.ndim > 1 else x
 
 
 def _zero(theta: Leaves) -> Array:
@@ -243,7 +334,7 @@ def resolve(over: Tree, theta: Tree) -> Region:
     walk(over, indices, "theta")
     if rest:
         free.append((tuple(sorted(rest)), Free()))
-    return Region(tuple(sorted(constrained.items())), tuple(free))
+    return Region(tuple(sorted(constrained.items())), tuple(free), shapes=tuple(tuple(x.shape) for x in leaves))
 
 
 def _spread(over: Mapping[Any, Tree], at: Mapping[Any, Tree], path: str) -> dict[Any, Tree]:

@@ -232,7 +232,7 @@ def batches(target: Target, batch: Batch) -> Iterator[Measured]:
         batch.problem, batch.theta0, backend=target.backend, device=target.device, dtype=target.dtype
     )
     with target.scope():
-        f = prepared.assemble(prepared.problem, prepared.regions)
+        f = prepared.assemble(prepared.problem, prepared.region)
         local, low = f.local(prepared.theta), f.lower(f.outputs(prepared.theta))
         value, grad, gram, w = map(target.host, (*local[:3], low.w))
     for i, known in enumerate(_members(batch)):
