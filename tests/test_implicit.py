@@ -195,6 +195,43 @@ def test_of_a_wide_design_nothing_is_lost_as_the_ridge_goes_to_0(subtests):
             assert abs(float(found.data["lam"]) * (g @ g + lam) ** 2 / (-1.5 * g @ c) - 1) <= 1e-12
 
 
+def rivals(theta, data):
+    """Two rows whose lengths are each other's inverse."""
+    xp = xv.array_namespace(theta)
+    lengths = xp.exp(0.5 * xp.concat([theta, -theta]))
+    return xp.expand_dims(lengths, axis=1) * xp.asarray([[1.0, 0.0, 0.0], [0.0, 0.6, 0.8]], dtype=theta.dtype)
+
+
+def of_theta(theta, data):
+    return data["lam"] * (1.0 + theta[0] ** 2) + 0.01 * theta[0]
+
+
+@pytest.mark.parametrize(("dtype", "lam"), [("float64", 1e-12), ("float64", 1e-3), ("float32", 1e-6)])
+def test_an_error_of_theta_is_not_divided_by_the_ridge_of_a_wide_design(dtype, lam):
+    """Where ``y1 exp(t) / (exp(t) + lam)^2 = y2 exp(-t) / (exp(-t) + lam)^2``, for squares of y."""
+    y1, y2 = 3.0, 2.0
+    off = np.finfo(dtype).eps ** 0.5 / 30
+    theta = np.array([np.log((y1 - lam * y2) / (y2 - lam * y1)) + off], dtype)
+    data = {"Y": np.array([y1, y2], dtype), "lam": np.asarray(lam, dtype)}
+    problem = xv.separable(rivals, target, lam=ridge, data=data)
+    found = xv.implicit.gradient(problem, theta, Cotangent(np.ones(1, dtype)))
+    assert found.reasons == []
+    assert abs(float(found.data["lam"]) / (y1 / (y2 - lam * y1) - y2 / (y1 - lam * y2)) - 1) <= 10 * off
+
+
+def test_a_ridge_that_depends_on_theta_and_on_data_under_a_wide_design():
+    data = {"Y": np.array([3.0, 2.0]), "lam": np.asarray(0.1)}
+
+    def solved(lam):
+        problem = xv.separable(rivals, target, lam=of_theta, data=data | {"lam": np.asarray(lam)})
+        return problem, xv.solve(problem, np.array([0.4]), tol=1e-13).theta
+
+    problem, theta = solved(0.1)
+    found = xv.implicit.gradient(problem, theta, Cotangent(np.ones(1)))
+    want = (solved(0.1 + 1e-5)[1] - solved(0.1 - 1e-5)[1]) / 2e-5
+    assert error(found.data["lam"], want[0]) <= 1e-6
+
+
 def test_where_a_small_ridge_leaves_no_digits_that_is_said():
     """Under an Omega, which the dual form does not take: theta lies in the middle as before."""
     data = {"d": np.array([-0.3, 0.3]), "Y": np.array([1.5])}

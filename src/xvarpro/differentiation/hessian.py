@@ -89,6 +89,9 @@ class ReducedHessian:
         moving = [i for i, x in enumerate(data) if trees.is_inexact(x)]
         still = tuple(x for i, x in enumerate(data) if i not in moving)
         p, m = len(theta), len(moving)
+        fixed: Leaves = ()
+        if self._dual and coupled is None and parts.lower.lam is not None and parts.R is None:
+            fixed = (low.ridge.lam, *theta)
 
         def at(arrays: Leaves, n: int) -> Reduced:
             """The objective of the data among `arrays`; its other ones are the last, n arrays after these."""
@@ -98,8 +101,10 @@ class ReducedHessian:
 
         def lagrangian(*arrays: Array) -> Array:
             n = len(self._z)
-            f = at(arrays, n)
-            return (f.dual_lagrangian if self._dual else f.lagrangian)(arrays[:p], *arrays[p + m : p + m + n])
+            f, z = at(arrays, n), arrays[p + m : p + m + n]
+            if not self._dual:
+                return f.lagrangian(arrays[:p], *z)
+            return f.dual_lagrangian(arrays[:p], *z, held=arrays[len(arrays) - len(fixed) :])
 
         def part_of_w(*arrays: Array) -> Array:
             """``<s, M^H a>``, of arrays s and a."""
@@ -128,7 +133,7 @@ class ReducedHessian:
         # of residuals and of M v as the solver has them: in the dual form both are lost where they are computed again
         self.gradient, self.data_gradient = pulled(f.cotangents(parts, LowerSolution(w, r, upper_r, coupled)))
         self.pull_w, self._push_w, self._inverse = pull_w, push_w, inverse
-        _, self._product = hessian_product(backend, lagrangian, (*x, *self._z), (*still, *rest))
+        _, self._product = hessian_product(backend, lagrangian, (*x, *self._z), (*still, *rest, *fixed))
         self._p, self._m = p, m
         self.zeros: Leaves = tuple(namespace_of(y).zeros_like(y) for y in (*x, *self._z))
 

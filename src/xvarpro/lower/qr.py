@@ -43,8 +43,9 @@ class QR(LowerSolver):
     ) -> tuple[Array, Array]:
         # of a large target, where a Q of very many rows has few digits in single precision
         few = factor.R.ndim == 2 and y.shape[0] > MANY and namespace_of(w).finfo(w.dtype).eps > 1e-10
-        if few or affordable(factor.R, y.shape[0], w):
-            w, r = _corrected(backend, system, factor.R, w, r)
+        if not few and not affordable(factor.R, y.shape[0], w):
+            return w, r
+        w, r = _corrected(backend, system, factor.R, w, r)
         top, w = refine(backend, factor, lambda: _matrix(backend, system), (y, None), (-r, w))
         return w, -top
 

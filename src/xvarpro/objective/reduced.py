@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import inner
+from xvarpro.core.trees import inner, unflatten
 from xvarpro.objective.in_memory import InMemory, ModelOutputs, Pullback, Solved
 from xvarpro.objective.least_squares import EvaluatedLevel, LowerSolution
 from xvarpro.problem.problem import Problem
@@ -96,16 +96,24 @@ class Reduced(InMemory):
         value = self.objective(outputs, upper, w, upper.residual(w))
         return value - low.condition(w, *v) if v else value
 
-    def dual_lagrangian(self, theta: Leaves, a: Array, *q: Array) -> Array:
+    def dual_lagrangian(self, theta: Leaves, a: Array, *q: Array, held: Leaves = ()) -> Array:
         """`lagrangian` by ``a = -r / lam``, with ``w = M^H a``, and by ``q = M v``, 0-d.
 
-        Of a wide design with a small ridge r is small, v large, and the derivatives by w nearly cancel.
+        Of a wide design with a small ridge r is small, v large, and the derivatives by w nearly cancel. The objective
+        of one level is then of order lam, and so would be the difference that is its gradient's derivative by lam: with
+        `held`, lam and theta as they are, it is ``held lam / lam(held theta, data)`` times the objective, which has
+        the same minima.
         """
         outputs = self.evaluate(theta, self.constants)
         low, upper = self.levels(outputs)
         w = low.M.rmatvec(a)
-        off = low.y - low.M.matvec(w) - low.ridge.lam * a
-        value = self.penalised(outputs, inner(off, *q) if q else 0.5 * low.ridge.lam * inner(a, low.y + off))
+        lam: Any = low.ridge.lam
+        off = low.y - low.M.matvec(w) - lam * a
+        if held:
+            ridge: Any = self.problem.lower.lam
+            at = ridge(unflatten(self.treedef, held[1:]), self._held.fill(self.constants)[0])
+            lam = held[0] * (1 + (lam - at) / at)  # without rounding where lam does not depend on theta
+        value = self.penalised(outputs, inner(off, *q) if q else 0.5 * lam * inner(a, low.y + off))
         return value + upper.value(w, upper.residual(w)) if q else value
 
     def with_problem(self, problem: Problem) -> Reduced:

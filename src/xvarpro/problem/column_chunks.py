@@ -19,7 +19,7 @@ from xvarpro import backends
 from xvarpro.backends import exchange
 from xvarpro.backends.group import Group
 from xvarpro.core.checks import described
-from xvarpro.core.namespace import device, dtype_name, in_double, is_array, namespace_of
+from xvarpro.core.namespace import device, dtype_name, in_double, is_array, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
@@ -189,8 +189,8 @@ def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:
     Returns
     -------
     array, shape (m, r), r <= min(m, k)
-        ``r = m``, and lower triangular, for a full y with k >= m. Rows of a y in memory that are zero, such as the
-        border pixels of images, cost no column.
+        ``r = m`` for a full y with k >= m, and lower triangular, unless its rows are dependent in single precision.
+        Rows of a y in memory that are zero, such as the border pixels of images, cost no column.
 
     Examples
     --------
@@ -221,30 +221,40 @@ def _indices(backend: Any, like: Array, values: np.ndarray) -> Array:
 
 
 def _fold(blocks: Iterable[Array], backend: Any) -> Array:
-    """Transposed triangular factor of the blocks' columns, one block in memory at a time."""
-    triangle = dtype = None
+    """A factor (m, min(m, k)) of the blocks' columns, one block in memory at a time.
+
+    From the QR factorisation of each with what came before; of single precision from the Gram matrix in double, which
+    has half of its digits, those that single holds, at a quarter of the time.
+    """
+    triangle = gram = dtype = None
+    k = 0
     for block in blocks:
         backend = backend or backends.owner(block)
-        dtype, added = block.dtype, in_double(adjoint(block))
-        rows = added if triangle is None else namespace_of(added).concat([triangle, added])
-        triangle = _triangle(backend, rows, rows.dtype != dtype)
+        dtype, rows = block.dtype, in_double(adjoint(block))
+        k = k + rows.shape[0]
+        if rows.dtype != dtype:
+            gram = adjoint(rows) @ rows if gram is None else gram + adjoint(rows) @ rows
+            continue
+        rows = rows if triangle is None else namespace_of(rows).concat([triangle, rows])
+        triangle = backend.qr(rows, mode="r")[1]
+    if gram is not None:
+        triangle = _root(backend, gram, k)
     if triangle is None or not math.prod(triangle.shape):
         raise ProblemError(NO_COLUMNS)
     return namespace_of(triangle).astype(adjoint(triangle), dtype)
 
 
-def _triangle(backend: Any, rows: Array, held_in_single: bool) -> Array:
-    """R of a QR factorisation of rows.
-
-    A Gram matrix has half the digits of its precision: in double those that single holds, at a quarter of the time.
-    """
-    n = rows.shape[1]
-    if held_in_single and rows.shape[0] > n:
-        L: Array = backend.cholesky(adjoint(rows) @ rows)
-        if bool(namespace_of(L).all(namespace_of(L).isfinite(L))):
-            return adjoint(L)
-    R: Array = backend.qr(rows, mode="r")[1]
-    return R
+def _root(backend: Any, gram: Array, k: int) -> Array:
+    """Rows (min(m, k), m) with the Gram matrix of k rows: a triangle, or eigenvectors where these are dependent."""
+    xp, m = namespace_of(gram), gram.shape[0]
+    L: Array = backend.cholesky(gram)
+    definite = k >= m and bool(xp.all(xp.isfinite(L)))
+    if definite or not bool(xp.all(xp.isfinite(gram))):
+        return adjoint(L)[: min(m, k), :]
+    size = positive_or_one(xp.sqrt(xp.real(xp.linalg.diagonal(gram))))
+    squares, V = xp.linalg.eigh(gram / size[:, None] / size)  # in ascending order
+    roots = xp.sqrt(xp.where(squares > 0, squares, 0))
+    return (roots[:, None] * adjoint(V) * size)[max(m - k, 0) :, :]
 
 
 def _across(y: ColumnChunks, group: Group, backend: Any) -> Array:
