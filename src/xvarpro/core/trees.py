@@ -18,6 +18,7 @@ from xvarpro.core.struct import NAMESPACE, Array, Leaves, Tree
 from xvarpro.errors import ModelError, ProblemError
 
 is_array, is_complex, adjoint = _namespace.is_array, _namespace.is_complex, _namespace.adjoint
+PLAIN = type(None), bool, int, float, str  # most of what is no array
 MANY, BLOCK = 2**15, 2**12  # rows from which a sum in single precision is one of blocks, and rows of a block
 is_inexact, complexified = _namespace.is_inexact, _namespace.complexified
 
@@ -138,11 +139,13 @@ def partition(obj: Any) -> tuple[Leaves, Skeleton]:
     arrays: list[Array] = []
     static: list[Any] = []
     for x in found:
-        if is_array(x):
+        if type(x) in PLAIN:
+            static.append(x)
+        elif is_array(x):
             arrays.append(x)
             static.append(Skeleton)
         else:
-            static.append(x if x is None or hashes(x) else _Identity(x))
+            static.append(x if hashes(x) else _Identity(x))
     return tuple(arrays), Skeleton(treedef, tuple(static))
 
 
@@ -264,7 +267,7 @@ def raveled(tree: Leaves, rows: int = 0) -> Array:
 
 def unraveled(v: Array, like: Leaves) -> Leaves:
     """Inverse of `raveled`, over leading axes too."""
-    return parts(v, [x.shape for x in like])
+    return (v,) if len(like) == 1 and like[0].ndim == 1 else parts(v, [x.shape for x in like])
 
 
 def parts(v: Array, shapes: Sequence[tuple[int, ...]]) -> Leaves:

@@ -16,12 +16,12 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
 from xvarpro.driver.record import RECORD, WORK, Record
-from xvarpro.driver.run import Run
+from xvarpro.driver.run import Run, gradient
 from xvarpro.driver.weights import coefficients, w_to_caller
 from xvarpro.errors import warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks
-from xvarpro.results.outcome import Counts, Outcome, Trace, Verified, joined
+from xvarpro.results.outcome import Counts, Trace, Verified, joined
 from xvarpro.results.provenance import provenance
 from xvarpro.results.recipe import Recipe
 
@@ -42,8 +42,8 @@ def recipe(run: Run, over: Tree, max_iter: int) -> Recipe:
 
 def outcome(
     run: Run, record: Record, status: Status, setup: float, recipe: Recipe, continuation: Callable[[], Any]
-) -> Outcome:
-    """Verify the best iterate and return it to the caller, with the record of the way to it."""
+) -> dict[str, Any]:
+    """The fields of a result: the best iterate, verified, as the caller's arrays, with the record of the way to it."""
     prepared, found = run.prepared, run.best()[0]
     theta = found.theta
     status, verified, w = _verified(run, status, found)
@@ -52,7 +52,7 @@ def outcome(
     table = {name: np.array(x) for name, x in zip(columns, record.table().T, strict=True) if name != "status"}
     table["iteration"] = table["iteration"].astype(np.int64)
     work = {name: int(table[name][-1]) for name in RECORD[WORK:]}
-    return Outcome(
+    return dict(
         theta=prepared.to_caller(theta),
         value=value,
         gap_A=gap_A,
@@ -116,13 +116,9 @@ def _ends_at_ridge(prepared: Prepared, theta: Leaves) -> bool:
     """Whether a ridge becomes negative within a step, too short to lower anything, down the slope of the objective."""
     if not any(callable(level.lam) for level in prepared.problem.levels):
         return False
-    d = prepared.region.blmo(theta, prepared.call(_gradient, theta, once=True)).d
+    d = prepared.region.blmo(theta, prepared.call(gradient, theta, once=True)).d
     ahead = trees.axpy(namespace_of(theta[0]).finfo(theta[0].dtype).eps ** 0.5, d, theta)
     return negative_ridge(prepared.problem, prepared.tree(ahead)) < 0
-
-
-def _gradient(objective: Objective, theta: Leaves) -> Leaves:
-    return objective.value_and_gradient(theta)[1]
 
 
 def diagnosed(objective: Objective, theta: Leaves) -> LowerReport:

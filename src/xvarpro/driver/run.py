@@ -92,7 +92,8 @@ def _record(it: Iterate) -> tuple[Array, ...]:
     return (it.value, it.gap_A + it.slack, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
 
 
-def _gradient(f: Objective, theta: Leaves) -> Leaves:
+def gradient(f: Objective, theta: Leaves) -> Leaves:
+    """That of the objective, as a function that backends compile."""
     grad: Leaves = f.value_and_gradient(theta)[1]
     return grad
 
@@ -359,7 +360,7 @@ class Run:
         stuck = self.algorithm.needs_projection and status in (Status.ROUNDING, Status.NO_DESCENT, Status.STALLED)
         if not (below or (stuck and gap_A > eps**0.5 * self.scale)):
             return
-        grad = prepared.call(_gradient, theta, once=True)
+        grad = prepared.call(gradient, theta, once=True)
         for i, C in prepared.region.constrained:
             if not C.bounded:
                 continue

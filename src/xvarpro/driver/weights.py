@@ -18,7 +18,7 @@ def weights(prepared: Prepared, theta: Leaves) -> Array:
     """``w`` at theta, for the target as given, as the caller's array."""
     if prepared.compressed:
         return joined(coefficients(prepared, theta))
-    return w_to_caller(prepared, prepared.call(_w, theta, once=True))
+    return w_to_caller(prepared, prepared.call(_solve_lower, theta, once=True))
 
 
 def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
@@ -44,9 +44,5 @@ def w_to_caller(prepared: Prepared, w: Array) -> Array:
         return prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
 
 
-def _solve_lower(objective: Objective, theta: Leaves, y: Array) -> Array:
-    return objective.solve_lower(theta, y)
-
-
-def _w(objective: Objective, theta: Leaves) -> Array:
-    return objective.solve_lower(theta)
+def _solve_lower(objective: Objective, theta: Leaves, *y: Array) -> Array:
+    return objective.solve_lower(theta, *y)

@@ -340,7 +340,7 @@ class _Descent:
             "_continuation": None,
             "_prepared": None,  # with the weights of the last of them
         }
-        return RobustResult(**vars(weighted) | own)
+        return RobustResult(**weighted | own)
 
     # -- the loss
 

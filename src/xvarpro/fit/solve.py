@@ -193,9 +193,7 @@ def solve(
             run.recheck()
 
         def found(status: Status) -> Result:
-            return Result(
-                **vars(outcome(run, run.record, status, setup, asked, lambda: continuation(run, over, given())))
-            )
+            return Result(**outcome(run, run.record, status, setup, asked, lambda: continuation(run, over, given())))
 
         def write() -> None:
             parts = given()  # of every process

@@ -110,8 +110,7 @@ class Box(_Entrywise):
             broadcasts(self, name, getattr(self, name), shape)
 
     def _bounds(self, like: Array) -> tuple[Array, Array]:
-        zero = namespace_of(like).zeros_like(like)
-        return zero + as_like(self.lower, like), zero + as_like(self.upper, like)
+        return as_like(self.lower, like), as_like(self.upper, like)
 
     def lmo(self, g: Array) -> Array:
         if not self.bounded:
@@ -144,13 +143,13 @@ class Box(_Entrywise):
         x = xp.where(finite, x, 0)
         # an entry with an infinite bound has no width: it is measured by itself
         width = xp.where(xp.isfinite(upper - lower), upper - lower, xp.abs(x))
-        outside = xp.abs(x - self.project(x)) / or_one(xp.maximum(width, _sizes(lower, upper)))
+        outside = xp.abs(x - xp.minimum(xp.maximum(x, lower), upper)) / or_one(xp.maximum(width, _sizes(lower, upper)))
         relative = xp.where(finite, outside, xp.inf)
         return xp.max(relative) if 0 not in x.shape else xp.sum(relative)
 
     def center(self, like: Array) -> Array:
         xp = namespace_of(like)
-        lower, upper = self._bounds(like)
+        lower, upper = (xp.zeros_like(like) + bound for bound in self._bounds(like))
         wide = 1 + _sizes(lower, upper)  # instead of an infinite distance to the other bound, or to 0
         low = xp.where(xp.isfinite(lower), lower, xp.minimum(upper, wide) - wide)
         high = xp.where(xp.isfinite(upper), upper, xp.maximum(lower, -wide) + wide)

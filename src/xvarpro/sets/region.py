@@ -128,7 +128,7 @@ class Region(Struct):
         """Nearest feasible point; free leaves stay."""
         out = list(theta)
         for i, C in self.constrained:
-            out[i] = namespace_of(theta[i]).reshape(C.project(self._event(i, C, theta)), theta[i].shape)
+            out[i] = namespace_of(theta[i]).reshape(C.project(event(C, theta[i], self.shapes[i])), theta[i].shape)
         return tuple(out)
 
     def tangent(self, d: Leaves, theta: Leaves) -> Leaves:
@@ -139,7 +139,7 @@ class Region(Struct):
         out = list(d)
         for i, C in self.constrained:
             if C.has_faces:
-                moved = C.tangent(self._event(i, C, d), self._event(i, C, theta))
+                moved = C.tangent(event(C, d[i], self.shapes[i]), event(C, theta[i], self.shapes[i]))
                 out[i] = namespace_of(moved).reshape(moved, d[i].shape)
         return tuple(out)
 
@@ -169,16 +169,13 @@ class Region(Struct):
         for i, C in self.constrained:
             if theta[i].shape[:1] != (0,):
                 xp = namespace_of(theta[i])
-                worst = xp.maximum(worst, largest(C.violation(self._event(i, C, theta))))
+                worst = xp.maximum(worst, largest(C.violation(event(C, theta[i], self.shapes[i]))))
         return worst
 
     def diameter(self, theta: Leaves) -> float:
         """``sqrt(Delta_A^2 + sum of (2 radius)^2)`` of the sets and of the balls of the free block."""
         widths = [C.diameter(event(C, theta[i])) for i, C in self.constrained]
         return math.hypot(*widths, *(2 * ball.radius for _, ball in self.free))
-
-    def _event(self, i: int, C: Set, leaves: Sequence[Array]) -> Array:
-        return event(C, leaves[i], leaves[i].ndim - len(self.shapes[i]))
 
     # -- a batch
 
@@ -195,7 +192,7 @@ class Region(Struct):
         out = list(self.split(x))
         for i, C in self.constrained:
             here, oracle = (out, C.project) if C.has_projection else (self.split(slope), C.lmo)
-            out[i] = namespace_of(x).reshape(oracle(self._event(i, C, here)), out[i].shape)
+            out[i] = namespace_of(x).reshape(oracle(event(C, here[i], self.shapes[i])), out[i].shape)
         return self.join(tuple(out))
 
     def vertices(self, slope: Array, x: Array) -> Array:
@@ -203,7 +200,7 @@ class Region(Struct):
         out, g = list(self.split(x)), self.split(slope)
         for i, C in self.constrained:
             if C.bounded:
-                out[i] = namespace_of(x).reshape(C.lmo(self._event(i, C, g)), out[i].shape)
+                out[i] = namespace_of(x).reshape(C.lmo(event(C, g[i], self.shapes[i])), out[i].shape)
         return self.join(tuple(out))
 
     def evened(self, x: Array) -> Array:
@@ -229,7 +226,7 @@ class Region(Struct):
         share = xp.ones_like(x[:, 0])
         ways, leaves = self.split(d), self.split(x)
         for i, C in self.constrained:
-            way, at = self._event(i, C, ways), self._event(i, C, leaves)
+            way, at = event(C, ways[i], self.shapes[i]), event(C, leaves[i], self.shapes[i])
             if C.event_ndim:
                 share = xp.minimum(share, C.reach(way, at))
             else:  # bounds of each entry: what the projection leaves of it
@@ -249,7 +246,7 @@ class Region(Struct):
                 way, rest = C.ahead(g[i], leaves[i])
                 gap_A, gap_B = gap_A - _each(g[i] * way), gap_B + xp.sqrt(_each(rest * rest))
                 continue
-            v, hidden = C.certified(self._event(i, C, g))
+            v, hidden = C.certified(event(C, g[i], self.shapes[i]))
             gap_A = gap_A - _each(g[i] * (xp.reshape(v, leaves[i].shape) - leaves[i]))
             if hidden is not None:
                 gap_A = gap_A + _each(hidden)
@@ -258,11 +255,12 @@ class Region(Struct):
         return gap_A, gap_B
 
 
-def event(C: Set, x: Array, leading: int = 0) -> Array:
-    """A leaf in the shape that its set takes: flattened for a vector set, behind leading axes of a batch."""
+def event(C: Set, x: Array, shape: tuple[int, ...] | None = None) -> Array:
+    """A leaf in the shape that its set takes: flattened for a vector set; axes before those of `shape` stay."""
     if C.event_ndim != 1:
         return x
-    return namespace_of(x).reshape(x, (*x.shape[:leading], math.prod(x.shape[leading:])))
+    shape = x.shape if shape is None else shape
+    return namespace_of(x).reshape(x, (*x.shape[: x.ndim - len(shape)], math.prod(shape)))
 
 
 def _each(x: Array) -> Array:
