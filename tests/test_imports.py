@@ -164,7 +164,7 @@ SHARED = {
     "sets.oracle": "balls simplex",
     "sets.projection": "region",
     "sets.promises": "oracle region",
-    "sets.region": "box free",
+    "sets.region": "box free norms",
     "sets.semidefinite": "k_largest lanczos simplex",
     "sets.singular_values": "balls box lanczos lp",
     **dict.fromkeys(("sets.combinators", "sets.products"), "balls box simplex"),

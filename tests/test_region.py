@@ -197,7 +197,7 @@ TOGETHER = {
     },
     "matrices, two free balls": {
         "s": Free(radius=2.0),
-        "net": [xv.sets.NuclearBall(2.0), Free(radius=0.5)],
+        "net": [xv.sets.NuclearBall(2.0), Free(norms.Sign(), radius=0.5)],
         "D": Box(-0.25, 0.25),
     },
 }

@@ -16,6 +16,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets.box import Box
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
+from xvarpro.sets.norms import L2
 from xvarpro.sets.vectors import largest, or_one, real_dtype
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ class Region(Struct):
         return xp.maximum(share, xp.zeros_like(share))
 
     def gaps(self, x: Array, grad: Array) -> tuple[Array, Array]:
-        """Both parts of the gap of Algorithm 2 for every problem, (b,), with what oracles hide; of `norms.L2` alone."""
+        """Both parts of the gap of Algorithm 2 for every problem, (b,), with what oracles hide."""
         xp = namespace_of(x)
         leaves, g = self.split(x), self.split(grad)
         gap_A = gap_B = xp.zeros((x.shape[0],), dtype=x.dtype, device=device(x))
@@ -251,7 +252,11 @@ class Region(Struct):
             if hidden is not None:
                 gap_A = gap_A + _each(hidden)
         for group, ball in self.free:
-            gap_B = gap_B + ball.radius * xp.sqrt(trees.sum_(_each(g[i] * g[i]) for i in group))
+            if isinstance(ball.norm, L2):
+                size = xp.sqrt(trees.sum_(_each(g[i] * g[i]) for i in group))
+            else:
+                size = xp.stack([ball.norm.dual(tuple(g[i][n, ...] for i in group))[1] for n in range(x.shape[0])])
+            gap_B = gap_B + ball.radius * size
         return gap_A, gap_B
 
 
