@@ -344,7 +344,8 @@ def test_a_large_target_of_few_rows_is_not_corrected_in_single_precision(monkeyp
 
 @pytest.mark.parametrize(
     ("level", "lam"),
-    [({}, 1.0), ({}, 1e15), ({"solver": lower.SVD()}, 1e15), ({"W": lower.Nonnegative()}, 1.0)],
+    [({}, 1.0), ({}, 1e15), ({"solver": lower.SVD()}, 1e15)]
+    + [({"W": W}, lam) for W in (lower.Nonnegative(), lower.Bounded(-1.0, 9.0)) for lam in (1.0, 1e8, 1e15)],
 )
 def test_weights_of_small_columns_keep_their_digits_next_to_a_ridge(level, lam, backend):
     """Of columns that are orthogonal: no column but its own says what a weight is. They were off by up to 0.9."""

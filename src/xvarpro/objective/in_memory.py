@@ -192,13 +192,13 @@ class InMemory(Objective):
     def _weights(self, solver: LowerSolver, low: EvaluatedLevel, factor: Any) -> Array:
         """The solution, improved by its own slope: factors lose the digits of small columns next to a ridge."""
         given = self.backend, low.system, factor
-        w = solver.argmin(*given, low.y)
-        w, r = solver.refine(*given, low.y, w, low.residual(w))
-        refined, penalised = isinstance(solver, lower.QR | lower.DualQR), low.W is not None and low.W.penalises
+        first = solver.argmin(*given, low.y)
+        w, r = solver.refine(*given, low.y, first, low.residual(first))
+        refined = w is not first and isinstance(solver, lower.QR | lower.DualQR)
+        penalised = low.W is not None and low.W.penalises
         if refined or penalised or not (solver.exact and low.ridge.present) or w.shape[1] > COLUMNS:
             return w
-        v = solver.adjoint(*given, low.slope(w, r), low.y, w, r).v
-        return w if v is None else w - v
+        return solver.improved(*given, low.slope(w, r), low.y, w, r)
 
     def diagnose(self, theta: Leaves) -> LowerReport:
         _, solver, low = self.lower_level(theta)
