@@ -152,6 +152,17 @@ def test_equations_in_other_units_than_the_design_lose_no_digits():
     np.testing.assert_allclose(fit.w, np.array([float(x) for x in want]), rtol=1e-12)
 
 
+def test_equations_that_follow_from_each_other_in_the_units_of_a_design_alone_are_kept():
+    """The third row is the sum of the others but for some 1e-15."""
+    C = [
+        [0.8804039963296545, -0.057648965228824, 0.09483944419305079, -0.5830781780796545, 0.39223580767631444],
+        [-0.33360550761451974, 0.5285668842716801, 0.24495781238106004, 0.254111696843736, 0.09919162655713105],
+        [0.5467984887151325, 0.47091791904285973, 0.33979725657411997, -0.3289664812359156, 0.49142743423345275],
+    ]
+    lengths = np.array([7e-6, 548.0, 3.0, 1504.0, 8e-5])
+    assert lower.Equality(np.array(C), 0.0).resolved(lengths).B.shape == (5, 2)
+
+
 @pytest.mark.parametrize("turn", [1.0, 1j, np.exp(1j)])
 def test_equations_that_nearly_follow_from_each_other_are_solved_to_the_last_digit(turn):
     import mpmath

@@ -208,6 +208,8 @@ class Equality(_Constructed):
 
     def resolved(self, lengths: np.ndarray | None = None) -> Affine:
         reduced, unknowns = self._eliminated(lengths)
+        if np.any(unknowns < 0):  # differences that are less than rounding in these units
+            return self.resolved().resolved(lengths)
         n = self.size
         free = np.setdiff1d(np.arange(n), unknowns)
         B = np.zeros((n, free.size), reduced.dtype)
