@@ -10,6 +10,7 @@ import numpy as np
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.checks import switch
+from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import ProblemError
@@ -122,8 +123,10 @@ def statistics(
         found.remarks.append(
             f"the solve ended with {fit.status.name}: errors are those of this point, which need not be a minimum"
         )
-    # k standard errors raise the objective by k^2 / 2 variances; tol^2 of it may be left, and its rounding
-    value, tol = max(fit.value, 0.0), max(fit.recipe.tol, math.sqrt(np.finfo(fit.provenance["dtype"]).eps))
+    # k standard errors raise the objective by k^2 / 2 variances; tol^2 of it may be left, or its rounding
+    value, tol = max(fit.value, 0.0), fit.recipe.tol
+    if fit.status is Status.ROUNDING:
+        tol = max(tol, math.sqrt(np.finfo(fit.provenance["dtype"]).eps))
     left = tol * math.sqrt(2 * value / found.variance) if found.variance > 0 else 0.0
     if left > OFF:
         found.remarks.append(
