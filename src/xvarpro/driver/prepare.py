@@ -58,7 +58,7 @@ class Prepared:
     fingerprints: Fingerprints  # of problem and theta0
     columns: int = 0  # right-hand sides of this process, where they come in chunks
 
-    @property
+    @cached_property
     def assemble(self) -> Callable[..., Objective]:
         """Make the reduced objective of a problem like this one, of traced arrays too.
 

@@ -115,7 +115,7 @@ class Transfer:
         y: Any = (problem.upper or problem.lower).y
         if trees.is_array(y):
             check_samples(problem.data, y.shape[0])
-        return replace(
+        return trees.changed(
             problem,
             lower=self._level(problem.lower, "" if problem.is_separable else "lower."),
             upper=None if problem.upper is None else self._level(problem.upper, "upper."),
@@ -156,7 +156,7 @@ class Transfer:
                     _check_invertible(self.to, Omega, name)
             else:
                 Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
-        return replace(
+        return trees.changed(
             level,
             y=self._target(y, weights, prefix),
             lam=lam,

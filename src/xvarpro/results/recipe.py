@@ -75,12 +75,12 @@ class Fingerprints(Mapping[str, str]):
     """
 
     def __init__(self, problem: Problem, theta0: Tree = None) -> None:
-        self._problem, self._leaves, self._theta0 = problem, trees.leaves(problem), theta0
-        self._sums = list(map(_checksum, self._leaves))
+        self._leaves, self._names, self._theta0 = trees.leaves(problem), _names(problem, ""), theta0
+        self._sums = list(map(_checksum, self._leaves, self._names))
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
-        own = zip(_names(self._problem, ""), self._leaves, self._unchanged(), strict=True)
+        own = zip(self._names, self._leaves, self._unchanged(), strict=True)
         found = {name: _hash(x, name) if same else WRITTEN for name, x, same in own}
         return {name: hashed for name, hashed in found.items() if hashed} | hashes(self._theta0, "theta0")
 
@@ -97,8 +97,8 @@ class Fingerprints(Mapping[str, str]):
         return dict, (self._hashes,)
 
     def _unchanged(self) -> list[bool]:
-        pairs = zip(self._leaves, self._sums, strict=True)
-        return [was is None or bool(_checksum(x) == was) for x, was in pairs]
+        now = map(_checksum, self._leaves, self._names)
+        return [was is None or bool(x == was) for x, was in zip(now, self._sums, strict=True)]
 
     def hold(self, problem: Problem) -> bool:
         """Whether a problem consists of the same arrays and numbers, and none has been written to."""
@@ -124,8 +124,8 @@ def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
     return [name for name, x in hashes(problem, "").items() if x != stored.get(name)]
 
 
-def _checksum(x: Any) -> Any:
-    x = exchange.as_array(x, "an array")
+def _checksum(x: Any, name: str) -> Any:
+    x = exchange.as_array(x, name)
     backend = of(x) if trees.is_array(x) else None
     return None if backend is None else backend.checksum(x)
 
