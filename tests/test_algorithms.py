@@ -99,7 +99,7 @@ def recorded(name):
             asked["projections"] += 1
             return region.project(*args)
 
-    run = states(STEPWISE[name], f, Counted(region.constrained, region.free), theta, 40)
+    run = states(STEPWISE[name], f, Counted(**vars(region)), theta, 40)
     return [(iterate, [f.values, f.gradients, *asked.values()]) for iterate in run]
 
 

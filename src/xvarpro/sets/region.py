@@ -129,7 +129,7 @@ class Region(Struct):
         """Nearest feasible point; free leaves stay."""
         out = list(theta)
         for i, C in self.constrained:
-            out[i] = namespace_of(theta[i]).reshape(C.project(event(C, theta[i], self.shapes[i])), theta[i].shape)
+            out[i] = namespace_of(theta[i]).reshape(C.project(event(C, theta[i])), theta[i].shape)
         return tuple(out)
 
     def tangent(self, d: Leaves, theta: Leaves) -> Leaves:
