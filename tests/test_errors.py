@@ -159,7 +159,6 @@ NO_PROBLEMS = [
     (lambda: xv.separable(decays, SIGNAL, mu=1.0), r"where mu > 0; got R=None"),
     (lambda: xv.separable(decays, SIGNAL, Omega=np.ones((2, 3)), lam=1.0), r"Omega must be a square.*\(2, 3\)"),
     (lambda: xv.separable(decays, SIGNAL, Omega=2.0, lam=1.0), r"Omega must be a square matrix; got 2.0"),
-    (lambda: xv.separable(decays, SIGNAL, solver="qr"), r"solver must be one of xvarpro.lower.*got 'qr'"),
     (lambda: xv.separable(decays, SIGNAL, solver=xv.lower.QR), r"solver must be one of xvarpro.lower"),
     (lambda: xv.bilevel(lower=decays, upper=xv.Level(decays, SIGNAL)), r"lower must be a Level\(M, y, ...\); got"),
     (lambda: xv.lower.SVD(rtol=2.0), r"0 <= rtol < 1, got 2.0"),
@@ -180,7 +179,6 @@ def test_solve_wants_a_problem():
 NO_OPTIONS = [
     ({"tol": float("nan")}, "tol must be a finite number >= 0; got nan"),
     ({"max_iter": 1.5}, "max_iter must be a whole number >= 0; got 1.5"),
-    ({"algorithm": "fw"}, "algorithm must be one of xvarpro.algorithms or None; got 'fw'"),
     ({"algorithm": xv.algorithms.FrankWolfe}, "algorithm must be one of xvarpro.algorithms"),
     ({"device": "cuda:0", "backend": "numpy"}, "device must be one of 'cpu' on numpy; got 'cuda:0'"),
 ]
@@ -236,7 +234,6 @@ def two_levels(y=SIGNAL, upper=decays, z=SIGNAL):
 SHAPES = [
     (one_level(Y2[:-1]), r"same number of rows; got shapes \(40, 2\) and \(39, 2\)"),
     # compressed: the m x m factor is ours, and the message is about what the user wrote
-    (one_level(np.ones((30, 39))), r"same number of rows; got shapes \(40, 2\) and \(30, 39\)"),
     (one_level(np.ones((30, 200))), r"same number of rows; got shapes \(40, 2\) and \(30, 200\)"),
     (one_level(SIGNAL, lam=1.0, Omega=np.eye(3)), r"Omega must have shape \(2, 2\) .*; got \(3, 3\)"),
     (one_level(SIGNAL[:1], T[:1]), r"got 1 rows and 2 unknowns without a ridge.*lam > 0, or solver=xv.lower.SVD\(\)"),
@@ -373,9 +370,7 @@ def as_dtype(name):
 DESIGNS = [
     (lambda M: M[:, 0], r"M must return a matrix \(m, n\); got shape \(40,\)"),
     (lambda M: M[None, None, ...], r"M must return a matrix \(m, n\); got shape \(1, 1, 40, 2\)"),
-    (lambda M: 3.0, r"M must return an array or an operator; got float"),
     (lambda M: None, r"M must return an array or an operator; got"),
-    (lambda M: [M, M], r"M must return an array or an operator; got"),
     (lambda M: (M, M), r"M must return an array or an operator; got tuple. Join its parts"),
 ]
 
@@ -383,7 +378,6 @@ DESIGNS = [
 FUNCTIONS = [
     ({"y": lambda theta, data: data["t"][1:] * theta[0]}, ProblemError, r"got shapes \(40, 2\) and \(39,\)"),
     ({"y": constant(())}, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape"),
-    ({"y": constant((40, 1, 1))}, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape"),
     ({"R": lambda theta: theta, "mu": 1.0}, ModelError, r"R must return a scalar; got shape \(2,\)"),
     ({"R": lambda theta: 1.0, "mu": 1.0}, ModelError, r"R must return an array; got float. Make a number an array of"),
     ({"model": as_dtype("float32")}, ModelError, r"M must return float64, theta's dtype; got float32"),

@@ -221,7 +221,6 @@ def test_ends_are_distinguished_by_size_and_by_the_range_of_starts():
 
 
 BAD = {
-    "starts must be": {"starts": 0},
     "starts must be a whole number": {"starts": 2.5},
     "seed must be": {"seed": -1},
     "same must be": {"same": 1.0},

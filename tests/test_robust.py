@@ -350,7 +350,6 @@ def test_what_it_is_not_for(subtests):
         (stated(y), "hubert", "loss must be .huber., .soft_l1., .cauchy. or .poisson., or one of"),
         ("problem", xv.losses.Huber(), "problem must come from xv.separable"),
         (xv.bilevel(lower=stated(y).lower, upper=stated(y).lower), xv.losses.Huber(), "two levels"),
-        (xv.separable(decays, lambda theta, data: data["t"], data={"t": T}), xv.losses.Huber(), "y as function"),
         (xv.separable(decays, xv.ColumnChunks(lambda: iter([]))), xv.losses.Huber(), "y as ColumnChunks"),
         (stated(y + 0j), huber, "complex numbers"),
         (stated(y, solver=xv.lower.LSMR()), huber, "iteratively"),

@@ -129,11 +129,9 @@ def made_up(meta):
 HEADERS = [
     (npy((2**27,), b"\0" * 64), r"shape \(134217728,\) of float64, and the file holds 64 bytes"),
     (npy((10**30,)), "holds 0 bytes"),
-    (npy((-3,), b"\0" * 24), r"shape \(-3,\)"),
     (npy((-3, -2, 2), b"\0" * 96), r"shape \(-3, -2, 2\)"),
     (npy((2,), b"\0" * 24), "holds 24 bytes"),
     (npy((1,), b"\0" * 8, "|O"), "dtype object"),
-    (npy((1,), b"\0" * 8, "<M8[s]"), "dtype datetime64"),
     (npy((1,), b"\0" * 8, [("a", "<f8")]), "dtype"),
     (b"\x93NUMPY\x02\x00" + npy((0,))[8:], "another version"),
     (b"text", "magic"),
@@ -330,7 +328,6 @@ DEEP = f'{{"format": {FORMAT}, "theta": ' + '{"list": [' * 99 + "0" + "]}" * 99 
 
 CONTENT = [
     (lambda meta, a: a.pop("w"), "no array w"),
-    (lambda meta, a: a.update(w=np.ones((2, 2, 2))), r"w has shape \(2, 2, 2\)"),
     (lambda meta, a: a.update(w=np.array([{"a": 1}], dtype=object)), "w has dtype object"),
     (lambda meta, a: a.update(theta_0=np.ones(3)), r"theta has the shapes .*\(3,\).*and its start .*\(2,\)"),
     (lambda meta, a: a.update(theta_0=np.array(["a", "b"])), "theta_0 has dtype <U1"),
@@ -342,7 +339,6 @@ CONTENT = [
     (lambda meta, a: a.update(trace_iteration=np.ones(0)), "trace has 0 entries"),
     (lambda meta, a: meta.update(status="HAPPY"), "no status HAPPY"),
     (lambda meta, a: meta.update(status="CONVERGED", value=float("nan")), "CONVERGED must be finite"),
-    (lambda meta, a: meta.update(status="CONVERGED", gap_A=float("nan")), "CONVERGED must be finite"),
     (lambda meta, a: meta.update(status="ROUNDING", gap_B=float("inf")), "ROUNDING must be finite"),
     (lambda meta, a: meta.update(n_iter=11), "trace has 13 entries after 11 iterations"),
     (lambda meta, a: meta.update(n_iter=10**19), "1000000000000000000..., a whole number of more than 64 bits"),
