@@ -13,6 +13,7 @@ from xvarpro.driver import restarts
 from xvarpro.driver.restarts import Curvature
 from xvarpro.sets import Box, CappedSimplex, L2Ball, Simplex
 
+from .fits import together, waves
 from .support import SIGNAL, Quarter, T, decay_problem, decays, error, host, rng
 
 METHODS = {
@@ -42,15 +43,9 @@ def applies(name, over):
     return over is not None or name != "active set"
 
 
-def waves(theta, data):
-    """Two oscillations: an objective with many minima, where a nonmonotone search climbs."""
-    xp = xv.array_namespace(theta)
-    return xp.cos(xp.expand_dims(data["t"], axis=1) * theta)
-
-
 def wave_problem():
     t = np.linspace(0.0, 6.0, 60)
-    return xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data={"t": t}, lam=1e-3)
+    return xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data=t, lam=1e-3)
 
 
 def is_the_best(fit, problem, backend="numpy"):
@@ -252,12 +247,8 @@ def test_two_equal_rates_without_a_ridge_have_no_unique_weights(subtests):
     ],
 )
 def test_two_equal_rates_are_parted_in_a_batch(backend, over):
-    def model(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(theta, axis=1) * data[None, :, None])
-
     y = SIGNAL + 0.02 * rng(1).normal(size=(3, T.size))
-    problem = xv.separable(model, y, data=T, lam=1e-3)
+    problem = xv.separable(together, y, data=T, lam=1e-3)
     apart = xv.solve_many(problem, np.tile([1.0, 4.0], (3, 1)), over=over, backend=backend)
     assert apart.success.all()
     fit = xv.solve_many(problem, np.array([[2.5, 2.5], [1.0, 4.0], [2.5, 2.5]]), over=over, backend=backend)

@@ -13,6 +13,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit import profiles
 from xvarpro.statistics.intervals import student
 
+from .fits import with_offset
 from .support import RATES, T, decays, rng
 
 Y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0]) + 0.02 * rng(1).normal(size=T.size)
@@ -113,11 +114,7 @@ def test_a_profile_leaves_out_what_has_no_weight():
 def test_a_profile_that_never_rises_has_no_end():
     t = np.linspace(0.0, 1.0, 30)  # a rate that is hardly seen: beyond some size all rates fit alike
     y = 1.0 + 0.5 * np.exp(-200.0 * t) + 0.2 * rng(5).normal(size=30)
-
-    def M(theta, t):
-        return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 0))
-
-    fit = xv.solve(xv.separable(M, y, data=t), np.array([100.0]), over=xv.sets.Box(0.0, np.inf))
+    fit = xv.solve(xv.separable(with_offset, y, data=t), np.array([100.0]), over=xv.sets.Box(0.0, np.inf))
     found = fit.interval(0.95, PROFILE)
     assert not np.isfinite(found.upper[0])
     assert any("does not rise enough" in note for note in found.notes)

@@ -31,6 +31,7 @@ from xvarpro.fit.solve import chosen
 from xvarpro.objective.interface import LowerError
 from xvarpro.sets import Box
 
+from .fits import waves
 from .support import decay_problem, rng
 
 EPS = np.finfo(np.float64).eps
@@ -323,11 +324,6 @@ def test_a_solve_in_one_loop_is_the_solve(name):
 def test_a_solve_in_one_loop_returns_the_best_iterate():
     """Where the last one is higher, and what it has converged to is not the best."""
     t = np.linspace(0.0, 6.0, 60)
-
-    def waves(theta, t):
-        xp = xv.array_namespace(theta)
-        return xp.cos(xp.expand_dims(t, axis=1) * theta)
-
     problem = xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data=t, lam=1e-3)
     theta0, given = np.array([1.0, 7.0]), {"algorithm": SpectralProjectedGradient(), "tol": 0.0}
     whole = xv.solve(problem, theta0, **given, max_iter=60).trace.value

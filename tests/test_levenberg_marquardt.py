@@ -18,16 +18,11 @@ from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 from xvarpro.sets.regions import Regions
 
+from .fits import together, with_offset
 from .support import decays, error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
 RATES, SPREAD = np.array([1.0, 5.0]), 1e-2
-
-
-def with_offset(theta, t):
-    xp = xv.array_namespace(theta)
-    M = decays(theta, t)
-    return xp.concat([M, xp.ones_like(M[:, :1])], axis=1)
 
 
 def signal(k=None, seed=0):
@@ -190,11 +185,6 @@ def test_few_iterations(name):
 def test_a_batch_of_one_is_a_solve():
     y, theta0 = signal(), np.array([0.7, 4.0])
     one = xv.solve(xv.separable(decays, y, data=T), theta0, tol=1e-8)
-
-    def together(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(data, axis=1)[None, ...] * xp.expand_dims(theta, axis=1))
-
     many = xv.solve_many(xv.separable(together, y[None, :], data=T), theta0[None, :], tol=1e-8)
     assert many.n_iter[0] == one.n_iter
     assert error(many.theta[0], one.theta) <= 1e-11
@@ -579,9 +569,7 @@ def test_a_rate_that_may_not_be_zero_does_not_hold_the_others(backend):
     """A decay of rate 0 is the offset: at this bound there is no value, and steps to it did not end elsewhere."""
     t = np.linspace(0.0, 12.0, 300)
     y = np.exp(-np.outer(t, [0.2, 1.0, 6.0])) @ [1.0, 2.0, 1.5] + 0.1 + 0.01 * rng(21).normal(size=300)
-    problem = xv.separable(
-        lambda k, t: xv.models.columns(xv.models.exponentials(t, k), xv.models.polynomials(t, 0)), y, data=t
-    )
+    problem = xv.separable(with_offset, y, data=t)
     fit = xv.solve(problem, np.array([1.0, 2.0, 10.0]), over=(0.0, 100.0), backend=backend.name)
     assert fit.status is xv.Status.CONVERGED
     assert fit.value == pytest.approx(0.012001876091589, rel=1e-9)

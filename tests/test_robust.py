@@ -13,6 +13,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit.robust import _Descent
 
 from .conftest import float64
+from .fits import with_offset
 from .support import HOST_BACKENDS, decays, error, rng
 
 T = np.linspace(0.0, 2.0, 60)
@@ -326,14 +327,13 @@ def test_few_counts_whose_first_fit_is_nearly_zero_there():
     t, y = np.linspace(0.0, 4.0, 57), np.zeros(57)
     y[[0, 3, 36]] = 2.0, 1.0, 1.0
 
-    def model(theta, t):
-        return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 0))
-
-    problem = xv.separable(model, y, data=t, W=xv.lower.Nonnegative())
+    problem = xv.separable(with_offset, y, data=t, W=xv.lower.Nonnegative())
     fits = [xv.solve_robust(problem, np.array([x]), (0.05, 20.0), loss="poisson") for x in (1.8, 15.0)]
     assert all(fit.success for fit in fits)
     assert fits[0].deviance == pytest.approx(fits[1].deviance, rel=1e-6)
-    none = xv.solve_robust(xv.separable(model, 0 * y, data=t, W=xv.lower.Nonnegative()), np.ones(1), loss="poisson")
+    none = xv.solve_robust(
+        xv.separable(with_offset, 0 * y, data=t, W=xv.lower.Nonnegative()), np.ones(1), loss="poisson"
+    )
     assert none.status is xv.Status.NON_FINITE
     assert "all 0" in none.message
 

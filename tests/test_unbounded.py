@@ -14,6 +14,7 @@ from xvarpro import algorithms, sets
 from xvarpro.fit.serialization import decode, encode
 from xvarpro.sets.region import resolve
 
+from .fits import together
 from .support import decays, error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
@@ -98,10 +99,6 @@ def test_every_method_takes_infinite_bounds_or_refuses_them(subtests):
 
 def test_a_batch_takes_infinite_bounds():
     y = np.stack([signal(slow) for slow in (1.0, -0.02, 0.5)])
-
-    def together(theta, t):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(t, axis=1)[None, ...] * xp.expand_dims(theta, axis=1))
 
     starts, over = np.tile([0.7, 4.0], (3, 1)), sets.Box(np.array([0.0, -INF]), INF)
     many = xv.solve_many(xv.separable(together, y, data=T), starts, over=over)

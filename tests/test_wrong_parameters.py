@@ -8,7 +8,6 @@ import pytest
 
 import xvarpro as xv
 from xvarpro import algorithms, lower, operators, sets, steps
-from xvarpro.algorithms.spectral import SpectralInFace
 from xvarpro.core.struct import REQUIRED
 from xvarpro.errors import ProblemError
 

@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 import xvarpro as xv
+from tests.fits import together
 from tests.processes import start
 from tests.support import CODE, decay_problem, decays, posix, product, rng, send
 from xvarpro.cli import app
@@ -543,14 +544,9 @@ def test_results_and_problems_are_pickled_and_copied(name):
         np.testing.assert_array_equal(again(many).w, many.w)
 
 
-def batched(theta, data):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(data["t"], axis=1) * xp.expand_dims(theta, axis=-2))
-
-
 def batch():
     y = np.stack([PROBLEM.lower.y, 2 * PROBLEM.lower.y])
-    problem = xv.separable(batched, y, data=PROBLEM.data, lam=1e-6)
+    problem = xv.separable(together, y, data=PROBLEM.data, lam=1e-6)
     return xv.solve_many(problem, np.stack([START, START]), over=BOX, max_iter=3)
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xvarpro as xv
+from tests.fits import together
 from tests.support import HOST_BACKENDS, SIGNAL, T, decays, send
 from xvarpro.errors import ModelError, XvarproError
 from xvarpro.sets import Box, Simplex
@@ -308,12 +309,8 @@ def test_numbers_beyond_the_floats():
 
 
 def many(theta0, **keywords):
-    def M(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(theta, axis=1) * data["t"][None, :, None])
-
     theta0 = np.asarray(theta0)
-    return xv.solve_many(stated(np.tile(SIGNAL, (len(theta0), 1)), M=M, **keywords), theta0, BOX, max_iter=3)
+    return xv.solve_many(stated(np.tile(SIGNAL, (len(theta0), 1)), M=together, **keywords), theta0, BOX, max_iter=3)
 
 
 @pytest.mark.parametrize("i", [0, 5, 11, 12])
