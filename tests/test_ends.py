@@ -14,7 +14,7 @@ from xvarpro.driver.restarts import Curvature
 from xvarpro.sets import Box, CappedSimplex, L2Ball, Simplex
 
 from .fits import together, waves
-from .support import SIGNAL, Quarter, T, decay_problem, decays, error, host, rng
+from .support import SIGNAL, Quarter, T, decay_problem, decays, error, rng
 
 METHODS = {
     "default": None,
@@ -63,16 +63,6 @@ def test_the_best_iterate_is_returned(name, max_iter):
     ):
         fit = xv.solve(problem, start, over=over, algorithm=METHODS[name], max_iter=max_iter, tol=1e-9)
         is_the_best(fit, problem)
-
-
-def test_a_callback_sees_every_iterate_of_a_solve_that_starts_again():
-    seen = []
-    problem = twin_problem()
-    fit = xv.solve(problem, np.array([1.3, 1.3]), callback=lambda info: seen.append(info.value))
-    assert fit.success
-    assert seen == fit.trace.value[1:].tolist()
-    stopped = xv.solve(problem, fit.theta.mean() * np.ones(2), callback=lambda info: True)
-    assert stopped.n_iter == 1
 
 
 def test_a_solve_that_leaves_where_the_model_has_values_returns_a_point_that_has_one():
@@ -209,26 +199,6 @@ def test_two_equal_rates_are_parted(name, kind):
         assert fit.success or fit.status in (Status.MAX_ITER, Status.STALLED)
 
 
-@pytest.mark.parametrize(
-    ("backend", "name", "kind"),
-    [
-        ("array-api-strict", "default", "box"),
-        ("array-api-strict", "spectral", "simplex"),
-        ("torch", "default", "simplex"),
-        ("torch", "quasi-Newton", "free"),
-        ("jax", "spectral", "simplex"),
-        pytest.param("jax", "spectral", "free", marks=pytest.mark.thorough),
-    ],
-)
-@pytest.mark.frameworks
-def test_two_equal_rates_are_parted_everywhere(backend, name, kind):
-    over, start = TWINS[kind]
-    problem = twin_problem(solver=xv.lower.SVD() if backend == "jax" else None)  # which compiles it sooner
-    fit = xv.solve(problem, start, over=over, algorithm=METHODS[name], max_iter=100, backend=backend)
-    assert fit.status is Status.CONVERGED
-    leaves_the_saddle(fit, twin_problem(), over)
-
-
 def test_two_equal_rates_without_a_ridge_have_no_unique_weights(subtests):
     for name, method in METHODS.items():
         fit = xv.solve(twin_problem(lam=0.0), np.array([1.3, 1.3]), over=Box(0.0, 10.0), algorithm=method)
@@ -255,20 +225,6 @@ def test_two_equal_rates_are_parted_in_a_batch(backend, over):
     assert fit.success.all()
     assert fit.value == pytest.approx(apart.value, rel=1e-6)
     assert fit.n_iter[1] == apart.n_iter[1]
-
-
-def test_a_maximum_is_left_where_the_jacobian_is_regular():
-    """Two peaks, seen from the middle between them by one of a fixed width."""
-    t = np.linspace(-4.0, 4.0, 81)
-
-    def peak(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-((xp.expand_dims(data, axis=1) - theta) ** 2))
-
-    y = np.exp(-((t - 1.5) ** 2)) + np.exp(-((t + 1.5) ** 2))
-    fit = xv.solve(xv.separable(peak, y, data=t), np.array([0.0]))
-    assert fit.status is Status.CONVERGED
-    assert abs(host(fit.theta)[0]) == pytest.approx(1.5, abs=0.2)
 
 
 @pytest.mark.parametrize("name", ["default", "spectral"])

@@ -31,7 +31,6 @@ from xvarpro.fit.solve import chosen
 from xvarpro.objective.interface import LowerError
 from xvarpro.sets import Box
 
-from .fits import waves
 from .support import decay_problem, rng
 
 EPS = np.finfo(np.float64).eps
@@ -319,21 +318,6 @@ def test_a_solve_in_one_loop_is_the_solve(name):
     assert (float(it.gap_A), float(it.gap_B)) == pytest.approx((fit.gap_A, fit.gap_B), rel=1e-6)
     assert w[:, 0] == pytest.approx(fit.w, rel=1e-12)
     assert status is fit.status
-
-
-def test_a_solve_in_one_loop_returns_the_best_iterate():
-    """Where the last one is higher, and what it has converged to is not the best."""
-    t = np.linspace(0.0, 6.0, 60)
-    problem = xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data=t, lam=1e-3)
-    theta0, given = np.array([1.0, 7.0]), {"algorithm": SpectralProjectedGradient(), "tol": 0.0}
-    whole = xv.solve(problem, theta0, **given, max_iter=60).trace.value
-    last = int(np.flatnonzero(np.diff(whole) > 1e-3 * whole[:-1])[0]) + 1
-    it, w, status = in_one_loop(problem, theta0, **given, max_iter=last)
-    best = xv.solve(problem, theta0, **given, max_iter=last)
-    assert status is Status.MAX_ITER
-    assert float(it.value) == pytest.approx(whole[: last + 1].min(), rel=1e-12)
-    assert it.theta[0] == pytest.approx(best.theta, rel=1e-12)
-    assert w[:, 0] == pytest.approx(best.w, rel=1e-12)
 
 
 def test_weights_of_a_solve_in_one_loop_are_solved_for_tightly():

@@ -323,19 +323,6 @@ def test_entries_that_the_data_do_not_determine_are_named():
     assert np.isposinf(product.stderr) or product.stderr > 0
 
 
-def test_dependent_columns_leave_their_weights_undetermined():
-    def M(theta, data):
-        xp = xv.array_namespace(theta)
-        one = xp.exp(-data["t"] * theta[0])
-        return xp.stack([one, one, data["t"]], axis=1)
-
-    problem = xv.separable(M, Y, data={"t": T}, solver=xv.lower.SVD())
-    found = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.1, 20.0)).statistics()
-    assert np.isposinf(found.w_stderr).tolist() == [True, True, False]
-    assert np.isfinite(found.theta_stderr).all()
-    assert "w[0], w[1]" in found.reasons[0]
-
-
 FIXED = xv.sets.Box(1.0, 1.0)
 
 

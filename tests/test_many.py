@@ -61,17 +61,6 @@ def test_equals_a_loop_of_solves(backend):
     np.testing.assert_allclose(host(fit.w), w, rtol=1e-4)
 
 
-@pytest.mark.frameworks
-def test_equals_a_loop_where_a_loop_is_compiled():
-    _, (theta, _, value) = looped(1e-11)
-    with float64(xv.backends.get("jax")):
-        problem = xv.separable(together, noisy(), data={"t": T})
-        fit = xv.solve_many(problem, start(), over=BOX, tol=1e-11, backend="jax")
-    assert fit.success.all()
-    np.testing.assert_allclose(host(fit.value), value, rtol=1e-10)
-    np.testing.assert_allclose(host(fit.theta), theta, rtol=1e-5)
-
-
 def mixtures(theta, K):
     """``sum_s theta_s K_s``, shape (b, m, n)."""
     return xv.array_namespace(theta).tensordot(theta, K, axes=((1,), (0,)))
