@@ -7,17 +7,8 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.core.namespace import dtype_name
-from xvarpro.errors import (
-    BackendNotInstalledError,
-    ExchangeError,
-    ModelError,
-    ProblemError,
-    UnknownBackendError,
-    UnsupportedDtypeError,
-    UnsupportedError,
-    XvarproError,
-)
-from xvarpro.sets import Box, CappedSimplex, L1Ball, Simplex
+from xvarpro.errors import ExchangeError, ModelError, ProblemError, UnknownBackendError, XvarproError
+from xvarpro.sets import Box
 
 from .support import HOST_BACKENDS, SIGNAL, T, decays, send
 
@@ -53,12 +44,12 @@ def refused(kind, message, model, theta0=START, *, y=SIGNAL, data=None, over=Non
 
 
 def test_every_error_of_the_package_has_one_base():
-    of_package = (ModelError, ExchangeError, UnknownBackendError, BackendNotInstalledError, UnsupportedError)
-    assert all(issubclass(kind, XvarproError) for kind in (ProblemError, *of_package))
+    kinds = [kind for kind in vars(xv.errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert len(kinds) > 5
+    assert all(issubclass(kind, XvarproError) for kind in kinds)
     assert issubclass(ProblemError, ValueError)
     assert issubclass(ModelError, TypeError)
-    assert issubclass(UnsupportedDtypeError, (ExchangeError, UnsupportedError))
-    assert {ExchangeError, UnsupportedError} <= set(UnsupportedDtypeError.__mro__)
+    assert {ExchangeError, xv.errors.UnsupportedError} <= set(xv.errors.UnsupportedDtypeError.__mro__)
 
 
 # -- theta0 ------------------------------------------------------------------------------------------------------------
@@ -120,11 +111,6 @@ def test_infeasible_theta0_says_how_far_and_offers_a_projection(model, backend):
     assert "xv.project(theta0, over)" in text
     fit = xv.solve(xv.separable(decays, SIGNAL, data={"t": T}), xv.project(theta0, over), over=over, max_iter=1)
     assert fit.verified.violation <= 1e-12
-
-
-@pytest.mark.parametrize("over", [Simplex(), CappedSimplex(), L1Ball(0.1)], ids=repr)
-def test_every_set_refuses_a_start_outside(over, model):
-    refused(ProblemError, r"theta0 must be feasible; got .* by \d", model, START, over=over)
 
 
 NO_WEIGHTS = [-1.0, float("nan"), float("inf"), "1", None, True]
@@ -318,18 +304,6 @@ def test_wider_data_are_rounded_with_a_warning_that_names_them_and_narrow_ones_w
     assert xv.solve(xv.separable(decays, y, data={"t": t}), START, max_iter=1).theta.dtype == np.float64
 
 
-@pytest.mark.parametrize("solver", [xv.lower.QR(), xv.lower.DualQR()])
-def test_solvers_that_need_full_rank_where_w_is_not_unique(solver, backend):
-    """By an error before any work where the shapes tell, else by a status."""
-    rows = 1 if solver == xv.lower.QR() else T.size
-    problem = xv.separable(decays, SIGNAL[:rows], data={"t": T[:rows]}, solver=solver)
-    try:
-        said = xv.solve(problem, START, backend=backend.name).status is xv.Status.RANK_DEFICIENT
-    except ProblemError as error:
-        said = "lam > 0" in str(error)
-    assert said
-
-
 def test_every_wide_array_is_named_once():
     problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=1.0, Omega=np.eye(2))
     with pytest.warns(xv.PrecisionWarning) as caught:
@@ -432,14 +406,6 @@ def test_model_that_calls_numpy_is_given_the_line_to_write(backend):
 @pytest.mark.parametrize("name", ["numpy", "array-api-strict", "jax"])
 def test_model_that_moves_to_another_framework(name):
     rejects(leaves_through_torch, ModelError, r"xv\.array_namespace\(theta\)", xv.backends.get(name))
-
-
-def test_model_that_fails_is_named_with_its_own_message(backend):
-    def M(theta, data):
-        raise KeyError("no such thing")
-
-    error = rejects(M, ModelError, rf"failed on the {backend.name} backend: KeyError: 'no such thing'", backend)
-    assert isinstance(error.__cause__, KeyError)
 
 
 def test_arrays_of_inference_mode_are_named():

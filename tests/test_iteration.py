@@ -258,14 +258,6 @@ def test_iterations_of_one_call_of_a_loop_share_its_time(monkeypatch, tmp_path):
     assert written == [0, 3, 6, 9, 12, 15, 17]
 
 
-def test_a_checkpoint_keeps_the_size_of_the_objective():
-    """A resumed solve needs it: a change below a share of this size is rounding, not progress."""
-    prepared = prepare(decay_problem(noise=0.01), np.array([0.8, 3.0]))
-    run = Run(prepared, chosen(prepared, None), 1e-6)
-    run.start()
-    assert Checkpoint.of(run, {}).leaves[-1] == run.operands[1]
-
-
 def test_powers_of_two_bring_numbers_near_one():
     sizes = np.array([1.0, 1024.0, 1 / 1024, 1500.0, 1e-5, 0.0, np.nan, np.inf, 1e300, 1e-300])
     found = near_one(sizes, "float64")

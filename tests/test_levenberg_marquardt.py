@@ -18,7 +18,7 @@ from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 from xvarpro.sets.regions import Regions
 
-from .fits import together, with_offset
+from .fits import with_offset
 from .support import decays, error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
@@ -182,15 +182,6 @@ def test_few_iterations(name):
     assert fit.value <= other.value * (1 + 1e-9)
 
 
-def test_a_batch_of_one_is_a_solve():
-    y, theta0 = signal(), np.array([0.7, 4.0])
-    one = xv.solve(xv.separable(decays, y, data=T), theta0, tol=1e-8)
-    many = xv.solve_many(xv.separable(together, y[None, :], data=T), theta0[None, :], tol=1e-8)
-    assert many.n_iter[0] == one.n_iter
-    assert error(many.theta[0], one.theta) <= 1e-11
-    assert many.value[0] == pytest.approx(one.value, rel=1e-12)
-
-
 def test_a_minimum_with_a_large_residual_is_reached_fast():
     """A model that fits badly: Gauss-Newton alone is slow there, and the quasi-Newton model takes over."""
     t = np.linspace(0.0, 3.0, 40)
@@ -295,14 +286,6 @@ def test_what_bounds_one_problem_does_not_reach_its_neighbours():
         assert [host(a)[i].tolist() for a in together] == [host(a)[0].tolist() for a in alone]
     assert error(together[0][0], x[0] - np.linalg.solve(B[0], grad[0])) <= 1e-15
     assert (together[0][1] == [0.0, 0.0]).any()
-
-
-def test_levels_without_a_jacobian_are_refused():
-    problem = xv.separable(decays, signal(), data=T, solver=xv.lower.LSMR())
-    with pytest.raises(xv.errors.ProblemError, match="LevenbergMarquardt needs designs that are arrays"):
-        xv.solve(problem, np.array([0.7, 4.0]), algorithm=algorithms.LevenbergMarquardt())
-    fit = xv.solve(problem, np.array([0.7, 4.0]), max_iter=1)
-    assert "LevenbergMarquardt" not in fit.algorithm
 
 
 # sets of one amplitude, whose free value is 3.0038, and the value that it then has
@@ -460,15 +443,6 @@ def test_a_problem_that_is_refused_too_often_has_no_descent():
     assert not accepted.any()
     assert after.rejected.tolist() == [REJECTIONS, REJECTIONS + 1]
     assert ended.tolist() == [False, True]
-
-
-def test_a_trial_without_a_gradient_is_refused():
-    grad = [[1.0, 0.0], [1.0, 0.0]]
-    after, accepted, ended = trials(np.ones((2, 2)), ([1.0, 1.0], grad), ([0.6, 0.6], [[np.nan, 0.0], [0.1, 0.0]]))
-    assert accepted.tolist() == [False, True]
-    assert ended.tolist() == [False, False]
-    assert (after.theta[0] == 1).all()
-    assert after.rejected.tolist() == [1, 0]
 
 
 def peaks(theta, t):

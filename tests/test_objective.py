@@ -8,10 +8,8 @@ import pytest
 import xvarpro as xv
 from xvarpro.driver.iteration import promised_decrease
 from xvarpro.driver.prepare import prepare
-from xvarpro.errors import ProblemError
 from xvarpro.objective.decrease import MANY, affordable, free_decrease, set_decrease
 from xvarpro.objective.gauss_newton import gauss_newton
-from xvarpro.objective.in_memory import InMemory
 from xvarpro.objective.least_squares import weighted
 from xvarpro.operators import Dense, Weighted
 from xvarpro.sets import Box, L2Ball, Simplex
@@ -77,12 +75,6 @@ def test_the_scale_of_rows_in_chunks_is_that_of_its_theta():
         assert float(f.scale(here)) == pytest.approx(want, rel=1e-13)
         f.point(here)
         assert float(f.scale(here)) == pytest.approx(want, rel=1e-13)
-
-
-def test_shape_of_a_target_that_is_a_function_needs_a_prepared_problem():
-    f, _ = objective(KINDS["a function"][0])
-    with pytest.raises(ProblemError, match="target_shape needs a prepared problem"):
-        _ = InMemory.target_shape.fget(type(f)(f.problem, f.backend, f.treedef))
 
 
 def test_a_tolerance_is_another_objectives():
@@ -158,20 +150,6 @@ def many(low=1.0):
     n = MANY + 1
     Q, _ = np.linalg.qr(rng(0).normal(size=(n, n)))
     return Quadratic((Q * np.linspace(low, 5.0, n)) @ Q.T, rng(1).normal(size=n), offset=10.0), (rng(2).normal(size=n),)
-
-
-def test_what_a_free_block_promises_is_the_parabola_along_its_gradient():
-    f, theta = many()
-    region = resolve(None, theta[0])
-    assert not affordable(f, theta)
-    (g,) = f.gradient(f.point(theta))
-    want = 0.5 * (g @ g) ** 2 / (g @ f.H @ g)
-    assert float(free_decrease(f, region, theta, (g,))) == pytest.approx(want, rel=1e-8)
-    assert float(free_decrease(f, region, theta, (0 * g,))) == 0.0
-    down, theta = many(-50.0)
-    (g,) = down.gradient(down.point(theta))
-    assert g @ down.H @ g < 0
-    assert float(free_decrease(down, region, theta, (g,))) == np.inf
 
 
 def test_what_few_free_parameters_promise_is_the_gauss_newton_model():

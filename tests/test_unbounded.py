@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import algorithms, sets
-from xvarpro.fit.serialization import decode, encode
 from xvarpro.sets.region import resolve
 
 from .fits import together
@@ -162,15 +160,6 @@ def test_what_a_set_says_of_infinite_bounds(backend):
     assert MIXED.diameter(x) == INF
     assert not MIXED.polytope
     assert not MIXED.bounded
-
-
-def test_infinite_bounds_are_stored():
-    arrays = {}
-    text = json.dumps(encode({"k": sets.Box(0.0, INF), "at": MIXED}, "over", arrays), allow_nan=False)
-    found = decode(json.loads(text), "over", arrays)
-    assert found["k"] == sets.Box(0.0, INF)
-    assert not found["k"].bounded
-    assert found["at"].lower.tolist() == MIXED.lower.tolist()
 
 
 @pytest.mark.parametrize("slow", [1.0, -0.02])

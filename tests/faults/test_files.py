@@ -211,21 +211,6 @@ def test_what_killed_writers_left_is_removed_when_no_writer_can_be_at_work_on_it
     assert sorted(os.listdir(tmp_path)) == [young.name, other.name, "fit.npz"]
 
 
-def test_a_full_disk_leaves_the_old_result(fit, tmp_path):
-    resource = pytest.importorskip("resource", reason="limits of POSIX")
-    path = tmp_path / "fit.npz"
-    fit.save(path)
-    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"fit\.npz"):
-            fit.save(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["fit.npz"]
-
-
 def test_several_writers_leave_a_whole_result(fit, tmp_path):
     path, errors = tmp_path / "fit.npz", []
     fit.save(path)
