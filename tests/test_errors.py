@@ -162,20 +162,6 @@ def test_solve_wants_a_problem():
         xv.solve(decays, START)
 
 
-NO_OPTIONS = [
-    ({"tol": float("nan")}, "tol must be a finite number >= 0; got nan"),
-    ({"max_iter": 1.5}, "max_iter must be a whole number >= 0; got 1.5"),
-    ({"algorithm": xv.algorithms.FrankWolfe}, "algorithm must be one of xvarpro.algorithms"),
-    ({"device": "cuda:0", "backend": "numpy"}, "device must be one of 'cpu' on numpy; got 'cuda:0'"),
-]
-
-
-def test_options(model, subtests):
-    for keywords, message in NO_OPTIONS:
-        with subtests.test(message):
-            refused(ProblemError, message, model, **keywords)
-
-
 def test_a_device_without_a_driver(model, monkeypatch):
     """The first line of what the framework says is the reason."""
 
@@ -290,7 +276,7 @@ def test_data_that_are_not_finite_are_named(bad, model, backend):
         ("Omega", {"problem": xv.separable(model, SIGNAL, data={"t": T}, lam=1.0, Omega=Omega)}),
         (r"upper\.y", {"problem": two}),
     ):
-        refused(ProblemError, rf"{name} must be finite; got NaN or inf", model, backend=there, **given)
+        refused(ProblemError, rf"{name} must be finite; got NaN or inf at index \[", model, backend=there, **given)
 
 
 @pytest.mark.parametrize("framework", HOST_BACKENDS)

@@ -334,7 +334,7 @@ BAD = {
     "R must return one number per problem": lambda: {"R": lambda theta: theta * theta, "mu": 1.0},
     "first axis has b = 7": lambda: {"data": {"t": xv.Each(T)}},
     "must be feasible": lambda: {"theta0": start() + 30},
-    "theta must be finite": lambda: {"theta0": start() * np.nan},
+    r"theta must be finite; got NaN or inf at index \[0, 0\]": lambda: {"theta0": start() * np.nan},
     "w is not unique": lambda: {"M": lambda theta, data: together(theta, data)[:, :1, :], "y": noisy()[:, :1]},
     "Omega must be finite": lambda: {"lam": 1.0, "Omega": np.full((2, 2), np.nan)},
     "tol must be": lambda: {"tol": -1.0},

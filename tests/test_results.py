@@ -19,10 +19,6 @@ START = np.array([0.5, 8.0])
 MANY = SIGNAL[:, None] * np.linspace(1.0, 2.0, 60) + 0.01 * rng(3).normal(size=(40, 60))
 
 
-def two_blocks(theta, data):
-    return decays(theta["rate"], data) * theta["size"]
-
-
 @pytest.mark.parametrize("size", [1.0, 1e-9, 1e9])
 @pytest.mark.parametrize("later", [False, True])
 def test_w_of_a_compressed_target_with_weights_is_that_of_the_target(size, later, monkeypatch):
@@ -81,14 +77,6 @@ def test_a_callback_that_does_not_say_what_it_takes_is_called():
     fit = xv.solve(decay_problem(noise=0.01), START, callback=bool)
     assert fit.status is Status.STOPPED
     assert fit.n_iter == 1
-
-
-def test_a_leaf_without_entries_is_one():
-    theta0 = {"rate": START, "size": np.array([1.0, 1.0]), "none": np.zeros((0, 3))}
-    fit = xv.solve(xv.separable(two_blocks, SIGNAL, data={"t": T}, lam=1e-6), theta0, max_iter=2)
-    assert fit.theta["none"].shape == (0, 3)
-    with pytest.raises(ProblemError, match="theta0 must hold at least one number"):
-        xv.solve(decay_problem(), np.zeros(0))
 
 
 def test_violations_are_the_same_by_every_way_to_them(monkeypatch):

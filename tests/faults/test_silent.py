@@ -406,12 +406,6 @@ def test_what_holds_no_numbers_is_refused_by_name(backend, subtests):
                 PLACES[place](make, backend)
 
 
-@pytest.mark.parametrize("y", [[[1.0, 2.0], [3.0]], ["a", "b"], [1.0, None], [object()], [[]] * 3 + [1.0]])
-def test_lists_of_something_else_are_refused(y):
-    with pytest.raises(ProblemError, match="y given as a list must hold"):
-        stated(y)
-
-
 def test_lists_in_a_tree_of_parameters_are_leaves():
     def model(theta, data):
         return M(theta["rates"], data) * theta["scale"]
