@@ -1,7 +1,5 @@
 """Models that several files of tests fit."""
 
-from __future__ import annotations
-
 import xvarpro as xv
 
 

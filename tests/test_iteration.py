@@ -1,7 +1,5 @@
 """When a solve ends, and how exactly an inexact lower level is solved on the way: the documented rules, in numbers."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Data as it comes: weights, missing entries, several sets of rows, and a ridge that the upper level chooses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.optimize

@@ -1,7 +1,5 @@
 """Levenberg-Marquardt in `solve`: Kaufman's Jacobian, few iterations, sets, and the same answers in any units."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

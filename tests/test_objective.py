@@ -1,15 +1,15 @@
 """What an objective says of itself, and what parabolas promise of it: by hand, on problems of a few numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import xvarpro as xv
 from xvarpro.driver.iteration import promised_decrease
 from xvarpro.driver.prepare import prepare
+from xvarpro.errors import ProblemError
 from xvarpro.objective.decrease import MANY, affordable, free_decrease, set_decrease
 from xvarpro.objective.gauss_newton import gauss_newton
+from xvarpro.objective.in_memory import InMemory
 from xvarpro.objective.least_squares import weighted
 from xvarpro.operators import Dense, Weighted
 from xvarpro.sets import Box, L2Ball, Simplex
@@ -75,6 +75,12 @@ def test_the_scale_of_rows_in_chunks_is_that_of_its_theta():
         assert float(f.scale(here)) == pytest.approx(want, rel=1e-13)
         f.point(here)
         assert float(f.scale(here)) == pytest.approx(want, rel=1e-13)
+
+
+def test_shape_of_a_target_that_is_a_function_needs_a_prepared_problem():
+    f, _ = objective(KINDS["a function"][0])
+    with pytest.raises(ProblemError, match="target_shape needs a prepared problem"):
+        _ = InMemory.target_shape.fget(type(f)(f.problem, f.backend, f.treedef))
 
 
 def test_a_tolerance_is_another_objectives():

@@ -1,7 +1,5 @@
 """Dead units brought back: when, from what, at what price, and that what is alive stays feasible."""
 
-from __future__ import annotations
-
 from functools import cache
 from types import SimpleNamespace
 

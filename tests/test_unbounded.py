@@ -1,7 +1,5 @@
 """Boxes with infinite bounds: what is asked of them, which methods take them, and SciPy's minima."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

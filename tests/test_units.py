@@ -4,8 +4,6 @@ The default and Levenberg-Marquardt take the same steps. Other methods may take 
 ball of a free block have units: they say CONVERGED at a minimum alone.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
