@@ -422,16 +422,6 @@ def test_problems_of_a_batch_come_to_rest_by_themselves():
         assert ended.tolist() == [True, False]
 
 
-def test_an_entry_without_a_curvature_is_held_by_the_largest_of_its_problem():
-    grad, x, method = np.array([[3.0, -4.0], [3.0, -4.0]]), np.ones((2, 2)), algorithms.LevenbergMarquardt()
-    f = Told(x, [([9.0, 9.0], grad)])
-    point, scale = method.first(f, x), np.array([[4e6, 0.0], [0.0, 9e-6]])
-    flat = point.local._replace(curvature=0 * point.local.curvature)
-    trial, _ = method._trial(f, point._replace(local=flat, model=point.model._replace(scale=scale)))
-    step = -grad / (method.damping * np.array([[4e6], [9e-6]]))
-    assert error(trial - x, step) <= 1e-9
-
-
 def test_a_problem_that_is_refused_too_often_has_no_descent():
     x, grad, method = np.ones((2, 2)), [[1.0, 0.0], [1.0, 0.0]], algorithms.LevenbergMarquardt()
     f = Told(x, [([1.0, 1.0], grad), ([2.0, 2.0], grad)])

@@ -133,24 +133,6 @@ def test_a_decay_is_the_convolution(rate):
         np.testing.assert_allclose(found, np.trapezoid(response * np.exp(-rate * since), since), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("function", "width", "fraction"),
-    [
-        (models.gaussians, 0.5 / np.sqrt(8 * np.log(2)), ()),
-        (models.lorentzians, 0.25, ()),
-        (models.pseudo_voigts, 0.5, (0.3,)),
-    ],
-)
-def test_peaks_have_unit_area_and_the_width_that_is_said(function, width, fraction):
-    from scipy.integrate import quad
-
-    def peak(x):
-        return function(np.array([x]), 1.0, width, *fraction)[0, 0]
-
-    np.testing.assert_allclose(quad(peak, -np.inf, 1.0)[0] + quad(peak, 1.0, np.inf)[0], 1.0, rtol=1e-8)
-    np.testing.assert_allclose([peak(0.75), peak(1.25)], peak(1.0) / 2, rtol=1e-14)
-
-
 @pytest.mark.parametrize("degree", [0, 1, 2, 7])
 def test_polynomials_are_those_of_numpy(degree, backend):
     x = np.linspace(-2.0, 6.0, 30)

@@ -83,14 +83,6 @@ def test_shape_of_a_target_that_is_a_function_needs_a_prepared_problem():
         _ = InMemory.target_shape.fget(type(f)(f.problem, f.backend, f.treedef))
 
 
-def test_a_tolerance_is_another_objectives():
-    problem = xv.separable(decays, ONE, data={"t": T}, lam=0.1, solver=xv.lower.LSMR())
-    f, _ = objective(problem)
-    loose = f.with_lower_tolerance(0.25)
-    assert (float(f.lower_tol), float(loose.lower_tol)) == (0.0, 0.25)
-    assert float(loose.restricted(np.arange(7)).lower_tol) == 0.25
-
-
 def inverted(theta, data):
     """``(A - theta I)^-1``: NumPy raises where theta is an eigenvalue."""
     xp = xv.array_namespace(theta)

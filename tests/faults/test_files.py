@@ -333,7 +333,7 @@ CONTENT = [
     (lambda meta, a: meta.update(n_iter="x"), "n_iter of result must be of type int; got x"),
     (lambda meta, a: meta["recipe"].update(scale=-1.0), "scale of its recipe must be >= 0; got -1"),
     (lambda meta, a: meta["recipe"].update(problem="mine.py"), "a problem must be named .*; got 'mine.py'"),
-    (lambda meta, a: meta["recipe"].update(over={"x": 1}), "is no value, array, container or class"),
+    (lambda meta, a: meta["recipe"].update(over=True), "holds True, which is no value, array, container or class"),
     (lambda meta, a: meta.update(provenance={}), "provenance must have a backend"),
     (lambda meta, a: meta["recipe"].update(algorithm={"struct": "sets.Box", "fields": {}}), "algorithm of its rec"),
     (lambda meta, a: meta["recipe"]["over"]["dict"]["rate"]["fields"].update(x={"value": 1}), "argument 'x'"),
