@@ -523,6 +523,33 @@ def test_a_length_is_that_of_barzilai_and_borwein_or_twice_the_last_one():
     assert float(_length(np.float64(0.0), d, np.float64(25.0), d, last)) == 1.4  # after a step of nothing
 
 
+def test_barzilai_and_borwein_s_steps_may_rise_below_the_worst_value_that_is_kept():
+    f, theta = Quadratic(np.diag([1.0, 5.0, 30.0, 100.0]), np.zeros(4)), (np.ones(4),)
+    rises = {}
+    for memory in (1, 10):
+        method = algorithms.SpectralProjectedGradient(memory=memory)
+        values = [float(x.value) for x in states(method, f, resolve(Box(-2.0, 2.0), theta[0]), theta, 12)]
+        rises[memory] = [i for i, (a, b) in enumerate(pairwise(values)) if b > a]
+        assert all(values[i + 1] <= max(values[max(0, i + 1 - memory) : i + 1]) for i in rises[memory])
+    assert rises[10]
+    assert not rises[1]
+
+
+def test_momentum_is_that_of_beck_and_teboulle():
+    """``t' = (1 + sqrt(1 + 4 t^2)) / 2``, from the new point on by ``(t - 1) / t'`` of the step."""
+    f, theta = Quadratic(np.diag([1.0, 3.0, 40.0]), np.zeros(3)), (np.array([1.0, -1.0, 1.0]),)
+    method, region = algorithms.AcceleratedProjectedGradient(), resolve(Box(-2.0, 2.0), theta[0])
+    state, seen = method.init(f, region, theta), 0
+    for _ in range(8):
+        (x,), t, state = state.iterate.theta, float(state.t), method.step(f, region, state, None)
+        (new,), (z,) = state.iterate.theta, state.z
+        if float(state.t) > 1:
+            later, seen = 0.5 * (1 + (1 + 4 * t * t) ** 0.5), seen + 1
+            assert float(state.t) == pytest.approx(later)
+            np.testing.assert_allclose(z, new + (t - 1) / later * (new - x), rtol=1e-12)
+    assert seen >= 3
+
+
 def test_a_length_is_a_million_times_what_moves_at_most():
     """Theta or the last step, whichever is longer, over the gradient."""
     theta, grad = (np.array([3.0, 4.0]),), (np.array([0.0, 0.5]),)

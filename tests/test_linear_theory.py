@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.lower.weight_sets.subspace import exchanged
 from xvarpro.statistics.covariance import Influence
 
 from .fits import with_offset
@@ -910,3 +911,22 @@ def test_of_exact_data_theta_is_off_by_no_more_than_three_errors(dtype):
     s = fit.statistics()
     assert s.theta_stderr.dtype == s.w_stderr.dtype == dtype
     assert (np.abs(fit.theta - np.array([1.0, 5.0])) < 3 * s.theta_stderr).all()
+
+
+def test_errors_of_nearly_dependent_parameters_say_that_rounding_takes_their_digits():
+    """Two rates 3 % apart: in single precision the difference of their columns has few digits, in double many."""
+    theta = np.array([1.0, 1.03])
+    y = decays(theta, {"t": T}) @ np.array([2.0, 1.0]) + 0.01 * np.sin(40 * T)
+    for dtype, said in (("float32", True), ("float64", False)):
+        problem = xv.separable(decays, y.astype(dtype), data={"t": T.astype(dtype)})
+        found = xv.statistics.linear_theory(problem, theta.astype(dtype))
+        assert np.isfinite(found.theta_stderr).all()
+        assert any("fewer than three digits" in reason for reason in found.reasons) == said
+
+
+@pytest.mark.parametrize("ratio", [1e9, 1e19])
+def test_directions_of_weights_in_units_far_apart_keep_their_small_entries(ratio):
+    """Of ``c w = 0`` the small entry was lost where another one took its place: one minus its inverse is 1."""
+    B, rows = exchanged(np.array([[ratio, 3.0], [1.0, 0.0], [0.0, 1.0]]), np.array([1, 2]), np.ones(3))
+    np.testing.assert_allclose(B, [[1.0, 0.0], [1 / ratio, -3 / ratio], [0.0, 1.0]], rtol=1e-15)
+    assert rows.tolist() == [0, 2]

@@ -17,7 +17,7 @@ from xvarpro import backends
 from xvarpro_conformance import plugin, runner, suite
 
 SOLVES = ("solves", "results", "paper", "distributed")  # areas whose cases are whole solves
-LONG = ("step decisions", "steps by definition", "known minimum", "first member")  # many iterations
+LONG = ("step decisions", "known minimum", "first member")  # many iterations
 # what JAX compiles for more than a second
 SLOW_TO_COMPILE = ("results", "mixtures", "modes of the caller", "weights in a set", "certified")
 NUMPY, STRICT = suite.reference(), "array-api-strict"

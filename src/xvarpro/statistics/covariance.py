@@ -31,6 +31,7 @@ ROUNDING = 10  # times the precision of a number: what differences of such numbe
 # angles of tangents below which they are one: a solve tells theta no nearer, so that equal rates seldom end as the same
 ALIKE, ALIKE_EPS = 1e-7, 1e3  # radians, or this times the precision
 LOST = 1e4  # times the precision: an error that is less than this of its terms has no three digits
+SHARE = 0.02  # of what the data say, as rounding at its worst: it was 26 times that of errors or more where measured
 NEGLIGIBLE = 1e-9  # parts of a direction without information below which it leaves an entry alone
 
 
@@ -59,6 +60,8 @@ class Influence:
         ``dtheta / dy``.
     undetermined_theta, undetermined_w : arrays of bool, shape (p,) and (n, k)
         Entries that the data do not determine: moving them changes no residual, to working precision.
+    imprecise : bool
+        Whether rounding may leave fewer than three digits of standard errors: parameters are nearly dependent.
     parameters : float
         Trace of ``d(fitted) / dy``: as many as theta and w have directions, less where there is a ridge. Of compressed
         right-hand sides, that of the target as given.
@@ -87,7 +90,8 @@ class Influence:
         # where w explains nearly all of X the stack holds the rounding of X, and of Q: that of M times a condition
         off = np.array([ROUNDING + self.lower(j).condition for j in range(k)])
         lost = eps * np.linalg.norm((off * at.X).reshape(p, -1).T @ V, axis=0)
-        inverse, Q, null = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), self._slight, lost)
+        inverse, Q, null, share = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), self._slight, lost)
+        self.imprecise = share > SHARE
         data = Q[: m * k]
         self._ways, self._null, self._root = V, null, V @ inverse
         self.theta = (self._root @ data.T).reshape(p, m, k)
@@ -198,7 +202,7 @@ def _factored(at: Linearised, j: int, eps: float) -> Lower:
     A = np.concatenate([M, at.ridge[j % len(at.ridge)]])
     B, _ = exchanged(B, own_rows(np, B), _lengths(A, 0))
     A = A @ B
-    inverse, Q, null = _pseudo_inverse(A, eps, max(NEGLIGIBLE, ROUNDING * eps))
+    inverse, Q, null, _ = _pseudo_inverse(A, eps, max(NEGLIGIBLE, ROUNDING * eps))
     m = M.shape[0]
     condition = float(np.linalg.norm(_lengths(A, 0)[:, None] * inverse))
     return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, B, null, condition)
@@ -206,8 +210,10 @@ def _factored(at: Linearised, j: int, eps: float) -> Lower:
 
 def _pseudo_inverse(
     A: np.ndarray, eps: float, slight: float, lost: Any = 0.0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to 0.
+
+    And the largest share of a singular value that counts which `lost` may be.
 
     Where the columns are differences, `lost` is what rounding may leave of them. Singular vectors have small rows, such
     as those of data next to a large ridge, to the precision of large ones, and mix columns of all sizes: `inverse` is
@@ -226,7 +232,8 @@ def _pseudo_inverse(
     Q = (A / size) @ inverse
     L = np.linalg.cholesky(Q.T @ Q)
     inverse, Q = np.linalg.solve(L, inverse.T).T, np.linalg.solve(L, Q.T).T
-    return inverse / size[:, None], Q, null / size[:, None]
+    share = float(np.max(left[known] / s[known], initial=0.0))
+    return inverse / size[:, None], Q, null / size[:, None], share
 
 
 def _moved(A: np.ndarray, size: np.ndarray, directions: np.ndarray, slight: float) -> np.ndarray:

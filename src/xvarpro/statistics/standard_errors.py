@@ -381,6 +381,11 @@ def _reasons(s: Statistics) -> list[str]:
         if beyond.any():
             without = constraints.listed([name for name, yes in zip(s.w_names, beyond, strict=True) if yes])
             said.append(f"rounding leaves no digits of the standard errors of {without}")
+    if found.imprecise:
+        said.append(
+            "parameters are so nearly dependent that rounding may leave fewer than three digits of standard errors: "
+            "compute in double precision, or fix one of them"
+        )
     if math.isnan(s.residual_variance):
         said.append("there are no more data than parameters: the residual says nothing of the fit")
     if any(limit.kink for limit in s.limits):

@@ -1,18 +1,18 @@
-"""The paper's statements: the rate of Theorem 1, its lemma on steps, collapsed = bilevel, the gradient's formula."""
+"""The paper's Theorem 1: the rate, and its lemma on steps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import xvarpro as xv
 from xvarpro.algorithms import FrankWolfe, cr_varpro
 from xvarpro.core.struct import Array
-from xvarpro_conformance import evaluation, kinds, problems
+from xvarpro_conformance import evaluation, problems
 from xvarpro_conformance.problems import Data, Reference
 from xvarpro_conformance.suite import Measured, Target, check
 
@@ -110,61 +110,3 @@ def theorem_1(target: Target, rule: tuple[FrankWolfe, float]) -> Iterator[Measur
     T, above = np.arange(1, trace.gap.size), start - case.lowest
     rate = np.maximum(np.sqrt(case.L * case.diameter**2 * above / (rho * T)), 2 * above / T)
     yield at_most("rate: least gap against its bound", np.minimum.accumulate(gaps), rate, 0.0, 1.0)
-
-
-# -- two levels --------------------------------------------------------------------------------------------------------
-
-
-def once_more(theta: Array, data: Data) -> Array:
-    """The design of the lower level, as another function: nothing tells that the levels are equal."""
-    return kinds.lower_decays(theta, data)
-
-
-def coinciding() -> Reference:
-    """Two levels that are the same function, but do not say so: the adjoint is computed, and is 0."""
-    lower = xv.Level(kinds.lower_decays, kinds.Y["lower"], lam=0.1)
-    upper = xv.Level(once_more, kinds.Y["lower"], lam=0.1)
-    return Reference(xv.bilevel(lower=lower, upper=upper, data=kinds.T), kinds.RATES, kinds.BOX)
-
-
-def collapsed() -> Reference:
-    """The same problem as one level."""
-    problem = xv.separable(kinds.lower_decays, kinds.Y["lower"], data=kinds.T, lam=0.1)
-    return Reference(problem, kinds.RATES, kinds.BOX)
-
-
-@check("paper", against="definition")
-def collapsed_is_bilevel(target: Target, case: None) -> Iterator[Measured]:
-    """One level has the value and the gradient of two equal ones, whose coupling term vanishes."""
-    got, want = (evaluation.evaluate(target, reference) for reference in (collapsed(), coinciding()))
-    yield from evaluation.compared(target.eps, evaluation.condition(collapsed), got, want)
-
-
-@check("paper", against="closed form")
-def implicit_formula(target: Target, case: None) -> Iterator[Measured]:
-    """w, value and gradient equal equation (3), written out with dense matrices and their derivatives."""
-    reference = kinds.unequal_splits()
-    w, want = written_out(reference)
-    cond = evaluation.condition(kinds.unequal_splits)
-    yield from evaluation.compared(target.eps, cond, evaluation.evaluate(target, reference), want)
-    fit = evaluation.solve(target, reference, cr_varpro(), 0)
-    yield Measured("w", np.asarray(fit.w, np.float64), w, evaluation.gradient_tolerance(target.eps, cond))
-
-
-def written_out(reference: Reference) -> tuple[np.ndarray, evaluation.Evaluated]:
-    """``grad_theta f_U - (d/dtheta grad_w f_L)^T (grad^2_ww f_L)^-1 grad_w f_U``, and the w it is at."""
-    theta, data = reference.theta0, reference.problem.data
-    levels: tuple[Any, ...] = reference.problem.levels
-    (M_L, M_U), (y_L, y_U) = (
-        (np.exp(-np.outer(data[name], theta)) for name in ("lower", "upper")),
-        (level.y for level in levels),
-    )
-    # column j of a design depends on theta_j alone
-    slope_L, slope_U = (-data[name][:, None] * M for name, M in (("lower", M_L), ("upper", M_U)))
-    H = M_L.T @ M_L + levels[0].lam * np.eye(theta.size)
-    root = np.sqrt(levels[0].lam) * np.eye(theta.size)
-    w = np.linalg.lstsq(np.vstack([M_L, root]), np.concatenate([y_L, np.zeros(theta.size)]), rcond=None)[0]
-    r_L, r_U = M_L @ w - y_L, M_U @ w - y_U
-    crossed = np.diag(slope_L.T @ r_L) + M_L.T @ (slope_L * w)
-    gradient = (slope_U.T @ r_U) * w - crossed.T @ np.linalg.solve(H, M_U.T @ r_U)
-    return w, evaluation.Evaluated(np.asarray(0.5 * r_U @ r_U), gradient)

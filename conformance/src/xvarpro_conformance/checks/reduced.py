@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -20,12 +19,10 @@ from xvarpro.differentiation.hessian import ReducedHessian
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian
 from xvarpro.sets.interface import Set
-from xvarpro_conformance import evaluation, kinds, problems
+from xvarpro_conformance import evaluation, kinds
 from xvarpro_conformance.batches import BATCHES, Batch
 from xvarpro_conformance.checks import sets
-from xvarpro_conformance.evaluation import Evaluated
 from xvarpro_conformance.problems import Data, Reference, held
-from xvarpro_conformance.rational import fractions, solution
 from xvarpro_conformance.references import lower
 from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check
 
@@ -250,97 +247,3 @@ def batches(target: Target, batch: Batch) -> Iterator[Measured]:
 @cache
 def _members(batch: Batch) -> list[lower.Exact]:
     return [lower.Exact(problem, theta) for problem, theta in batch.members()]
-
-
-# -- exact arithmetic --------------------------------------------------------------------------------------------------
-
-THETA = np.array([0.5, -0.75, 1.25])  # few bits: the designs below are exact in every precision
-TINY = Fraction(1, 2**100)
-LAM = 2.0**-10
-
-
-class Graded(NamedTuple):
-    """Designs ``A + theta_0 D_0 + theta_1 D_1 + theta_2 D_2 + theta_0 theta_1 D_3`` whose numbers have few bits."""
-
-    levels: int
-    eps: float  # of the precision that holds all of them
-
-    @property
-    def condition(self) -> float:
-        """Of the lower design: as much as leaves a third of the digits for its square."""
-        return float(self.eps ** (-1 / 3))
-
-
-def moved(theta: Array, parts: Array) -> Any:
-    """The design of a level."""
-    A, B, C, D, E = (parts[i, ...] for i in range(5))
-    return A + theta[0] * B + theta[1] * C + theta[2] * D + (theta[0] * theta[1]) * E
-
-
-def moved_below(theta: Array, data: Data) -> Array:
-    """The lower design."""
-    return moved(theta, data["lower"])
-
-
-def moved_above(theta: Array, data: Data) -> Array:
-    """The upper design."""
-    return moved(theta, data["upper"])
-
-
-@cache
-def graded_parts(m: int, n: int, cond: float, bits: int, seed: int) -> np.ndarray:
-    """A to D_3, such that singular values of the design at `THETA` go from 1 to 1/cond; shape (5, m, n)."""
-    rng = np.random.default_rng(seed)
-    U, V = (np.linalg.qr(rng.normal(size=(rows, n)))[0] for rows in (m, n))
-    directions = np.round(0.25 * rng.normal(size=(4, m, n)) * 2.0 ** (bits - 3)) / 2.0 ** (bits - 3)
-    still = np.concatenate([np.zeros((1, m, n)), directions])
-    A = (U * np.logspace(0, -np.log10(cond), n)) @ V.T - moved(THETA, still)
-    return np.concatenate([[np.round(A * 2.0**bits) / 2.0**bits], directions])
-
-
-def graded(case: Graded) -> Reference:
-    """The problem of a case."""
-    bits = 40 if case.eps < 2.0**-40 else 18
-    rng = np.random.default_rng(2)
-    data = {
-        "lower": graded_parts(12, 4, case.condition, bits, 0),
-        "upper": graded_parts(9, 4, 10.0, bits, 1),
-    }
-    y, y_upper = problems.held(rng.normal(size=12)), problems.held(rng.normal(size=9))
-    if case.levels == 1:
-        return Reference(xv.separable(moved_below, y, data=data, lam=LAM), THETA, None)
-    low, high = xv.Level(moved_below, y, lam=LAM), xv.Level(moved_above, y_upper)
-    return Reference(xv.bilevel(lower=low, upper=high, data=data), THETA, None)
-
-
-@cache
-def rational(case: Graded) -> Evaluated:
-    """Value and gradient by rational arithmetic: no rounding, and central differences with a step of 2^-100."""
-    problem = graded(case).problem
-    parts = {name: fractions(x) for name, x in problem.data.items()}
-    y, lam = fractions(np.asarray(problem.lower.y)), Fraction(LAM)
-
-    def value(theta: np.ndarray) -> Fraction:
-        M: np.ndarray = moved(theta, parts["lower"])
-        w = solution(M.T @ M + lam * np.eye(M.shape[1], dtype=object), M.T @ y)
-        M_U, y_U, ridge = M, y, lam
-        if problem.upper is not None:
-            M_U, y_U, ridge = moved(theta, parts["upper"]), fractions(np.asarray(problem.upper.y)), Fraction(0)
-        r = M_U @ w - y_U
-        found: Fraction = (r @ r + ridge * (w @ w)) / 2
-        return found
-
-    theta = fractions(THETA)
-    steps = [TINY * row for row in np.eye(THETA.size, dtype=object)]
-    slopes = [float((value(theta + h) - value(theta - h)) / (2 * TINY)) for h in steps]
-    return Evaluated(np.asarray(float(value(theta))), np.array(slopes))
-
-
-@check("reduced gradient", lambda: {"separable": 1, "two levels": 2}, against="rational arithmetic")
-def exact_arithmetic(target: Target, levels: int) -> Iterator[Measured]:
-    """Value and gradient of an ill-conditioned problem equal those of rational arithmetic."""
-    case = Graded(levels, target.eps)
-    got = evaluation.evaluate(target, graded(case))
-    want = rational(case)
-    yield Measured("value", got.value, want.value, evaluation.value_tolerance(target.eps, case.condition))
-    yield Measured("gradient", got.gradient, want.gradient, evaluation.gradient_tolerance(target.eps, case.condition))

@@ -108,14 +108,6 @@ class Objective:
     def violation(self, theta: Vector) -> float:
         return float(self.by.outside(theta[self.held]))
 
-    def ahead(self, goal: Vector, x: Vector) -> float:
-        """How far a point of the set has one before it on the way to a goal, ``max <goal - x, v - x>``: 0 for the
-        point that is nearest to the goal.
-        """
-        way = (goal - x)[self.held]
-        rest = 0.0 if self.free is None else float(np.sum((goal - x)[self.free] ** 2))
-        return float(self.by.support(way) - way @ x[self.held]) + rest
-
 
 def condition(f: Objective, theta: Vector) -> float:
     """Of what a QR factors, with columns of length 1: ``[M; sqrt(lam) I]``, or of a wide M ``[M^T; sqrt(lam) I]``."""

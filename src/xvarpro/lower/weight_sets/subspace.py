@@ -125,7 +125,7 @@ def exchanged(B: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> tuple[np.
         i, j = np.unravel_index(np.argmax(share), B.shape)
         if not share[i, j] > 2:
             break
-        one = np.arange(len(rows)) == j
-        B = B - (B[:, j] / B[i, j])[:, None] * (B[i] - one)
-        B[i], rows[j] = one, i
+        one, column = np.arange(len(rows)) == j, B[:, j] / B[i, j]
+        B = B - column[:, None] * np.where(one, 0, B[i])
+        B[:, j], B[i], rows[j] = column, one, i
     return B, rows
