@@ -83,6 +83,14 @@ def test_shape_of_a_target_that_is_a_function_needs_a_prepared_problem():
         _ = InMemory.target_shape.fget(type(f)(f.problem, f.backend, f.treedef))
 
 
+def test_a_tolerance_is_another_objectives():
+    problem = xv.separable(decays, ONE, data={"t": T}, lam=0.1, solver=xv.lower.LSMR())
+    f, _ = objective(problem)
+    loose = f.with_lower_tolerance(0.25)
+    assert (float(f.lower_tol), float(loose.lower_tol)) == (0.0, 0.25)
+    assert float(loose.restricted(np.arange(7)).lower_tol) == 0.25
+
+
 def inverted(theta, data):
     """``(A - theta I)^-1``: NumPy raises where theta is an eigenvalue."""
     xp = xv.array_namespace(theta)
@@ -148,6 +156,20 @@ def many(low=1.0):
     n = MANY + 1
     Q, _ = np.linalg.qr(rng(0).normal(size=(n, n)))
     return Quadratic((Q * np.linspace(low, 5.0, n)) @ Q.T, rng(1).normal(size=n), offset=10.0), (rng(2).normal(size=n),)
+
+
+def test_what_a_free_block_promises_is_the_parabola_along_its_gradient():
+    f, theta = many()
+    region = resolve(None, theta[0])
+    assert not affordable(f, theta)
+    (g,) = f.gradient(f.point(theta))
+    want = 0.5 * (g @ g) ** 2 / (g @ f.H @ g)
+    assert float(free_decrease(f, region, theta, (g,))) == pytest.approx(want, rel=1e-8)
+    assert float(free_decrease(f, region, theta, (0 * g,))) == 0.0
+    down, theta = many(-50.0)
+    (g,) = down.gradient(down.point(theta))
+    assert g @ down.H @ g < 0
+    assert float(free_decrease(down, region, theta, (g,))) == np.inf
 
 
 def test_what_few_free_parameters_promise_is_the_gauss_newton_model():
