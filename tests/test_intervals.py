@@ -200,18 +200,6 @@ def test_a_profile_of_data_without_noise_needs_to_know_sigma():
     np.testing.assert_allclose(found.lower[:2], linear.lower[:2], rtol=0.05)
 
 
-def test_the_profile_is_the_minimum_over_the_others():
-    curve = xv.statistics.profile(example(), 1, points=5, width=2.0)
-    s = example().statistics()
-    np.testing.assert_allclose(curve.at, example().theta[1] + np.linspace(-2, 2, 5) * s.theta_stderr[1], rtol=3e-3)
-    best = squares(example().theta)
-    for at, height, theta in zip(curve.at, curve.height, curve.theta, strict=True):
-        found = scipy.optimize.minimize_scalar(lambda x: squares([x, at]), bounds=(0.3, 2.0), options={"xatol": 1e-9})  # noqa: B023
-        np.testing.assert_allclose(theta[0], found.x, rtol=1e-4)
-        rise = np.sqrt(max(found.fun - best, 0.0) / s.residual_variance)
-        np.testing.assert_allclose(height, np.sign(at - example().theta[1]) * rise, atol=1e-3)
-
-
 def test_heights_of_many_right_hand_sides_are_those_of_the_minimisers():
     """What holds an entry counts once, whatever their number."""
     y = np.exp(-np.outer(T, RATES)) @ rng(6).normal(size=(2, 5)) + 0.02 * rng(7).normal(size=(T.size, 5))
