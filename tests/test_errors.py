@@ -276,7 +276,8 @@ def test_data_that_are_not_finite_are_named(bad, model, backend):
         ("Omega", {"problem": xv.separable(model, SIGNAL, data={"t": T}, lam=1.0, Omega=Omega)}),
         (r"upper\.y", {"problem": two}),
     ):
-        refused(ProblemError, rf"{name} must be finite; got NaN or inf at index \[(3|0, 0)\]", model, backend=there, **given)
+        message = rf"{name} must be finite; got NaN or inf at index \[(3|0, 0)\]"
+        refused(ProblemError, message, model, backend=there, **given)
 
 
 @pytest.mark.parametrize("framework", HOST_BACKENDS)
