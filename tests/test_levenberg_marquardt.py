@@ -225,19 +225,6 @@ def test_a_set_of_vertices_alone_is_enough_for_the_minimum():
     assert error(fit.theta, want.theta) <= 0.1
 
 
-def test_toward_vertices_a_model_is_minimised_in_more_rounds():
-    """Frank-Wolfe is slow toward a minimum inside: it gets its rounds, and comes within what its rate promises."""
-    vertices, x = xv.sets.Counted(Vertices()), np.eye(6)[:1]
-    B = np.diag(np.linspace(1.0, 2.0, 6))[None, ...]
-    best = np.full(6, 1 / 6)
-    grad = (B @ (x - best)[..., None])[..., 0]
-    y, decrease = minimise_model(NumPyBackend(), Regions(resolve(vertices, x[0]), (x[0],)), x, grad, B)
-    assert 100 <= vertices.calls.lmo <= 250
-    most = 0.5 * float((x - best)[0] @ B[0] @ (x - best)[0])
-    assert most - 4 * 2 * 2 / 200 <= decrease[0] <= most  # of curvature 2 on a diameter of sqrt 2 (Jaggi 2013)
-    assert float(vertices.violation(y[0])) <= 1e-14
-
-
 def test_parts_of_a_set_whose_sizes_are_far_apart_are_all_promised():
     """No gradient step fits both: one part was left where it began, and such a point passed for a minimum."""
     x, goal = np.array([[0.0, 1e-5, 0.0, 0.0]]), np.array([[1e-5, 0.0, 1e5, 0.0]])
