@@ -211,10 +211,9 @@ FAULTS = {
         sets.LinfBall, "lmo", lambda own: lambda C, g: own(C, np.where((g != 0) & (abs(g) < 1e-12), -1.0, g)),
         ("sets/*/Li*",), {"oracle/LinfBall 0", "oracle/LinfBall 1"}, "2^-100",
     ),
-    "a rule that takes a step too far": Fault(
-        steps.Armijo, "search", lambda own: lambda rule, *line: own(replace(rule, gamma=1e-9), *line),
-        ("steps/promises",), {f"promises/{rule}" for rule in (steps.Armijo(), steps.Armijo(0.25, 0.375, limit=20))},
-        "enough",
+    "a rule that takes another step": Fault(
+        steps.LogAdaptive, "at", lambda own: lambda rule, t: own(rule, t) * (1 + 1e-3 * (t.dtype != "float64")),
+        ("steps/decisions",), {"decisions/LogAdaptive()"}, "", ("numpy", "float32"),
     ),
     "another constant of Armijo on one framework": Fault(
         steps.Armijo, "search", another_armijo, ("solves/step decisions/strict Armijo",),
