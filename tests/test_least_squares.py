@@ -96,6 +96,13 @@ def test_fits_are_those_of_scipy(subtests):
             assert error(fit.fitted, residual(fit.theta, *args)) <= 1e-12
 
 
+def test_a_minimum_where_every_residual_is_stationary_is_found():
+    """The Jacobian is 0 there, so that the method's own matrix promises all of the value at every point around."""
+    fit = xv.least_squares(lambda theta: theta**2 + 5.0, np.ones(4))
+    assert fit.status is xv.Status.CONVERGED
+    assert np.abs(fit.theta).max() <= 1e-6  # the root of what the rounding of values hides
+
+
 def test_a_level_with_all_weights_given_has_statistics_of_theta_alone(subtests):
     """By the mask, and by equations that determine them; with a ridge, which then is a constant."""
     t, w = np.linspace(0.0, 2.0, 40), np.array([2.0, 1.0])

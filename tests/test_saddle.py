@@ -92,7 +92,16 @@ def test_directions_that_differences_cannot_tell_apart_are_not_asked(unit, apart
     f = Quadratic(unit * np.diag([1.0, 1.0, 1.0 + apart]), np.ones(3))
     found = curvature(f, np.ones(3), EPS)
     assert len(f.asked) == 1 + products
-    assert found.left == np.inf  # it bends up in some directions, and in the others that is not known
+    want = 0.5 / unit * (2 + 1 / (1 + apart))  # also of the part of the gradient in the others, which bend as these do
+    assert found.left == pytest.approx(want, rel=1.5e-4)
+
+
+@pytest.mark.parametrize(("bend", "promises"), [(0.04, True), (0.02, False)])
+def test_directions_that_are_not_asked_promise_nothing_where_a_bend_is_small(bend, promises):
+    """To the root of a thousandth: how well a part of a thousandth of the first vector shows what bends."""
+    f = Quadratic(np.diag([1.0, 1.0, bend]), np.ones(3))
+    assert (curvature(f, np.ones(3), EPS).left < np.inf) is promises
+    assert len(f.asked) == 1 + 2
 
 
 def test_gradients_that_are_not_finite_say_nothing():

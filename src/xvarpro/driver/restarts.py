@@ -276,7 +276,8 @@ def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps:
             return Curvature([], np.inf, np.inf)
         # once is enough: what is left is longer than h, and its part along the basis is rounding, eps / h of it
         v = rows[-1] - basis.T @ (basis @ rows[-1])
-        if not np.linalg.norm(v) > h * np.linalg.norm(rows):
+        ended = not np.linalg.norm(v) > h * np.linalg.norm(rows)
+        if ended:
             break
     H = basis @ np.transpose(rows)
     slope = float(np.linalg.norm(scale * start))
@@ -285,10 +286,12 @@ def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps:
     if bends[0] < -noise:
         down = scale * (vectors[:, 0] @ basis)
         return Curvature([sign * 0.25**j * down for j in range(5) for sign in (0.5, -0.5)], slope, np.inf)
-    if bends[0] <= noise or len(bends) < scale.size:
+    # an end before all directions are met says that the others bend as these do, less exactly
+    if not ended or bends[0] <= (noise if len(bends) == scale.size else h**0.5 * bends[-1]):
         return Curvature([], slope, np.inf)
-    along = vectors.T @ (basis @ (scale * start))
-    return Curvature([], slope, float(0.5 * np.sum(along * along / bends)))
+    along = (vectors.T @ (basis @ (scale * start))) ** 2
+    rest = max(slope**2 - np.sum(along), 0.0)
+    return Curvature([], slope, float(0.5 * (np.sum(along / bends) + rest / bends[0])))
 
 
 def _condition(f: Objective, theta: Leaves) -> Array:
