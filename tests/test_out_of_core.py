@@ -302,20 +302,6 @@ def test_a_file_that_fails_is_an_error_that_names_the_chunk(make, match, tmp_pat
     assert not reading()
 
 
-def test_a_file_that_is_closed_during_a_pass(tmp_path):
-    file = stored("hdf5", tmp_path, t=T, y=SIGNAL)
-    calls = []
-
-    def M(theta, t):
-        calls.append(1)
-        if len(calls) == 6:
-            file["t"].file.close()
-        return decays(theta, t)
-
-    with pytest.raises(ProblemError, match="could not be read"):
-        evaluate(xv.RowChunks.cut(file["t"], file["y"], 10), M)
-
-
 @pytest.mark.parametrize("kind", ["zarr", "hdf5"])
 def test_a_file_is_not_an_array(kind, tmp_path):
     file = stored(kind, tmp_path, t=T, y=SIGNAL)
