@@ -121,6 +121,45 @@ def test_a_subspace_takes_for_coefficients_what_its_design_makes_large():
     np.testing.assert_allclose(fit.w, want, rtol=1e-10)
 
 
+def test_equations_in_other_units_than_the_design_lose_no_digits():
+    """The differences that say what w is are 1e-21 of the coefficients: it was off by 7e-4 of itself."""
+    import mpmath
+
+    unit = np.array([1e3, 1e-10, 1e3])
+    A, y = rng(0).normal(size=(9, 3)) * unit, rng(1).normal(size=9)
+    C = np.array([[1.8e-6, 1.2e15, 2.3e-6], [-1.9e-6, -1.6e15, -2.7e-6]]) * unit * rng(2).uniform(1, 1.1, (2, 3))
+    d = C @ (np.array([0.3, 2.0, -0.7]) / unit)
+    with mpmath.workdps(80):
+        M, E = mpmath.matrix(A.tolist()), mpmath.matrix(C.tolist())
+        kkt = mpmath.zeros(5)
+        kkt[:3, :3], kkt[:3, 3:], kkt[3:, :3] = M.T * M, E.T, E
+        want = mpmath.lu_solve(kkt, mpmath.matrix([*(M.T * mpmath.matrix(y.tolist())), *d.tolist()]))[:3]
+    problem = xv.separable(lambda theta, data: theta * data, y, data=A, W=lower.Equality(C, d))
+    fit = xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0))
+    np.testing.assert_allclose(fit.w, np.array([float(x) for x in want]), rtol=1e-12)
+
+
+def test_equations_that_follow_from_each_other_in_the_units_of_a_design_alone_are_kept():
+    """The third row is the sum of the others but for some 1e-15."""
+    C = [
+        [0.8804039963296545, -0.057648965228824, 0.09483944419305079, -0.5830781780796545, 0.39223580767631444],
+        [-0.33360550761451974, 0.5285668842716801, 0.24495781238106004, 0.254111696843736, 0.09919162655713105],
+        [0.5467984887151325, 0.47091791904285973, 0.33979725657411997, -0.3289664812359156, 0.49142743423345275],
+    ]
+    lengths = np.array([7e-6, 548.0, 3.0, 1504.0, 8e-5])
+    assert lower.Equality(np.array(C), 0.0).resolved(lengths).B.shape == (5, 2)
+
+
+@pytest.mark.parametrize("turn", [1.0, 1j, np.exp(1j)])
+def test_equations_that_nearly_follow_from_each_other_are_solved_to_the_last_digit(turn):
+    import mpmath
+
+    C, d = np.array([[0.3, 0.7], [0.9, 2.1 * (1 + 2**-40)]]) * turn, np.array([1 / 3, 1 / 7])
+    with mpmath.workdps(60):
+        want = np.array(mpmath.lu_solve(mpmath.matrix(C.tolist()), mpmath.matrix(d.tolist())), dtype=complex)
+    np.testing.assert_allclose(lower.Equality(C, d).resolved().w0[:, 0], want, rtol=4 * EPS)
+
+
 @pytest.mark.parametrize(("where", "n"), [(np.array([False, True, False, True]), None), (np.array([3, 1]), 4)])
 @pytest.mark.parametrize("values", [2.0, np.array([1.0, -1.0]), np.arange(6.0).reshape(2, 3)], ids=["0", "1", "2"])
 def test_entries_that_are_fixed_or_shared_are_so_to_the_last_bit(values, where, n, backend):

@@ -344,7 +344,8 @@ def test_a_large_target_of_few_rows_is_not_corrected_in_single_precision(monkeyp
 
 @pytest.mark.parametrize(
     ("level", "lam"),
-    [({}, 1.0), ({}, 1e15), ({"solver": lower.SVD()}, 1e15), ({"W": lower.Nonnegative()}, 1.0)],
+    [({}, 1.0), ({}, 1e15), ({"solver": lower.SVD()}, 1e15)]
+    + [({"W": lower.Nonnegative()}, lam) for lam in (1.0, 1e8, 1e15)],
 )
 def test_weights_of_small_columns_keep_their_digits_next_to_a_ridge(level, lam, backend):
     """Of columns that are orthogonal: no column but its own says what a weight is. They were off by up to 0.9."""
@@ -355,3 +356,23 @@ def test_weights_of_small_columns_keep_their_digits_next_to_a_ridge(level, lam, 
     want = size * np.abs(y @ Q) / (size**2 + lam)
     np.testing.assert_allclose(host(xv.solve_lower(problem, send(backend, np.ones(1))).w), want, rtol=1e-9)
     np.testing.assert_allclose(host(xv.ridge(send(backend, A), send(backend, y), lam)), want, rtol=1e-9)
+
+
+def test_weights_of_designs_of_their_own_keep_their_digits_next_to_a_ridge(backend):
+    """Half of the data are masked, others for each right-hand side. Next to lam = 1e20 only its own column counts."""
+    size, lam = np.array([1.0, 1e-6, 1e-12]), 1e20
+    A, Y, mask = size * rng(3).normal(size=(9, 3)), rng(1).normal(size=(9, 2)), rng(5).random((9, 2)) > 0.5
+    terms = A[:, :, None] * (mask * Y)[:, None, :]
+    problem = xv.separable(lambda theta, A: theta * A, send(backend, Y), data=send(backend, A), lam=lam, weights=mask)
+    w = host(xv.solve_lower(problem, send(backend, np.ones(1))).w)
+    assert np.all(np.abs(w - terms.sum(0) / lam) <= 20 * EPS["float64"] * np.abs(terms).sum(0) / lam)
+
+
+@pytest.mark.parametrize("W", [lower.Nonnegative(), lower.Bounded(0.0, 1.0)])
+def test_a_small_column_that_leads_away_from_its_bound_is_held_next_to_a_ridge(W, backend):
+    size, y, lam = np.array([1.0, 1e-6, 1e-12]), rng(1).normal(size=(9, 6)), 1e15
+    Q = np.linalg.qr(rng(3).normal(size=(9, 3)))[0]
+    problem = xv.separable(lambda theta, A: theta * A, send(backend, y), data=send(backend, size * Q), lam=lam, W=W)
+    w = host(xv.solve_lower(problem, send(backend, np.ones(1))).w)
+    want = np.maximum(size[:, None] * (Q.T @ y) / (size[:, None] ** 2 + lam), 0.0)
+    np.testing.assert_allclose(w, want, rtol=1e-9)

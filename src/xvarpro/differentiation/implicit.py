@@ -140,7 +140,8 @@ def gradient(
     problem : Problem
         Targets and ridges to differentiate by are functions of `data`: ``y=lambda theta, data: data["y"]``.
     theta : pytree of arrays
-        The solution, ``Result.theta``. Its relative error becomes one of the gradient, of the same order.
+        The solution, ``Result.theta``. Its relative error becomes one of the gradient, larger by as much as curvature
+        changes with theta: where single precision ends a solve early, solve in double.
     cotangent : Cotangent
         Gradient of the loss with respect to theta, w and value.
     over : Set, Free or a tree of them, optional

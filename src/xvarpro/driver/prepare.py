@@ -302,7 +302,9 @@ def _checked(
         W = moved.lower.W
         if W is not None and W.has_choice:
             low = Reduced(moved, to.backend, to.layout.treedef).lower_level(theta)[2]
-            W = trees.map_arrays(transfer.plain, for_design(W, low, theta[0]))
+            given: Any = problem.lower.W
+            W = for_design(given, low, theta[0]).part(np.arange(low.y.shape[1]), y_unit)
+            W = trees.map_arrays(transfer.plain, W)
             moved = replace(moved, lower=replace(moved.lower, W=W))
         moved = moved if moved.compress else _joined(moved, structure.rows)
     return Prepared(

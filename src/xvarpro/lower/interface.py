@@ -127,6 +127,11 @@ class LowerSolver(Struct):
     def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
         """What the reduced gradient needs of ``v = H^-1 c``; `w` and `r` as from `refine`."""
 
+    def improved(self, backend: Backend, system: System, factor: Any, g: Array, y: Array, w: Array, r: Array) -> Array:
+        """`w` after a step by the slope g of the level there, which has the digits of small columns next to a ridge."""
+        v = self.adjoint(backend, system, factor, g, y, w, r).v
+        return w if v is None else w - v
+
     @abstractmethod
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
         """Rank, condition and kinks, for the report of a solve."""

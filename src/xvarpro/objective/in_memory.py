@@ -187,18 +187,19 @@ class InMemory(Objective):
     def solve_lower(self, theta: Leaves, *y: Array) -> Array:
         _, solver, low = self.lower_level(theta)
         factor = solver.factor(self.backend, low.system)
-        return solver.argmin(self.backend, low.system, factor, y[0]) if y else self._weights(solver, low, factor)
+        return solver.argmin(self.backend, low.system, factor, y[0]) if y else self.solution(solver, low, factor)[0]
 
-    def _weights(self, solver: LowerSolver, low: EvaluatedLevel, factor: Any) -> Array:
-        """The solution, improved by its own slope: factors lose the digits of small columns next to a ridge."""
+    def solution(self, solver: LowerSolver, low: EvaluatedLevel, factor: Any) -> tuple[Array, Array]:
+        """The solution and its residual, improved by its slope, since factors lose small columns next to a ridge."""
         given = self.backend, low.system, factor
-        w = solver.argmin(*given, low.y)
-        w, r = solver.refine(*given, low.y, w, low.residual(w))
-        refined, penalised = isinstance(solver, lower.QR | lower.DualQR), low.W is not None and low.W.penalises
+        first = solver.argmin(*given, low.y)
+        w, r = solver.refine(*given, low.y, first, low.residual(first))
+        refined = w is not first and isinstance(solver, lower.QR | lower.DualQR)
+        penalised = low.W is not None and low.W.penalises
         if refined or penalised or not (solver.exact and low.ridge.present) or w.shape[1] > COLUMNS:
-            return w
-        v = solver.adjoint(*given, low.slope(w, r), low.y, w, r).v
-        return w if v is None else w - v
+            return w, r
+        w = solver.improved(*given, low.slope(w, r), low.y, w, r)
+        return w, low.residual(w)
 
     def diagnose(self, theta: Leaves) -> LowerReport:
         _, solver, low = self.lower_level(theta)
@@ -211,7 +212,7 @@ class InMemory(Objective):
         sizes = xp.max(xp.abs(low.M.rmatvec(probe)), axis=1)
         dead = dead_columns(sizes, low.ridge.definite)
         columns = xp.full_like(dead, low.M.shape[1])
-        w = self._weights(solver, low, factor)
+        w, _ = self.solution(solver, low, factor)
         terms = xp.max(xp.abs(w) * sizes[:, None]) / positive_or_one(xp.sqrt(inner(low.y, low.y)))
         return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, columns, kinks, w, terms)
 

@@ -10,6 +10,7 @@ import numpy as np
 from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.checks import switch
+from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import ProblemError
@@ -19,6 +20,8 @@ from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.linearised import linearised
 from xvarpro.statistics.names import entry_names, indexed
 from xvarpro.statistics.standard_errors import EXACT, QUIET, Statistics, or_inf
+
+OFF = 0.05  # standard errors that theta may be off by before that is said
 
 
 def linear_theory(
@@ -120,10 +123,12 @@ def statistics(
         found.remarks.append(
             f"the solve ended with {fit.status.name}: errors are those of this point, which need not be a minimum"
         )
-    # k standard errors raise the objective by k^2 / 2 variances, and tol^2 of it may be left
-    value = max(fit.value, 0.0)
-    left = fit.recipe.tol * math.sqrt(2 * value / found.variance) if found.variance > 0 else 0.0
-    if left > 1:
+    # k standard errors raise the objective by k^2 / 2 variances; tol^2 of it may be left, or its rounding
+    value, tol = max(fit.value, 0.0), fit.recipe.tol
+    if fit.status is Status.ROUNDING:
+        tol = max(tol, math.sqrt(np.finfo(fit.provenance["dtype"]).eps))
+    left = tol * math.sqrt(2 * value / found.variance) if found.variance > 0 else 0.0
+    if left > OFF:
         found.remarks.append(
             f"tol is relative to the objective, {value:.1e}, and leaves theta up to {left:.1g} standard errors "
             "off: solve with a smaller one, or without the ridge or the penalty that outweighs the residual"

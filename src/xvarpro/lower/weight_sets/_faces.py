@@ -167,6 +167,15 @@ class InBox(OnFace):
     def free(self, w: Array) -> Array:
         return (w > _column(self.lower, w)) & (w < _column(self.upper, w))
 
+    def improved(
+        self, backend: Backend, system: System, factor: QRFactor, g: Array, y: Array, w: Array, r: Array
+    ) -> Array:
+        """By pivoting anew: entries are held by their own slope too."""
+        xp, R = namespace_of(w), factor.R
+        w, g = (xp.real(x) if trees.is_complex(x) else x for x in (w, g))
+        z = product(R, w) - as_columns(backend.solve_triangular(R, as_column(g, R), transpose=True))
+        return as_complex(self.weights(backend, R, z)[0], y)
+
     def solution(self, backend: Backend, level: Scaled) -> tuple[Array, Array]:
         solution, xp = self._pivoted(backend, level), namespace_of(level.z)
         w = solution.x / level.lengths

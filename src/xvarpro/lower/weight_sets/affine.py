@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import final
 
 import numpy as np
@@ -16,7 +17,9 @@ from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.qr import QR
 from xvarpro.lower.weight_sets._nothing import Nothing
 from xvarpro.lower.weight_sets.interface import WeightSet, numbers, taken
-from xvarpro.lower.weight_sets.subspace import InSubspace, exchanged, own_rows
+from xvarpro.lower.weight_sets.subspace import InSubspace, exchanged, own_rows, units
+
+FEW = 2**12  # products of rows and entries that take no time in fractions
 
 
 @final
@@ -204,18 +207,20 @@ class Equality(_Constructed):
         return n - self.C.shape[0]
 
     def resolved(self, lengths: np.ndarray | None = None) -> Affine:
-        reduced, unknowns = self._eliminated()
+        reduced, unknowns = self._eliminated(lengths)
+        if np.any(unknowns < 0):  # differences that are less than rounding in these units
+            return self.resolved().resolved(lengths)
         n = self.size
         free = np.setdiff1d(np.arange(n), unknowns)
         B = np.zeros((n, free.size), reduced.dtype)
         w0 = np.zeros((n, reduced.shape[1] - n), reduced.dtype)
         B[free], B[unknowns], w0[unknowns] = np.eye(free.size), -reduced[:, free], reduced[:, n:]
-        return _affine(w0, B) if lengths is None else _affine(w0, B).resolved(lengths)
+        return _affine(w0, B)
 
-    def _eliminated(self) -> tuple[np.ndarray, np.ndarray]:
+    def _eliminated(self, lengths: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         C, d = to_numpy(self.C), to_numpy(self.d)
         d = d.reshape(len(C), -1) if d.ndim else np.broadcast_to(d, (len(C), 1))
-        return eliminated(np.concatenate([C, d], axis=1), C.shape[1])
+        return eliminated(np.concatenate([C, d], axis=1), C.shape[1], lengths)
 
     @classmethod
     def examples(cls, n: int) -> tuple[Equality, ...]:
@@ -340,27 +345,47 @@ def _affine(w0: np.ndarray, B: np.ndarray) -> Affine:
     return Affine((w0[:, None] if w0.ndim == 1 else w0) if w0.any() else None, B)
 
 
-def eliminated(A: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+def eliminated(A: np.ndarray, n: int, lengths: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Rows with the span of those of A, the identity in some of their first n columns, and these, by row.
 
     A row that follows from others is 0 there, and has -1. Of the rows that are left the next is the one of which the
     largest entry is most, so that entries keep their digits whatever the units of rows and columns.
     """
     eps = np.finfo(np.result_type(A, np.float32)).eps
-    double = np.result_type(A, np.float64)
+    double, given = np.result_type(A, np.float64), A
     A = np.array(A, np.result_type(A, np.longdouble))  # differences of large entries, where there are more digits
     size, columns = np.abs(A), np.full(len(A), -1)  # of the terms of entries
+    unit = np.ones(n) if lengths is None else units(lengths)
     while True:
         entries = np.where(np.abs(A) > 8 * len(A) * eps * size, np.abs(A), 0.0)
         left = np.flatnonzero((columns < 0) & np.any(entries[:, :n], axis=1))
         if not left.size:
             A[columns < 0] = np.where(entries > 0, A, 0.0)[columns < 0]
+            lost = np.finfo(A.dtype).eps * size > np.finfo(double).eps * np.abs(A)
+            if np.any(lost & (A != 0)) and np.all(columns >= 0) and A.size * len(A) <= FEW:
+                A = np.where(A == 0, 0.0, _exactly(given, columns))
             return A.astype(double), columns
-        shares = entries[left, :n] / np.max(entries[left, :n], axis=1, keepdims=True)
-        i = left[np.argmin(np.sum(shares, axis=1))]
-        j = columns[i] = np.argmax(entries[i, :n])
+        shares = entries[left, :n] / unit
+        i = left[np.argmin(np.sum(shares / np.max(shares, axis=1, keepdims=True), axis=1))]
+        j = columns[i] = np.argmax(entries[i, :n] / unit)
         size[i], A[i] = size[i] / abs(A[i, j]), A[i] / A[i, j]
         others = np.where(np.arange(len(A)) == i, 0.0, A[:, j])[:, None]
         A, size = A - others * A[i], size + np.abs(others) * size[i]
         A[:, :n][np.abs(A[:, :n]) <= 4 * eps * size[:, :n]] = 0.0
         A[:, j] = np.arange(len(A)) == i
+
+
+def _exactly(A: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The rows with the identity in these columns, in fractions: a complex number is a block of real ones."""
+    U = A[:, columns]
+    if np.iscomplexobj(A):
+        U, A = np.block([[U.real, -U.imag], [U.imag, U.real]]), np.concatenate([A.real, A.imag])
+    both = np.concatenate([U, A], axis=1).astype(float)
+    E, p = np.vectorize(Fraction, otypes=[object])(both), len(U)
+    for j in range(p):
+        i = j + np.argmax(np.abs(E[j:, j]))
+        E[[i, j]] = E[[j, i]]
+        E[j] = E[j] / E[j, j]
+        E = E - np.where(np.arange(p) == j, 0, E[:, j])[:, None] * E[j]
+    X = E[:, p:].astype(float)
+    return X if p == len(columns) else X[: len(columns)] + 1j * X[len(columns) :]

@@ -119,7 +119,7 @@ def exchanged(B: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> tuple[np.
     In units in which these have length 1 no entry of B is then larger than 2, so that columns of ``M B`` are not all
     parallel to the longest of M.
     """
-    B, rows, unit = np.array(B), np.array(rows), np.where(lengths > 0, lengths, TINY * np.max(lengths))
+    B, rows, unit = np.array(B), np.array(rows), units(lengths)
     while B.size:
         share = np.abs(B) * unit[:, None] / unit[rows]
         i, j = np.unravel_index(np.argmax(share), B.shape)
@@ -129,3 +129,8 @@ def exchanged(B: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> tuple[np.
         B = B - column[:, None] * np.where(one, 0, B[i])
         B[:, j], B[i], rows[j] = column, one, i
     return B, rows
+
+
+def units(lengths: np.ndarray) -> np.ndarray:
+    """Lengths of columns, those of zeros being very short."""
+    return np.where(lengths > 0, lengths, TINY * np.max(lengths))
