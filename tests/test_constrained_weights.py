@@ -701,6 +701,38 @@ def test_inverses_are_as_accurate_as_by_a_qr_factorisation(cond):
         assert np.linalg.norm(found.adjoint(c)[:, j] - t) <= 20 * EPS * cond * np.linalg.norm(t)
 
 
+@pytest.mark.parametrize("heights", [(12, 9, 12), (30, 4, 5)], ids=["padded", "one by one"])
+@pytest.mark.parametrize("W", [lower.Nonnegative(), lower.Bounded(-0.1, np.linspace(0.1, 1.0, 6)), lower.L1(0.3)])
+def test_blocks_are_solved_as_the_dense_design(W, heights, backend):
+    # two right-hand sides, with weights of rows, some of them 0, and an upper level that wants the adjoint
+    t = [np.linspace(0.0, 3.0, m) for m in heights]
+    y = rng(3).normal(size=(sum(heights), 2)) + 1.0
+    weights = np.tile([1.0, 0.5, 0.0, 2.0], 20)[: len(y)]
+
+    def blocks(theta, data):
+        xp = xv.array_namespace(theta)
+        return xv.operators.BlockDiagonal([xp.exp(-x[:, None] * theta) for x in data["t"]])
+
+    def dense(theta, data):
+        return blocks(theta, data).dense()
+
+    upper = xv.Level(dense, 0.9 * y)
+    data, theta = send_tree(backend, {"t": t}), send(backend, np.array([0.4, 2.0]))
+    y, weights, W = send(backend, y), send(backend, weights), trees.map_arrays(lambda x: send(backend, x), W)
+    found = {}
+    for M in (blocks, dense):
+        for lam in (0.0, 0.1):
+            level = xv.Level(M, y, lam=lam, W=W, weights=weights)
+            for name, problem in {
+                "separable": xv.separable(M, y, data=data, lam=lam, W=W, weights=weights),
+                "bilevel": xv.bilevel(lower=level, upper=replace(upper, y=send(backend, host(upper.y))), data=data),
+            }.items():
+                value, gradient = xv.value_and_gradient(problem, theta)
+                found.setdefault((name, lam), []).append(np.append(host(gradient), host(value)))
+    for (name, lam), (got, want) in found.items():
+        assert error(got, want) < 1e-12, (name, lam)
+
+
 def test_which_designs_are_solved_in_blocks():
     alike = xv.operators.BlockDiagonal([np.ones((3, 2)), np.ones((5, 2))])
     uneven = xv.operators.BlockDiagonal([np.ones((90, 2)), np.ones((5, 2)), np.ones((5, 2))])
