@@ -12,8 +12,9 @@ import xvarpro as xv
 from xvarpro.batch.prepare import prepare
 
 from .conftest import float64
-from .support import error, host, rng
-from .test_many import BOX, HOSTED, JAX, T, decay, decays, noisy, start
+from .fits import together
+from .support import decays, error, host, rng
+from .test_many import BOX, HOSTED, JAX, T, noisy, start
 
 EPS = np.finfo(np.float64).eps
 B = 4
@@ -51,11 +52,11 @@ def test_weighted_solutions_are_those_of_a_loop(backend, name):
     weights, own, k = WEIGHTS[name]
     y, lam = noisy(B, k=k), np.linspace(0.0, 1e-2, B)
     y = gappy(y, weights) if weights.dtype == bool else y
-    problem = xv.separable(decays, y, data={"t": T}, weights=weights, lam=lam)
+    problem = xv.separable(together, y, data={"t": T}, weights=weights, lam=lam)
     fit = xv.solve_many(problem, start(B), over=BOX, tol=1e-10, backend=backend)
     assert fit.success.all()
     for i in range(B):
-        one = xv.separable(decay, y[i], data={"t": T}, weights=own(i), lam=lam[i])
+        one = xv.separable(decays, y[i], data={"t": T}, weights=own(i), lam=lam[i])
         want = xv.solve(one, start()[0], over=BOX, tol=1e-10)
         assert host(fit.value)[i] == pytest.approx(want.value, rel=1e-10)
         np.testing.assert_allclose(host(fit.theta)[i], want.theta, rtol=1e-5)
@@ -68,18 +69,18 @@ def test_weighted_solutions_are_those_of_a_loop(backend, name):
 def test_lifted_weights_are_the_same(name):
     weights, _, k = WEIGHTS[name]
     y = noisy(B, k=k)
-    want = xv.solve_many(xv.separable(decays, y, data={"t": T}, weights=weights), start(B), over=BOX)
+    want = xv.solve_many(xv.separable(together, y, data={"t": T}, weights=weights), start(B), over=BOX)
     of_each = weights.ndim == np.ndim(y)
     marked = xv.Each(weights[:, :, 0] if weights.shape[-1] == 1 else weights) if of_each else weights
-    problem = xv.many.lifted(xv.separable(decay, xv.Each(y), data={"t": T}, weights=marked))
+    problem = xv.many.lifted(xv.separable(decays, xv.Each(y), data={"t": T}, weights=marked))
     np.testing.assert_allclose(xv.solve_many(problem, start(B), over=BOX).theta, want.theta, rtol=1e-12)
 
 
 def test_a_weighted_target_that_all_share():
     y, weights = noisy(k=2)[0], DRAWN[0]
-    problem = xv.many.lifted(xv.separable(decay, y, data={"t": T}, weights=weights))
+    problem = xv.many.lifted(xv.separable(decays, y, data={"t": T}, weights=weights))
     fit = xv.solve_many(problem, start(3) * np.array([[0.8], [1.0], [1.2]]), over=BOX, tol=1e-10)
-    want = xv.solve(xv.separable(decay, y, data={"t": T}, weights=weights), start()[0], over=BOX, tol=1e-10)
+    want = xv.solve(xv.separable(decays, y, data={"t": T}, weights=weights), start()[0], over=BOX, tol=1e-10)
     np.testing.assert_allclose(fit.value, want.value, rtol=1e-10)
     np.testing.assert_allclose(fit.w, np.broadcast_to(want.w, (3, 2, 2)), rtol=1e-4)
 
@@ -89,7 +90,7 @@ def test_nan_where_there_is_a_weight_ends_its_problem_alone(backend):
     y[1, 3] = y[2, 5] = np.nan
     weights[2, 5] = 0.0
     weights[3] = 0.0
-    problem = xv.separable(decays, y, data={"t": T}, weights=weights)
+    problem = xv.separable(together, y, data={"t": T}, weights=weights)
     fit = xv.solve_many(problem, start(B), over=BOX, backend=backend)
     assert fit.ended(xv.Status.NON_FINITE).tolist() == [1]
     assert fit.ended(xv.Status.RANK_DEFICIENT).tolist() == [3]
@@ -100,11 +101,11 @@ def test_nan_where_there_is_a_weight_ends_its_problem_alone(backend):
 
 
 def upper_design(theta, data):
-    return decays(1.3 * theta, data)
+    return together(1.3 * theta, data)
 
 
 def upper_of_one(theta, data):
-    return decay(1.3 * theta, data)
+    return decays(1.3 * theta, data)
 
 
 Y = {k: rng(13).normal(size=(B, T.size, k)) + 0.5 for k in (1, 2)}
@@ -121,7 +122,7 @@ RATES = np.array([[1.0, 4.0], [0.5, 6.0], [2.0, 3.0], [1.5, 9.0]])
 def test_weights_between_bounds_are_those_of_scipy(backend, name, k, lam):
     W, bounds = BOUNDS[name]
     y = Y[k] if k > 1 else Y[k][:, :, 0]
-    problem = xv.separable(decays, y, data={"t": T}, W=W, lam=lam)
+    problem = xv.separable(together, y, data={"t": T}, W=W, lam=lam)
     fit = xv.solve_many(problem, RATES, over=BOX, max_iter=0, backend=backend)
     w = host(fit.w).reshape(B, 2, k)
     A = np.concatenate([np.exp(-RATES[:, None, :] * T[:, None]), np.tile(lam**0.5 * np.eye(2), (B, 1, 1))], axis=1)
@@ -138,9 +139,9 @@ def test_weights_between_bounds_are_those_of_scipy(backend, name, k, lam):
 def described(kind, W, k, at=slice(None)):
     y = Y[k][at] if k > 1 else Y[k][at, :, 0]
     if kind == "separable":
-        return xv.separable(decays, y, data={"t": T}, W=W, lam=0.1)
+        return xv.separable(together, y, data={"t": T}, W=W, lam=0.1)
     weights = DRAWN[at] if kind == "weighted" else None
-    lower, upper = xv.Level(decays, y, 0.1, W=W, weights=weights), xv.Level(upper_design, y[:, ::-1, ...], 0.05)
+    lower, upper = xv.Level(together, y, 0.1, W=W, weights=weights), xv.Level(upper_design, y[:, ::-1, ...], 0.05)
     return xv.bilevel(lower=lower, upper=upper, data={"t": T})
 
 
@@ -182,11 +183,11 @@ def test_solutions_between_bounds_are_those_of_a_loop(backend, name, k):
     y = y + 1e-2 * rng(3).normal(size=y.shape)
     y = y if k > 1 else y[..., 0]
     theta0 = np.tile([0.7, 4.0], (B, 1))
-    fit = xv.solve_many(xv.separable(decays, y, data={"t": T}, W=W), theta0, over=BOX, tol=1e-9, backend=backend)
+    fit = xv.solve_many(xv.separable(together, y, data={"t": T}, W=W), theta0, over=BOX, tol=1e-9, backend=backend)
     assert fit.success.all()
     same = 0
     for i in range(B):
-        one = xv.separable(decay, y[i], data={"t": T}, W=W)
+        one = xv.separable(decays, y[i], data={"t": T}, W=W)
         value, gradient = xv.value_and_gradient(one, host(fit.theta)[i])
         assert host(fit.value)[i] == pytest.approx(float(value), rel=1e-10)
         assert np.abs(gradient).max() <= 1e-6 * float(value)
@@ -200,7 +201,9 @@ def test_bounds_go_with_the_units_of_targets():
     size = 2.0**60
     fits = [
         xv.solve_many(
-            xv.separable(decays, c * Y[1][..., 0], data={"t": T}, W=xv.lower.Bounded(0.0, c * W.upper)), RATES, over=BOX
+            xv.separable(together, c * Y[1][..., 0], data={"t": T}, W=xv.lower.Bounded(0.0, c * W.upper)),
+            RATES,
+            over=BOX,
         )
         for c in (1.0, size)
     ]
@@ -217,7 +220,7 @@ BAD = {
     "W of a batch must be": {"W": xv.lower.Fixed(np.array([True, False]))},
     "must be made for length 2": {"W": xv.lower.Bounded(np.zeros(3), 1.0)},
     "y must be real where W": {"W": xv.lower.Nonnegative(), "y": noisy(B) + 0j},
-    "one entry per row of M": {"y": lambda theta, data: decays(theta, data)[:, :, 0], "weights": np.ones((1, 4))},
+    "one entry per row of M": {"y": lambda theta, data: together(theta, data)[:, :, 0], "weights": np.ones((1, 4))},
     "got a function of theta": {"lam": lambda theta, data: theta[0]},
 }
 
@@ -226,12 +229,12 @@ BAD = {
 def test_what_does_not_fit_is_refused(match):
     given = {"y": noisy(B), "data": {"t": T}} | BAD[match]
     with pytest.raises(xv.errors.ProblemError, match=match):
-        xv.solve_many(xv.separable(decays, given.pop("y"), **given), start(B), over=BOX)
+        xv.solve_many(xv.separable(together, given.pop("y"), **given), start(B), over=BOX)
 
 
 def test_weights_of_a_batch_are_refused_by_solve():
     with pytest.raises(xv.errors.ProblemError, match="solve_many"):
-        xv.solve(xv.separable(decay, noisy(k=2)[0], data={"t": T}, weights=DRAWN), start()[0])
+        xv.solve(xv.separable(decays, noisy(k=2)[0], data={"t": T}, weights=DRAWN), start()[0])
 
 
 # -- on a cluster ------------------------------------------------------------------------------------------------------
@@ -251,7 +254,7 @@ def test_every_problem_is_in_a_batch_whatever_is_left_for_the_last(monkeypatch, 
 
     client = SimpleNamespace(submit=submit, nthreads=dict)
     weights, lam = rng(14).uniform(0.2, 3.0, (b, T.size)), np.array([[1e-3], [0.0]])
-    problem = xv.separable(decays, noisy(7)[:b], data={"t": T}, weights=weights, lam=lam)
+    problem = xv.separable(together, noisy(7)[:b], data={"t": T}, weights=weights, lam=lam)
     fit = cluster.dask_solve_many(problem, start(b), BOX, size=3, client=client)
     want = xv.solve_many(problem, start(b), BOX)
     assert sizes == [3] * (b // 3) + [b % 3] * (b % 3 > 0)

@@ -9,8 +9,9 @@ import xvarpro as xv
 from xvarpro.batch.prepare import prepare
 
 from .conftest import float64
-from .support import error, host, rng
-from .test_many import BOX, HOSTED, JAX, THETA, T, decay, decays, noisy, single, start, stated
+from .fits import together
+from .support import decays, error, host, rng
+from .test_many import BOX, HOSTED, JAX, THETA, T, noisy, single, start, stated
 
 lifted = xv.many.lifted
 
@@ -25,8 +26,8 @@ def backend(request):
 @pytest.mark.parametrize("k", [0, 2])
 def test_equals_the_batch_form(backend, k):
     y = noisy(k=k)
-    want = xv.solve_many(xv.separable(decays, y, data={"t": T}), start(), over=BOX, tol=1e-10)
-    problem = lifted(xv.separable(decay, xv.Each(y), data={"t": T}))
+    want = xv.solve_many(xv.separable(together, y, data={"t": T}), start(), over=BOX, tol=1e-10)
+    problem = lifted(xv.separable(decays, xv.Each(y), data={"t": T}))
     fit = xv.solve_many(problem, start(), over=BOX, tol=1e-10, backend=backend)
     assert fit.success.all()
     np.testing.assert_allclose(host(fit.value), want.value, rtol=1e-10)
@@ -37,10 +38,10 @@ def test_equals_the_batch_form(backend, k):
 def test_a_target_that_all_share_and_data_of_each(backend):
     times = T * np.linspace(0.8, 1.2, 5)[:, None]
     lam, y = np.linspace(0.0, 0.1, 5), noisy(k=2)[0]
-    problem = xv.separable(decay, y, data={"t": xv.Each(times), "name": "decay"}, lam=xv.Each(lam))
+    problem = xv.separable(decays, y, data={"t": xv.Each(times), "name": "decay"}, lam=xv.Each(lam))
     fit = xv.solve_many(lifted(problem), start(5), over=BOX, tol=1e-10, backend=backend)
     for i in range(5):
-        one = xv.solve(xv.separable(decay, y, data={"t": times[i]}, lam=lam[i]), start()[0], over=BOX, tol=1e-10)
+        one = xv.solve(xv.separable(decays, y, data={"t": times[i]}, lam=lam[i]), start()[0], over=BOX, tol=1e-10)
         assert host(fit.value)[i] == pytest.approx(one.value, rel=1e-10)
         np.testing.assert_allclose(host(fit.theta)[i], one.theta, rtol=1e-5)
         np.testing.assert_allclose(host(fit.w)[i], one.w, rtol=1e-4)
@@ -55,7 +56,7 @@ def test_a_shared_target_is_held_once():
             seen.append(out.size)
             return out
 
-    problem = lifted(xv.separable(decay, y * 1e9, data={"t": T}))  # in units that are changed
+    problem = lifted(xv.separable(decays, y * 1e9, data={"t": T}))  # in units that are changed
     fit = xv.solve_many(problem, start(100), over=BOX, backend=Watch())
     assert fit.success.all()
     assert max(seen) <= 100 * 2
@@ -107,21 +108,21 @@ def test_structured_designs_become_dense(backend):
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(xv.errors.ProblemError, match=r"Mark one per problem, xv.Each\(y\)"):
-        lifted(xv.separable(decay, noisy(k=2), data={"t": T}))
+        lifted(xv.separable(decays, noisy(k=2), data={"t": T}))
     with pytest.raises(xv.errors.ProblemError, match="must come from"):
         lifted(None)
     with pytest.raises(xv.errors.ProblemError, match=r"with b = 3, or 1 for all; got \(7, 30\)"):
-        xv.solve_many(lifted(xv.separable(decay, xv.Each(noisy()), data={"t": T})), start(3), over=BOX)
+        xv.solve_many(lifted(xv.separable(decays, xv.Each(noisy()), data={"t": T})), start(3), over=BOX)
     with pytest.raises(xv.errors.ModelError, match=r"xv\.many\.lifted makes a batch of functions of one problem"):
         xv.solve_many(xv.separable(lambda theta, t: theta @ theta, noisy(), data=T), start(), over=BOX)
     for marked in ({"y": xv.Each(noisy())}, {"data": {"t": xv.Each(T)}}, {"lam": xv.Each(np.ones(7))}):
-        problem = xv.separable(decay, **({"y": noisy()[0], "data": {"t": T}} | marked))
+        problem = xv.separable(decays, **({"y": noisy()[0], "data": {"t": T}} | marked))
         with pytest.raises(xv.errors.ProblemError, match=r"Use xv\.solve_many for a batch"):
             xv.solve(problem, start()[0])
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch"])
 def test_a_batch_of_none_has_no_design(name):
-    problem = lifted(xv.separable(decay, noisy()[0], data={"t": T}))
+    problem = lifted(xv.separable(decays, noisy()[0], data={"t": T}))
     with pytest.raises(xv.errors.ProblemError, match="one problem or more"):
         xv.solve_many(problem, start(0), over=BOX, backend=name)
