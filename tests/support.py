@@ -1,9 +1,11 @@
-"""What several test modules share: arrays to and fro, relative errors, small problems."""
+"""What several test modules share: arrays to and fro, relative errors, small problems, sources that are watched."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -186,6 +188,31 @@ class Solved:
     def pulled(self, c, y):
         """The adjoint at the refined weights."""
         return self.adjoint(c, y, *self.refined(y))
+
+
+class Watched:
+    """A source of chunks of arrays, cut along their last axis: counts what is asked for, and which chunks live on."""
+
+    def __init__(self, *arrays, size, wait=0.0, fail=None):
+        self.arrays, self.size, self.wait, self.fail = arrays, size, wait, fail
+        self.passes = self.asked = self.most = self.ended = 0
+        self.given = []
+
+    def __call__(self):
+        self.passes += 1
+        try:
+            for i, a in enumerate(range(0, self.arrays[0].shape[-1], self.size)):
+                self.given = [ref for ref in self.given if ref() is not None]
+                self.most, self.asked = max(self.most, len(self.given)), self.asked + 1
+                time.sleep(self.wait)
+                if self.fail is not None:
+                    self.fail(i)
+                chunk = tuple(x[..., a : a + self.size].copy() for x in self.arrays)
+                self.given += map(weakref.ref, chunk)
+                yield chunk if len(chunk) > 1 else chunk[0]
+                del chunk
+        finally:
+            self.ended += 1
 
 
 # a file of a user's, which states a problem

@@ -389,7 +389,6 @@ def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
 
 MISTAKES = [
     (("model.py:lost", *Y), "model.py has no function lost; it has decay, matrix, vector, nothing, numpys, "),
-    (("model.py:number", *Y), "model.py has no function number"),
     (("lost.py:decay", *Y), "there is no file lost.py"),
     (("lost", *Y), "a model must be file.py:function, package.module:function or one of decays"),
     (("model.py:nothing", *Y), "model.py:nothing must take x and one parameter or more"),
@@ -405,7 +404,6 @@ MISTAKES = [
     (("tied.py:decay", *Y, "--start", "fast=3"), "fast is tied"),
     (("model.py:decay", *Y), "slow needs a start: add --start slow=NUMBER"),
     (("model.py:decay", *Y, "--start", "k=1"), "decay has no parameter 'k': its parameters are slow, fast"),
-    (("model.py:decay", *Y, "--fix", "shift"), "decay has no parameter 'shift'"),
     (("model.py:matrix", *Y, "--fix", "rates[2]"), "--fix must name rates or an entry of it, such as rates[1]; got"),
     (("model.py:vector", *Y, "--fix", "rate[0]"), "--fix must name rate or an entry of it, such as rate; got"),
     (("model.py:vector", *Y, "--loss", "hubber"), "loss must be 'huber', 'soft_l1', 'cauchy' or 'poisson', or one"),
@@ -422,14 +420,11 @@ MISTAKES = [
     (("model.py:decay", *Y, *S, "--y", "t"), "--x and --y must name different columns; got 't' twice"),
     (("model.py:decay", "--x", "s", "--y", "y", *S), "has no column 's'; its columns are 't', 'y', 'zero', 'none',"),
     (("model.py:decay", *Y, *S, "--sigma", "zero"), "--sigma must name columns of numbers > 0; got 0"),
-    (("model.py:decay", *Y, "--y", "one", "--y", "zero", "--sigma", "y", "--sigma", "y"), "each of 3 --y; got 2"),
     (("model.py:decay", *Y, *S, "--sigma", "y", "--sigma", "y"), "--sigma must be given once, or once for each of"),
     (("model.py:decay", *Y, *S, "--y", "none"), "has no row with numbers in t, none"),
     (("model.py:decay", *Y, *S, "--y", "one"), "as many rows with numbers as amplitudes are required, 2; got 1"),
-    (("model.py:vector", *Y, "--background", "40"), "as many rows with numbers as amplitudes are required, 42; got"),
     (("model.py:decay", *Y, *S, "--background", "1000000000"), "amplitudes are required, 1000000003; got 41"),
     (("model.py:decay", "--x", "zero", "--y", "y", *S), "--x must name a column of different numbers; got 0 in each"),
-    (("model.py:decay", "--x", "y residual", "--y", "y", *S), "that fitted.csv gives: rename 'y residual'"),
     (("model.py:decay", "--x", "y fitted", "--y", "y", *S), "that fitted.csv gives: rename 'y fitted'"),
 ]
 
@@ -476,7 +471,6 @@ def test_forms_of_one_table(tmp_path, subtests):
 
 
 NO_TABLES = [
-    ("", "has no lines but empty ones and comments"),
     ("# t,y\n\n", "has no lines but empty ones and comments"),
     ("t,y\n", "has the names t, y and no rows"),
     ("0,1\n1,2\n", "the first line that does not begin with # must hold the names of the columns; got 0, 1"),
@@ -491,7 +485,6 @@ NO_TABLES = [
     ("t,y\n0,inf\n", "line 2, column 'y': a finite number is required; got 'inf'"),
     ("t;y\n0,5;1.5\n", "must have one decimal sign; got '0,5' in line 2 and '1.5' in line 2"),
     ("t;y\n0,5;1,234,5\n", "got '1,234,5'"),
-    ('t,y\n0,"1,000"\n', "got '1,000'"),
     ('t,y,by\n0,1,"me\n1,2,me\n', "line 3: cells must be those of a CSV file; got unexpected end of data"),
     ("t,y\n0,1\n1," + "1" * 200000, "line 3: cells must be those of a CSV file; got field larger than"),
     ("t,y\n0,a" + "b" * 10000, f"a number or an empty cell is required; got 'a{'b' * 49}'"),

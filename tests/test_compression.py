@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.errors import ProblemError
 
-from .support import BACKENDS, dictionary_start, error, host, rng, send
+from .support import BACKENDS, Watched, dictionary_start, error, host, rng, send
 
 M_ROWS, MANY = 6, 50
 Y = rng(0).normal(size=(M_ROWS, MANY))
@@ -186,26 +185,8 @@ def test_chunks_from_another_framework(backend):
 # -- one chunk at a time -----------------------------------------------------------------------------------------------
 
 
-class Source:
-    """Counts how many of its chunks are alive at once."""
-
-    def __init__(self, y, width=2):
-        self.y, self.width = y, width
-        self.passes = self.most = 0
-        self.given = []
-
-    def __call__(self):
-        self.passes += 1
-        for i in range(0, self.y.shape[1], self.width):
-            block = self.y[:, i : i + self.width].copy()
-            self.given.append(weakref.ref(block))
-            yield block
-            del block
-            self.most = max(self.most, sum(r() is not None for r in self.given))
-
-
 def test_chunks_are_consumed_one_at_a_time(backend):
-    source = Source(Y)
+    source = Watched(Y, size=2)
     gc.disable()
     try:
         fit = xv.solve(
@@ -222,7 +203,7 @@ def test_chunks_are_consumed_one_at_a_time(backend):
 
 
 def test_levels_in_chunks_are_read_side_by_side():
-    lower, upper = Source(Y), Source(Y_UPPER)
+    lower, upper = Watched(Y, size=2), Watched(Y_UPPER, size=2)
     xv.value_and_gradient(bilevel(xv.ColumnChunks(lower), xv.ColumnChunks(upper)), D)
     assert max(lower.most, upper.most) <= 2
 

@@ -20,7 +20,7 @@ from xvarpro.core import trees
 from xvarpro_conformance import Target, evaluation, kinds, problems
 from xvarpro_conformance.checks import lower_level as levels
 from xvarpro_conformance.checks import operators as designs
-from xvarpro_conformance.checks import paper, reduced, results
+from xvarpro_conformance.checks import paper, results
 from xvarpro_conformance.checks import sets as contracts
 from xvarpro_conformance.references import dense
 from xvarpro_conformance.references import sets as references
@@ -343,15 +343,6 @@ def test_rational_arithmetic_solves_the_level(name):
     H = A.conj().T @ A + level.lam * Omega.T @ Omega
     assert np.linalg.norm(H @ w - A.conj().T @ level.y) <= 1e-14 * np.linalg.norm(level.y) * np.linalg.norm(A)
     assert np.linalg.norm(H @ v - level.c) <= 1e-13 * np.linalg.norm(level.c)
-
-
-@pytest.mark.parametrize("levels", [1, 2])
-def test_rational_arithmetic_has_the_digits_of_double_precision(levels):
-    """A well-conditioned case, where NumPy is right to nearly all of them."""
-    case = reduced.Graded(levels, 2.0**-23)
-    got = evaluation.evaluate(evaluation.NUMPY, reduced.graded(case))
-    assert got.value == pytest.approx(reduced.rational(case).value, rel=1e-12)
-    assert got.gradient == pytest.approx(reduced.rational(case).gradient, rel=1e-10)
 
 
 @pytest.mark.parametrize("make", [dense.exponentials, dense.dictionary, dense.network, dense.wide, dense.atoms])

@@ -1,7 +1,5 @@
 """What every set, rule, method and solver is without arguments: a default that changes, changes results."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields, is_dataclass
 

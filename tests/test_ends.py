@@ -13,7 +13,8 @@ from xvarpro.driver import restarts
 from xvarpro.driver.restarts import Curvature
 from xvarpro.sets import Box, CappedSimplex, L2Ball, Simplex
 
-from .support import SIGNAL, Quarter, T, decay_problem, decays, error, host, rng
+from .fits import together, waves
+from .support import SIGNAL, Quarter, T, decay_problem, decays, error, rng
 
 METHODS = {
     "default": None,
@@ -42,15 +43,9 @@ def applies(name, over):
     return over is not None or name != "active set"
 
 
-def waves(theta, data):
-    """Two oscillations: an objective with many minima, where a nonmonotone search climbs."""
-    xp = xv.array_namespace(theta)
-    return xp.cos(xp.expand_dims(data["t"], axis=1) * theta)
-
-
 def wave_problem():
     t = np.linspace(0.0, 6.0, 60)
-    return xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data={"t": t}, lam=1e-3)
+    return xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data=t, lam=1e-3)
 
 
 def is_the_best(fit, problem, backend="numpy"):
@@ -68,16 +63,6 @@ def test_the_best_iterate_is_returned(name, max_iter):
     ):
         fit = xv.solve(problem, start, over=over, algorithm=METHODS[name], max_iter=max_iter, tol=1e-9)
         is_the_best(fit, problem)
-
-
-def test_a_callback_sees_every_iterate_of_a_solve_that_starts_again():
-    seen = []
-    problem = twin_problem()
-    fit = xv.solve(problem, np.array([1.3, 1.3]), callback=lambda info: seen.append(info.value))
-    assert fit.success
-    assert seen == fit.trace.value[1:].tolist()
-    stopped = xv.solve(problem, fit.theta.mean() * np.ones(2), callback=lambda info: True)
-    assert stopped.n_iter == 1
 
 
 def test_a_solve_that_leaves_where_the_model_has_values_returns_a_point_that_has_one():
@@ -138,15 +123,6 @@ def test_gates_on_two_levels_are_not_left_to_a_gauss_newton_matrix(backend):
     assert fit.algorithm == repr(algorithms.choose([BUDGET], 6, jacobian=True, two_levels=True))
     by_matrix = xv.solve(gated(), OPEN, over=BUDGET, algorithm=algorithms.LevenbergMarquardt())
     assert fit.value < 0.95 * by_matrix.value
-
-
-@pytest.mark.filterwarnings("ignore::xvarpro.DeadUnitsWarning")
-@pytest.mark.parametrize("seed", [18, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (15, 31))])
-def test_a_model_that_promises_too_much_does_not_make_a_minimum_a_failure(seed):
-    """Where such a search ends depends on the processor; the same rule, without rounding: test_second_look."""
-    fit = xv.solve(gated(seed), OPEN, over=BUDGET, algorithm=algorithms.LevenbergMarquardt(), tol=1e-5)
-    assert fit.gap_A <= 1e-5 * fit.value
-    assert fit.status is Status.CONVERGED
 
 
 def test_no_method_is_advised_that_has_just_failed():
@@ -214,26 +190,6 @@ def test_two_equal_rates_are_parted(name, kind):
         assert fit.success or fit.status in (Status.MAX_ITER, Status.STALLED)
 
 
-@pytest.mark.parametrize(
-    ("backend", "name", "kind"),
-    [
-        ("array-api-strict", "default", "box"),
-        ("array-api-strict", "spectral", "simplex"),
-        ("torch", "default", "simplex"),
-        ("torch", "quasi-Newton", "free"),
-        ("jax", "spectral", "simplex"),
-        pytest.param("jax", "spectral", "free", marks=pytest.mark.thorough),
-    ],
-)
-@pytest.mark.frameworks
-def test_two_equal_rates_are_parted_everywhere(backend, name, kind):
-    over, start = TWINS[kind]
-    problem = twin_problem(solver=xv.lower.SVD() if backend == "jax" else None)  # which compiles it sooner
-    fit = xv.solve(problem, start, over=over, algorithm=METHODS[name], max_iter=100, backend=backend)
-    assert fit.status is Status.CONVERGED
-    leaves_the_saddle(fit, twin_problem(), over)
-
-
 def test_two_equal_rates_without_a_ridge_have_no_unique_weights(subtests):
     for name, method in METHODS.items():
         fit = xv.solve(twin_problem(lam=0.0), np.array([1.3, 1.3]), over=Box(0.0, 10.0), algorithm=method)
@@ -252,32 +208,14 @@ def test_two_equal_rates_without_a_ridge_have_no_unique_weights(subtests):
     ],
 )
 def test_two_equal_rates_are_parted_in_a_batch(backend, over):
-    def model(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(theta, axis=1) * data[None, :, None])
-
     y = SIGNAL + 0.02 * rng(1).normal(size=(3, T.size))
-    problem = xv.separable(model, y, data=T, lam=1e-3)
+    problem = xv.separable(together, y, data=T, lam=1e-3)
     apart = xv.solve_many(problem, np.tile([1.0, 4.0], (3, 1)), over=over, backend=backend)
     assert apart.success.all()
     fit = xv.solve_many(problem, np.array([[2.5, 2.5], [1.0, 4.0], [2.5, 2.5]]), over=over, backend=backend)
     assert fit.success.all()
     assert fit.value == pytest.approx(apart.value, rel=1e-6)
     assert fit.n_iter[1] == apart.n_iter[1]
-
-
-def test_a_maximum_is_left_where_the_jacobian_is_regular():
-    """Two peaks, seen from the middle between them by one of a fixed width."""
-    t = np.linspace(-4.0, 4.0, 81)
-
-    def peak(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-((xp.expand_dims(data, axis=1) - theta) ** 2))
-
-    y = np.exp(-((t - 1.5) ** 2)) + np.exp(-((t + 1.5) ** 2))
-    fit = xv.solve(xv.separable(peak, y, data=t), np.array([0.0]))
-    assert fit.status is Status.CONVERGED
-    assert abs(host(fit.theta)[0]) == pytest.approx(1.5, abs=0.2)
 
 
 @pytest.mark.parametrize("name", ["default", "spectral"])

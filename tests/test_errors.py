@@ -7,17 +7,8 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.core.namespace import dtype_name
-from xvarpro.errors import (
-    BackendNotInstalledError,
-    ExchangeError,
-    ModelError,
-    ProblemError,
-    UnknownBackendError,
-    UnsupportedDtypeError,
-    UnsupportedError,
-    XvarproError,
-)
-from xvarpro.sets import Box, CappedSimplex, L1Ball, Simplex
+from xvarpro.errors import ExchangeError, ModelError, ProblemError, UnknownBackendError, XvarproError
+from xvarpro.sets import Box
 
 from .support import HOST_BACKENDS, SIGNAL, T, decays, send
 
@@ -53,12 +44,12 @@ def refused(kind, message, model, theta0=START, *, y=SIGNAL, data=None, over=Non
 
 
 def test_every_error_of_the_package_has_one_base():
-    of_package = (ModelError, ExchangeError, UnknownBackendError, BackendNotInstalledError, UnsupportedError)
-    assert all(issubclass(kind, XvarproError) for kind in (ProblemError, *of_package))
+    kinds = [kind for kind in vars(xv.errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert len(kinds) > 5
+    assert all(issubclass(kind, XvarproError) for kind in kinds)
     assert issubclass(ProblemError, ValueError)
     assert issubclass(ModelError, TypeError)
-    assert issubclass(UnsupportedDtypeError, (ExchangeError, UnsupportedError))
-    assert {ExchangeError, UnsupportedError} <= set(UnsupportedDtypeError.__mro__)
+    assert {ExchangeError, xv.errors.UnsupportedError} <= set(xv.errors.UnsupportedDtypeError.__mro__)
 
 
 # -- theta0 ------------------------------------------------------------------------------------------------------------
@@ -122,11 +113,6 @@ def test_infeasible_theta0_says_how_far_and_offers_a_projection(model, backend):
     assert fit.verified.violation <= 1e-12
 
 
-@pytest.mark.parametrize("over", [Simplex(), CappedSimplex(), L1Ball(0.1)], ids=repr)
-def test_every_set_refuses_a_start_outside(over, model):
-    refused(ProblemError, r"theta0 must be feasible; got .* by \d", model, START, over=over)
-
-
 NO_WEIGHTS = [-1.0, float("nan"), float("inf"), "1", None, True]
 
 
@@ -159,7 +145,6 @@ NO_PROBLEMS = [
     (lambda: xv.separable(decays, SIGNAL, mu=1.0), r"where mu > 0; got R=None"),
     (lambda: xv.separable(decays, SIGNAL, Omega=np.ones((2, 3)), lam=1.0), r"Omega must be a square.*\(2, 3\)"),
     (lambda: xv.separable(decays, SIGNAL, Omega=2.0, lam=1.0), r"Omega must be a square matrix; got 2.0"),
-    (lambda: xv.separable(decays, SIGNAL, solver="qr"), r"solver must be one of xvarpro.lower.*got 'qr'"),
     (lambda: xv.separable(decays, SIGNAL, solver=xv.lower.QR), r"solver must be one of xvarpro.lower"),
     (lambda: xv.bilevel(lower=decays, upper=xv.Level(decays, SIGNAL)), r"lower must be a Level\(M, y, ...\); got"),
     (lambda: xv.lower.SVD(rtol=2.0), r"0 <= rtol < 1, got 2.0"),
@@ -175,21 +160,6 @@ def test_a_problem_that_is_none(subtests):
 def test_solve_wants_a_problem():
     with pytest.raises(ProblemError, match=r"problem must come from xv.separable or xv.bilevel; got function"):
         xv.solve(decays, START)
-
-
-NO_OPTIONS = [
-    ({"tol": float("nan")}, "tol must be a finite number >= 0; got nan"),
-    ({"max_iter": 1.5}, "max_iter must be a whole number >= 0; got 1.5"),
-    ({"algorithm": "fw"}, "algorithm must be one of xvarpro.algorithms or None; got 'fw'"),
-    ({"algorithm": xv.algorithms.FrankWolfe}, "algorithm must be one of xvarpro.algorithms"),
-    ({"device": "cuda:0", "backend": "numpy"}, "device must be one of 'cpu' on numpy; got 'cuda:0'"),
-]
-
-
-def test_options(model, subtests):
-    for keywords, message in NO_OPTIONS:
-        with subtests.test(message):
-            refused(ProblemError, message, model, **keywords)
 
 
 def test_a_device_without_a_driver(model, monkeypatch):
@@ -236,7 +206,6 @@ def two_levels(y=SIGNAL, upper=decays, z=SIGNAL):
 SHAPES = [
     (one_level(Y2[:-1]), r"same number of rows; got shapes \(40, 2\) and \(39, 2\)"),
     # compressed: the m x m factor is ours, and the message is about what the user wrote
-    (one_level(np.ones((30, 39))), r"same number of rows; got shapes \(40, 2\) and \(30, 39\)"),
     (one_level(np.ones((30, 200))), r"same number of rows; got shapes \(40, 2\) and \(30, 200\)"),
     (one_level(SIGNAL, lam=1.0, Omega=np.eye(3)), r"Omega must have shape \(2, 2\) .*; got \(3, 3\)"),
     (one_level(SIGNAL[:1], T[:1]), r"got 1 rows and 2 unknowns without a ridge.*lam > 0, or solver=xv.lower.SVD\(\)"),
@@ -307,7 +276,8 @@ def test_data_that_are_not_finite_are_named(bad, model, backend):
         ("Omega", {"problem": xv.separable(model, SIGNAL, data={"t": T}, lam=1.0, Omega=Omega)}),
         (r"upper\.y", {"problem": two}),
     ):
-        refused(ProblemError, rf"{name} must be finite; got NaN or inf", model, backend=there, **given)
+        message = rf"{name} must be finite; got NaN or inf at index \[(3|0, 0)\]"
+        refused(ProblemError, message, model, backend=there, **given)
 
 
 @pytest.mark.parametrize("framework", HOST_BACKENDS)
@@ -319,18 +289,6 @@ def test_wider_data_are_rounded_with_a_warning_that_names_them_and_narrow_ones_w
     assert dtype_name(fit.theta) == "float32"
     assert caught[0].filename == __file__
     assert xv.solve(xv.separable(decays, y, data={"t": t}), START, max_iter=1).theta.dtype == np.float64
-
-
-@pytest.mark.parametrize("solver", [xv.lower.QR(), xv.lower.DualQR()])
-def test_solvers_that_need_full_rank_where_w_is_not_unique(solver, backend):
-    """By an error before any work where the shapes tell, else by a status."""
-    rows = 1 if solver == xv.lower.QR() else T.size
-    problem = xv.separable(decays, SIGNAL[:rows], data={"t": T[:rows]}, solver=solver)
-    try:
-        said = xv.solve(problem, START, backend=backend.name).status is xv.Status.RANK_DEFICIENT
-    except ProblemError as error:
-        said = "lam > 0" in str(error)
-    assert said
 
 
 def test_every_wide_array_is_named_once():
@@ -373,9 +331,7 @@ def as_dtype(name):
 DESIGNS = [
     (lambda M: M[:, 0], r"M must return a matrix \(m, n\); got shape \(40,\)"),
     (lambda M: M[None, None, ...], r"M must return a matrix \(m, n\); got shape \(1, 1, 40, 2\)"),
-    (lambda M: 3.0, r"M must return an array or an operator; got float"),
     (lambda M: None, r"M must return an array or an operator; got"),
-    (lambda M: [M, M], r"M must return an array or an operator; got"),
     (lambda M: (M, M), r"M must return an array or an operator; got tuple. Join its parts"),
 ]
 
@@ -383,7 +339,6 @@ DESIGNS = [
 FUNCTIONS = [
     ({"y": lambda theta, data: data["t"][1:] * theta[0]}, ProblemError, r"got shapes \(40, 2\) and \(39,\)"),
     ({"y": constant(())}, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape"),
-    ({"y": constant((40, 1, 1))}, ModelError, r"y must return .*\(m,\) or \(m, k\); got shape"),
     ({"R": lambda theta: theta, "mu": 1.0}, ModelError, r"R must return a scalar; got shape \(2,\)"),
     ({"R": lambda theta: 1.0, "mu": 1.0}, ModelError, r"R must return an array; got float. Make a number an array of"),
     ({"model": as_dtype("float32")}, ModelError, r"M must return float64, theta's dtype; got float32"),
@@ -438,14 +393,6 @@ def test_model_that_calls_numpy_is_given_the_line_to_write(backend):
 @pytest.mark.parametrize("name", ["numpy", "array-api-strict", "jax"])
 def test_model_that_moves_to_another_framework(name):
     rejects(leaves_through_torch, ModelError, r"xv\.array_namespace\(theta\)", xv.backends.get(name))
-
-
-def test_model_that_fails_is_named_with_its_own_message(backend):
-    def M(theta, data):
-        raise KeyError("no such thing")
-
-    error = rejects(M, ModelError, rf"failed on the {backend.name} backend: KeyError: 'no such thing'", backend)
-    assert isinstance(error.__cause__, KeyError)
 
 
 def test_arrays_of_inference_mode_are_named():

@@ -7,7 +7,6 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
-import scipy.linalg
 
 import xvarpro as xv
 from xvarpro import lower, operators
@@ -131,28 +130,6 @@ def test_division_solves_the_level_and_its_adjoint(grid, lam, weighted, complex_
         np.testing.assert_array_equal(host(pairs[0][0]), r)
         assert float(found.condition) == pytest.approx((s.max(-1) / s.min(-1)).max())
         assert not bool(found.deficient)
-
-
-def test_the_paper_s_closed_form(backend):
-    """``w = F^-1 { sum_i conj(x_i^) y_i^ / (sum_i |x_i^|^2 + lam) }`` at its size, F without a factor."""
-    N, D, lam = 50, 128, 1e-3
-    X, Y = draw(0, N, D) / 80, draw(1, N, D)
-    Xf, Yf = np.fft.fft(X), np.fft.fft(Y)
-    w = np.fft.ifft((Xf.conj() * Yf).sum(0) / ((np.abs(Xf) ** 2).sum(0) + lam)).real
-    A = np.vstack([scipy.linalg.circulant(x) for x in X])
-    dense = np.linalg.lstsq(np.vstack([A, math.sqrt(lam) * np.eye(D)]), np.r_[Y.ravel(), np.zeros(D)])[0]
-    assert error(w, dense) <= 1e-12
-    there = interpreted(backend)
-    system, target = System(StackedCirculant(send(there, X)), Ridge(lam)), send(there, Y.reshape(-1, 1))
-    with there.scope("float64"):
-        solver = lower.choose(*system)
-        got = solver.argmin(there, system, solver.factor(there, system), target)
-    assert error(got, w[:, None]) <= 1e-12
-    unitary = [np.fft.fft(x, norm="ortho") for x in (X, Y)]
-    printed = np.fft.ifft(
-        (unitary[0].conj() * unitary[1]).sum(0) / ((np.abs(unitary[0]) ** 2).sum(0) + lam), norm="ortho"
-    )
-    assert error(printed.real, w) > 0.5  # the formula belongs to the transform without a factor
 
 
 def diagnosed(backend, M, lam):

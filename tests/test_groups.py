@@ -18,6 +18,7 @@ from xvarpro.errors import ProblemError
 from xvarpro_conformance.members import together
 
 from .processes import both, start
+from .support import decays
 
 torch = pytest.importorskip("torch")
 dist = pytest.importorskip("torch.distributed")
@@ -25,11 +26,6 @@ dist = pytest.importorskip("torch.distributed")
 T = np.linspace(0.0, 2.0, 200)
 Y = np.exp(-np.outer(T, [1.0, 5.0])) @ np.random.default_rng(0).uniform(1, 2, (2, 6))
 Y = Y + 0.01 * np.random.default_rng(1).normal(size=Y.shape)
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
 def penalty(theta):
@@ -287,10 +283,6 @@ def test_a_mini_batch_is_a_chunk_of_each_process(processes, kind):
     np.testing.assert_allclose(first[f"{kind} batch theta"], fit.theta, rtol=1e-8)
 
 
-def marked(theta, data):
-    return decays(theta, data["t"])
-
-
 def first_half(theta, t):
     return decays(theta, t[:100])
 
@@ -305,7 +297,7 @@ def of_columns(kind, y, compress):
     part = part or (lambda a, b: y[a:b])
     return {
         "columns": lambda: xv.separable(decays, y, data=T, lam=1e-3, compress=compress),
-        "rows": lambda: xv.separable(marked, y, data={"t": xv.Samples(T)}, lam=1e-3, compress=compress),
+        "rows": lambda: xv.separable(decays, y, data={"t": xv.Samples(T)}, lam=1e-3, compress=compress),
         "two levels": lambda: xv.bilevel(
             lower=xv.Level(first_half, part(0, 100), lam=1e-3),
             upper=xv.Level(second_half, part(100, 200)),

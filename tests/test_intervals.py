@@ -13,6 +13,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit import profiles
 from xvarpro.statistics.intervals import student
 
+from .fits import with_offset
 from .support import RATES, T, decays, rng
 
 Y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0]) + 0.02 * rng(1).normal(size=T.size)
@@ -113,11 +114,7 @@ def test_a_profile_leaves_out_what_has_no_weight():
 def test_a_profile_that_never_rises_has_no_end():
     t = np.linspace(0.0, 1.0, 30)  # a rate that is hardly seen: beyond some size all rates fit alike
     y = 1.0 + 0.5 * np.exp(-200.0 * t) + 0.2 * rng(5).normal(size=30)
-
-    def M(theta, t):
-        return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 0))
-
-    fit = xv.solve(xv.separable(M, y, data=t), np.array([100.0]), over=xv.sets.Box(0.0, np.inf))
+    fit = xv.solve(xv.separable(with_offset, y, data=t), np.array([100.0]), over=xv.sets.Box(0.0, np.inf))
     found = fit.interval(0.95, PROFILE)
     assert not np.isfinite(found.upper[0])
     assert any("does not rise enough" in note for note in found.notes)
@@ -201,18 +198,6 @@ def test_a_profile_of_data_without_noise_needs_to_know_sigma():
             ask()
     found, linear = fit.interval(0.95, PROFILE, absolute_sigma=True), fit.interval(0.95, absolute_sigma=True)
     np.testing.assert_allclose(found.lower[:2], linear.lower[:2], rtol=0.05)
-
-
-def test_the_profile_is_the_minimum_over_the_others():
-    curve = xv.statistics.profile(example(), 1, points=5, width=2.0)
-    s = example().statistics()
-    np.testing.assert_allclose(curve.at, example().theta[1] + np.linspace(-2, 2, 5) * s.theta_stderr[1], rtol=3e-3)
-    best = squares(example().theta)
-    for at, height, theta in zip(curve.at, curve.height, curve.theta, strict=True):
-        found = scipy.optimize.minimize_scalar(lambda x: squares([x, at]), bounds=(0.3, 2.0), options={"xatol": 1e-9})  # noqa: B023
-        np.testing.assert_allclose(theta[0], found.x, rtol=1e-4)
-        rise = np.sqrt(max(found.fun - best, 0.0) / s.residual_variance)
-        np.testing.assert_allclose(height, np.sign(at - example().theta[1]) * rise, atol=1e-3)
 
 
 def test_heights_of_many_right_hand_sides_are_those_of_the_minimisers():

@@ -1,7 +1,5 @@
 """When a solve ends, and how exactly an inexact lower level is solved on the way: the documented rules, in numbers."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -258,14 +256,6 @@ def test_iterations_of_one_call_of_a_loop_share_its_time(monkeypatch, tmp_path):
     assert written == [0, 3, 6, 9, 12, 15, 17]
 
 
-def test_a_checkpoint_keeps_the_size_of_the_objective():
-    """A resumed solve needs it: a change below a share of this size is rounding, not progress."""
-    prepared = prepare(decay_problem(noise=0.01), np.array([0.8, 3.0]))
-    run = Run(prepared, chosen(prepared, None), 1e-6)
-    run.start()
-    assert Checkpoint.of(run, {}).leaves[-1] == run.operands[1]
-
-
 def test_powers_of_two_bring_numbers_near_one():
     sizes = np.array([1.0, 1024.0, 1 / 1024, 1500.0, 1e-5, 0.0, np.nan, np.inf, 1e300, 1e-300])
     found = near_one(sizes, "float64")
@@ -318,26 +308,6 @@ def test_a_solve_in_one_loop_is_the_solve(name):
     assert (float(it.gap_A), float(it.gap_B)) == pytest.approx((fit.gap_A, fit.gap_B), rel=1e-6)
     assert w[:, 0] == pytest.approx(fit.w, rel=1e-12)
     assert status is fit.status
-
-
-def test_a_solve_in_one_loop_returns_the_best_iterate():
-    """Where the last one is higher, and what it has converged to is not the best."""
-    t = np.linspace(0.0, 6.0, 60)
-
-    def waves(theta, t):
-        xp = xv.array_namespace(theta)
-        return xp.cos(xp.expand_dims(t, axis=1) * theta)
-
-    problem = xv.separable(waves, np.cos(np.outer(t, [2.0, 5.0])) @ [1.0, 0.5], data=t, lam=1e-3)
-    theta0, given = np.array([1.0, 7.0]), {"algorithm": SpectralProjectedGradient(), "tol": 0.0}
-    whole = xv.solve(problem, theta0, **given, max_iter=60).trace.value
-    last = int(np.flatnonzero(np.diff(whole) > 1e-3 * whole[:-1])[0]) + 1
-    it, w, status = in_one_loop(problem, theta0, **given, max_iter=last)
-    best = xv.solve(problem, theta0, **given, max_iter=last)
-    assert status is Status.MAX_ITER
-    assert float(it.value) == pytest.approx(whole[: last + 1].min(), rel=1e-12)
-    assert it.theta[0] == pytest.approx(best.theta, rel=1e-12)
-    assert w[:, 0] == pytest.approx(best.w, rel=1e-12)
 
 
 def test_weights_of_a_solve_in_one_loop_are_solved_for_tightly():

@@ -1,7 +1,5 @@
 """Levenberg-Marquardt in `solve`: Kaufman's Jacobian, few iterations, sets, and the same answers in any units."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,16 +16,11 @@ from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 from xvarpro.sets.regions import Regions
 
+from .fits import with_offset
 from .support import decays, error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
 RATES, SPREAD = np.array([1.0, 5.0]), 1e-2
-
-
-def with_offset(theta, t):
-    xp = xv.array_namespace(theta)
-    M = decays(theta, t)
-    return xp.concat([M, xp.ones_like(M[:, :1])], axis=1)
 
 
 def signal(k=None, seed=0):
@@ -187,20 +180,6 @@ def test_few_iterations(name):
     assert fit.value <= other.value * (1 + 1e-9)
 
 
-def test_a_batch_of_one_is_a_solve():
-    y, theta0 = signal(), np.array([0.7, 4.0])
-    one = xv.solve(xv.separable(decays, y, data=T), theta0, tol=1e-8)
-
-    def together(theta, data):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(data, axis=1)[None, ...] * xp.expand_dims(theta, axis=1))
-
-    many = xv.solve_many(xv.separable(together, y[None, :], data=T), theta0[None, :], tol=1e-8)
-    assert many.n_iter[0] == one.n_iter
-    assert error(many.theta[0], one.theta) <= 1e-11
-    assert many.value[0] == pytest.approx(one.value, rel=1e-12)
-
-
 def test_a_minimum_with_a_large_residual_is_reached_fast():
     """A model that fits badly: Gauss-Newton alone is slow there, and the quasi-Newton model takes over."""
     t = np.linspace(0.0, 3.0, 40)
@@ -244,19 +223,6 @@ def test_a_set_of_vertices_alone_is_enough_for_the_minimum():
     assert fit.value == pytest.approx(want.value, rel=1e-3)
     assert float(over.violation(fit.theta)) <= 1e-14
     assert error(fit.theta, want.theta) <= 0.1
-
-
-def test_toward_vertices_a_model_is_minimised_in_more_rounds():
-    """Frank-Wolfe is slow toward a minimum inside: it gets its rounds, and comes within what its rate promises."""
-    vertices, x = xv.sets.Counted(Vertices()), np.eye(6)[:1]
-    B = np.diag(np.linspace(1.0, 2.0, 6))[None, ...]
-    best = np.full(6, 1 / 6)
-    grad = (B @ (x - best)[..., None])[..., 0]
-    y, decrease = minimise_model(NumPyBackend(), Regions(resolve(vertices, x[0]), (x[0],)), x, grad, B)
-    assert 100 <= vertices.calls.lmo <= 250
-    most = 0.5 * float((x - best)[0] @ B[0] @ (x - best)[0])
-    assert most - 4 * 2 * 2 / 200 <= decrease[0] <= most  # of curvature 2 on a diameter of sqrt 2 (Jaggi 2013)
-    assert float(vertices.violation(y[0])) <= 1e-14
 
 
 def test_parts_of_a_set_whose_sizes_are_far_apart_are_all_promised():
@@ -305,14 +271,6 @@ def test_what_bounds_one_problem_does_not_reach_its_neighbours():
         assert [host(a)[i].tolist() for a in together] == [host(a)[0].tolist() for a in alone]
     assert error(together[0][0], x[0] - np.linalg.solve(B[0], grad[0])) <= 1e-15
     assert (together[0][1] == [0.0, 0.0]).any()
-
-
-def test_levels_without_a_jacobian_are_refused():
-    problem = xv.separable(decays, signal(), data=T, solver=xv.lower.LSMR())
-    with pytest.raises(xv.errors.ProblemError, match="LevenbergMarquardt needs designs that are arrays"):
-        xv.solve(problem, np.array([0.7, 4.0]), algorithm=algorithms.LevenbergMarquardt())
-    fit = xv.solve(problem, np.array([0.7, 4.0]), max_iter=1)
-    assert "LevenbergMarquardt" not in fit.algorithm
 
 
 # sets of one amplitude, whose free value is 3.0038, and the value that it then has
@@ -451,16 +409,6 @@ def test_problems_of_a_batch_come_to_rest_by_themselves():
         assert ended.tolist() == [True, False]
 
 
-def test_an_entry_without_a_curvature_is_held_by_the_largest_of_its_problem():
-    grad, x, method = np.array([[3.0, -4.0], [3.0, -4.0]]), np.ones((2, 2)), algorithms.LevenbergMarquardt()
-    f = Told(x, [([9.0, 9.0], grad)])
-    point, scale = method.first(f, x), np.array([[4e6, 0.0], [0.0, 9e-6]])
-    flat = point.local._replace(curvature=0 * point.local.curvature)
-    trial, _ = method._trial(f, point._replace(local=flat, model=point.model._replace(scale=scale)))
-    step = -grad / (method.damping * np.array([[4e6], [9e-6]]))
-    assert error(trial - x, step) <= 1e-9
-
-
 def test_a_problem_that_is_refused_too_often_has_no_descent():
     x, grad, method = np.ones((2, 2)), [[1.0, 0.0], [1.0, 0.0]], algorithms.LevenbergMarquardt()
     f = Told(x, [([1.0, 1.0], grad), ([2.0, 2.0], grad)])
@@ -470,15 +418,6 @@ def test_a_problem_that_is_refused_too_often_has_no_descent():
     assert not accepted.any()
     assert after.rejected.tolist() == [REJECTIONS, REJECTIONS + 1]
     assert ended.tolist() == [False, True]
-
-
-def test_a_trial_without_a_gradient_is_refused():
-    grad = [[1.0, 0.0], [1.0, 0.0]]
-    after, accepted, ended = trials(np.ones((2, 2)), ([1.0, 1.0], grad), ([0.6, 0.6], [[np.nan, 0.0], [0.1, 0.0]]))
-    assert accepted.tolist() == [False, True]
-    assert ended.tolist() == [False, False]
-    assert (after.theta[0] == 1).all()
-    assert after.rejected.tolist() == [1, 0]
 
 
 def peaks(theta, t):
@@ -579,9 +518,7 @@ def test_a_rate_that_may_not_be_zero_does_not_hold_the_others(backend):
     """A decay of rate 0 is the offset: at this bound there is no value, and steps to it did not end elsewhere."""
     t = np.linspace(0.0, 12.0, 300)
     y = np.exp(-np.outer(t, [0.2, 1.0, 6.0])) @ [1.0, 2.0, 1.5] + 0.1 + 0.01 * rng(21).normal(size=300)
-    problem = xv.separable(
-        lambda k, t: xv.models.columns(xv.models.exponentials(t, k), xv.models.polynomials(t, 0)), y, data=t
-    )
+    problem = xv.separable(with_offset, y, data=t)
     fit = xv.solve(problem, np.array([1.0, 2.0, 10.0]), over=(0.0, 100.0), backend=backend.name)
     assert fit.status is xv.Status.CONVERGED
     assert fit.value == pytest.approx(0.012001876091589, rel=1e-9)

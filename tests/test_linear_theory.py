@@ -13,6 +13,7 @@ from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.weight_sets.subspace import exchanged
 from xvarpro.statistics.covariance import Influence
 
+from .fits import with_offset
 from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send, vector
 
 TWO = np.exp(-np.outer(T, RATES))
@@ -321,19 +322,6 @@ def test_entries_that_the_data_do_not_determine_are_named():
     assert np.isposinf(found.propagate(lambda theta, w: theta[:1]).stderr).all()
     product = found.propagate(lambda theta, w: theta[:1] * theta[1:2])
     assert np.isposinf(product.stderr) or product.stderr > 0
-
-
-def test_dependent_columns_leave_their_weights_undetermined():
-    def M(theta, data):
-        xp = xv.array_namespace(theta)
-        one = xp.exp(-data["t"] * theta[0])
-        return xp.stack([one, one, data["t"]], axis=1)
-
-    problem = xv.separable(M, Y, data={"t": T}, solver=xv.lower.SVD())
-    found = xv.solve(problem, np.array([1.0]), over=xv.sets.Box(0.1, 20.0)).statistics()
-    assert np.isposinf(found.w_stderr).tolist() == [True, True, False]
-    assert np.isfinite(found.theta_stderr).all()
-    assert "w[0], w[1]" in found.reasons[0]
 
 
 FIXED = xv.sets.Box(1.0, 1.0)
@@ -885,12 +873,8 @@ def test_errors_do_not_depend_on_where_the_axis_begins(first):
 def test_a_start_of_which_the_data_say_nothing_has_an_error_of_that_size():
     """What is left of the gradient, at a rate of 40, leads out of the box, where no constraint is."""
     t = np.arange(60.0)
-
-    def M(k, t):
-        return xv.models.columns(xv.models.exponentials(t, k), xv.models.polynomials(t, 0))
-
     y = 3 * np.exp(-t / 10) + 1 + 0.02 * rng(0).normal(size=60)
-    fit = xv.solve(xv.separable(M, y, data=t), 40.0, over=(0, 100))
+    fit = xv.solve(xv.separable(with_offset, y, data=t), 40.0, over=(0, 100))
     found, k, w = fit.statistics(), float(fit.theta), fit.w[0]
     tangent = -w * t * np.exp(-k * t)
     tangent -= np.mean(tangent[1:]) * (t > 0)  # off the span of both columns
@@ -910,12 +894,10 @@ def test_a_theta_of_zero_that_is_no_minimum_has_errors(over):
 def test_an_entry_is_at_a_bound_by_the_rounding_of_that_bound(upper):
     """And not by that of the other one, which may be in other units."""
     x = np.linspace(0, 5, 50)
-
-    def M(k, x):
-        return xv.models.columns(xv.models.exponentials(x, k / 1e-12), xv.models.polynomials(x, 0))
-
     y = 3 * np.exp(-x) + 1 + 0.02 * rng(0).normal(size=50)
-    found = xv.solve(xv.separable(M, y, data=x), 5e-13, over=(0, upper)).statistics()
+    found = xv.solve(
+        xv.separable(lambda k, x: with_offset(k / 1e-12, x), y, data=x), 5e-13, over=(0, upper)
+    ).statistics()
     assert found.theta_stderr == pytest.approx(7.5117e-15, rel=1e-4)
     assert not found.reasons
 

@@ -71,28 +71,14 @@ def test_complex_points_of_single_precision_keep_it(backend):
 
 
 def test_violations_of_matrices_by_hand():
-    diag = np.diag
     for C, x, want in (
-        (sets.Spectraplex(2.0), diag([2.0, 1.0]), 0.5),
-        (sets.Spectraplex(0.0), diag([0.5, 0.0]), 0.5),
+        (sets.Spectraplex(0.0), np.diag([0.5, 0.0]), 0.5),
         (sets.UnitSpectrahedron(4.0), np.array([[1.0, 0.8j], [0.0, 1.0]]), 0.1),
         (sets.Fantope(1), np.array([[0.5, 0.2], [0.0, 0.5]]), 0.1),
-        (sets.Birkhoff(), np.array([[1.25, -0.25], [-0.25, 1.25]]), 0.25),
         (sets.Transport(np.array([2.0, 2.0]), np.array([1.0, 3.0])), np.array([[1.0, 1.0], [0.0, 2.5]]), 0.5 / 3),
         (sets.Transport(np.array([1.0, 3.0]), np.array([2.0, 2.0])), np.array([[1.0, 0.0], [1.5, 2.0]]), 0.5 / 3),
-        (sets.Transport(), np.array([[0.75, -0.25], [-0.25, 0.75]]), 0.5),
-        (sets.Columns(sets.L1Ball(2.0)), np.array([[1.0, 3.0], [1.0, 0.0]]), 0.5),
-        (sets.Rows(sets.L1Ball(2.0)), np.array([[1.0, 3.0], [1.0, 0.0]]), 1.0),
     ):
         assert float(C.violation(x)) == pytest.approx(want, rel=1e-13), C
-
-
-def test_a_complex_hermitian_matrix_is_no_violation():
-    x = np.array([[1.0, 0.5j], [-0.5j, 1.0]])
-    for C in (sets.Spectraplex(2.0), sets.UnitSpectrahedron(2.0), sets.UnitSpectrahedron(3.0)):
-        assert float(C.violation(x)) <= 4 * EPS
-        assert C.project(x) == pytest.approx(x, abs=1e-14)
-    assert float(sets.Spectraplex(2.0).violation(x.real + 0.5j)) == pytest.approx(0.25)
 
 
 # -- host solvers ------------------------------------------------------------------------------------------------------

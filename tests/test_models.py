@@ -133,33 +133,6 @@ def test_a_decay_is_the_convolution(rate):
         np.testing.assert_allclose(found, np.trapezoid(response * np.exp(-rate * since), since), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("function", "width", "fraction"),
-    [
-        (models.gaussians, 0.5 / np.sqrt(8 * np.log(2)), ()),
-        (models.lorentzians, 0.25, ()),
-        (models.pseudo_voigts, 0.5, (0.3,)),
-    ],
-)
-def test_peaks_have_unit_area_and_the_width_that_is_said(function, width, fraction):
-    from scipy.integrate import quad
-
-    def peak(x):
-        return function(np.array([x]), 1.0, width, *fraction)[0, 0]
-
-    np.testing.assert_allclose(quad(peak, -np.inf, 1.0)[0] + quad(peak, 1.0, np.inf)[0], 1.0, rtol=1e-8)
-    np.testing.assert_allclose([peak(0.75), peak(1.25)], peak(1.0) / 2, rtol=1e-14)
-
-
-def test_heights():
-    """As the docstrings have them, from the area."""
-    centre, width = np.array([1.0]), 0.5
-    np.testing.assert_allclose(models.gaussians(centre, 1.0, width), [[1 / (width * np.sqrt(2 * np.pi))]])
-    np.testing.assert_allclose(models.lorentzians(centre, 1.0, width), [[1 / (np.pi * width)]])
-    height = (0.3 + 0.7 * np.sqrt(np.pi * np.log(2))) * 2 / (np.pi * width)
-    np.testing.assert_allclose(models.pseudo_voigts(centre, 1.0, width, 0.3), [[height]])
-
-
 @pytest.mark.parametrize("degree", [0, 1, 2, 7])
 def test_polynomials_are_those_of_numpy(degree, backend):
     x = np.linspace(-2.0, 6.0, 30)
@@ -289,25 +262,6 @@ def test_a_fit_of_decays_an_artefact_and_an_offset(backend):
     assert fit.status is xv.Status.CONVERGED
     assert error(host_tree(fit.theta), KINETICS) < 1e-8
     np.testing.assert_allclose(host(fit.w), w, atol=1e-7)
-
-
-def spectrum(theta, data):
-    return models.columns(
-        models.pseudo_voigts(data["x"], theta["centres"], theta["widths"], 0.5),
-        models.polynomials(data["x"], 1, (0.0, 10.0)),
-    )
-
-
-@pytest.mark.parametrize("name", ["numpy", "torch"])
-def test_a_batch_of_fits(name):
-    x = np.linspace(0.0, 10.0, 90)
-    moved = {"centres": np.array([[3.0, 4.5], [3.3, 5.0]]), "widths": np.array([[1.0, 2.0], [1.2, 1.5]])}
-    y = spectrum(moved, {"x": x}) @ np.array([2.0, 3.0, 0.5, 0.1])
-    theta0 = {"centres": np.array([[2.8, 4.9]] * 2), "widths": np.full((2, 2), 1.5)}
-    over = {"centres": xv.sets.Box(0.0, 10.0), "widths": xv.sets.Box(0.1, 5.0)}
-    fit = xv.solve_many(xv.separable(spectrum, y, data={"x": x}), theta0, over=over, backend=name)
-    assert fit.success.all()
-    assert error(fit.theta, moved) < 1e-6
 
 
 def test_samples_that_the_model_has_from_elsewhere():

@@ -1,7 +1,5 @@
 """What an objective says of itself, and what parabolas promise of it: by hand, on problems of a few numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -77,16 +77,6 @@ def test_weights_that_are_not_unique_are_said():
         assert np.isnan(xv.solve_lower(problem, np.array([2.0, 2.0])).w).all()
 
 
-@pytest.mark.parametrize("backend", HOST_BACKENDS)
-def test_codes_of_new_data_for_a_known_dictionary(backend):
-    A, y = rng(4).normal(size=(30, 4)), rng(5).normal(size=(30, 50))
-    problem = xv.separable(lambda theta, data: theta, y, lam=0.5)
-    w, value = xv.solve_lower(problem, A, backend)
-    want = np.linalg.solve(A.T @ A + 0.5 * np.eye(4), A.T @ y)
-    assert error(w, want) < 1e-12
-    np.testing.assert_allclose(value, 0.5 * np.sum((A @ want - y) ** 2) + 0.25 * np.sum(want**2), rtol=1e-12)
-
-
 def test_predictions_are_of_other_data_in_the_framework_of_theta():
     torch = xv.backends.get("torch")
     fit = xv.solve(PROBLEMS["vector"][0], send(torch, RATES), over=BOX, max_iter=2)

@@ -6,6 +6,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.errors import ModelError
 
+from .fits import together
 from .support import HOST_BACKENDS, SIGNAL, Quarter, T, decays, host
 
 START = np.array([0.5, 8.0])
@@ -75,7 +76,7 @@ def test_a_batch_that_changes_midway_is_named():
 
     def model(theta, data):
         calls.append(1)
-        M = exponentials(theta, data)
+        M = together(theta, data)
         return M if len(calls) < 8 else xv.array_namespace(theta).concat([M, M], axis=2)
 
     with pytest.raises(ModelError, match="same shapes and dtypes at every theta; got"):
@@ -167,17 +168,12 @@ def test_a_random_model_and_a_random_batch_are_refused(name):
         return decays(theta, data) * (1 + 1e-9 * float(rng.normal()))
 
     def batched(theta, data):
-        return exponentials(theta, data) * float(rng.normal())
+        return together(theta, data) * float(rng.normal())
 
     with pytest.raises(ModelError, match=r"pure function of \(theta, data\).*random numbers"):
         solve(noisy, name)
     with pytest.raises(ModelError, match="pure function"):
         solve_two(batched, name)
-
-
-def exponentials(theta, data):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(theta, axis=1) * data[None, :, None])
 
 
 def solve_two(model, name="numpy"):

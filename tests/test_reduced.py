@@ -1,7 +1,5 @@
 """The reduced objective beyond the suite, which has its values and gradients: how often what is computed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

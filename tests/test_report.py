@@ -363,7 +363,6 @@ def test_the_headline_of_a_success_gives_no_advice():
 
 def test_wrong_arguments_are_refused(subtests):
     for given, why in (
-        ({"names": ["one"]}, "names must hold 2 names, one per entry of theta"),
         ({"names": "ab"}, "names must hold 2 names"),
         ({"amplitudes": ["a", "b", "c"]}, "amplitudes must hold 2 names, one per row of w"),
         ({"correlation": 1.5}, r"in \[0, 1\]"),

@@ -1,7 +1,5 @@
 """Dead units brought back: when, from what, at what price, and that what is alive stays feasible."""
 
-from __future__ import annotations
-
 from functools import cache
 from types import SimpleNamespace
 
@@ -19,7 +17,6 @@ from xvarpro.sets import Box, Columns, L1Ball, L2Ball, Simplex
 from xvarpro.sets.region import resolve
 
 from .support import (
-    central_differences,
     decay_problem,
     dictionary_problem,
     dictionary_start,
@@ -281,25 +278,6 @@ def test_under_a_shared_budget_the_point_moves_to_a_multiple_of_the_directions()
     units = after[:, revived & ~live] / np.linalg.norm(after[:, revived & ~live], axis=0)
     assert np.abs(np.linalg.svd(r)[0][:, :q].T @ units) == pytest.approx(np.eye(q), abs=1e-10)
     assert np.abs(after).sum() == pytest.approx(1.0, rel=1e-12)
-
-
-def test_no_direction_lowers_the_objective_faster():
-    """The curvature along a new unit z is ``-<z, r r^T z>/lam``: an eigenvalue for a principal direction, the least."""
-    lam = 0.01
-    ready = prepared(L1Ball(), lam=lam, start=on(L1Ball()))
-    f = ready.assemble(ready.problem)
-    U, s, _ = np.linalg.svd(f.point(ready.theta).r)
-
-    def along(z):
-        D = ready.theta[0].copy()
-        return lambda h: f.point((D + np.outer(h[0] * z, np.eye(4)[1]),)).value
-
-    def curvature(z):
-        slope = [central_differences(along(z), np.array([h]), 1e-5)[0] for h in (-1e-4, 1e-4)]
-        return (slope[1] - slope[0]) / 2e-4
-
-    for j in range(3):
-        assert curvature(U[:, j]) == pytest.approx(-(s[j] ** 2) / lam, rel=1e-2)
 
 
 # -- wrong use ---------------------------------------------------------------------------------------------------------

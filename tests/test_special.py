@@ -1,7 +1,5 @@
 """Functions that the standard lacks: values, derivatives of several orders and fits, on every backend."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

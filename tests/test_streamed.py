@@ -3,7 +3,6 @@
 import gc
 import time
 import tracemalloc
-import weakref
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,7 +14,7 @@ import xvarpro as xv
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ModelError, ProblemError
 
-from .support import BACKENDS, error, rng, send_tree
+from .support import BACKENDS, Watched, decays, error, rng, send_tree
 
 T_L, T_U = np.linspace(0.0, 2.0, 24), np.linspace(0.1, 1.9, 15)
 Y_L, Y_U = rng(0).normal(size=24), rng(1).normal(size=15)
@@ -24,11 +23,6 @@ OMEGA = np.eye(3) + 0.3 * rng(4).normal(size=(3, 3))
 RATES = np.array([0.7, 2.0, 4.5])
 NETWORK = {"s": np.array([0.5, 1.0, 1.5]), "layer": [rng(5).normal(size=(2, 3)), rng(6).normal(size=3)]}
 X = rng(7).normal(size=(24, 2))
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
 def moving(theta, t):
@@ -319,29 +313,11 @@ def test_a_trial_that_cannot_be_computed_has_no_value(turn):
 # -- passes, and what is alive during them -----------------------------------------------------------------------------
 
 
-class Source:
-    """Counts its passes, and how many of its chunks are alive when it is asked for the next one."""
-
-    def __init__(self, t, y, rows=5):
-        self.t, self.y, self.rows = t, y, rows
-        self.passes = self.most = 0
-        self.given = []
-
-    def __call__(self):
-        self.passes += 1
-        for a in range(0, self.t.size, self.rows):
-            self.most = max(self.most, sum(r() is not None for r in self.given))
-            chunk = self.t[a : a + self.rows].copy(), self.y[a : a + self.rows].copy()
-            self.given = [r for r in self.given if r() is not None] + [weakref.ref(x) for x in chunk]
-            yield chunk
-            del chunk
-
-
 @pytest.mark.parametrize(
     ("backend", "levels"), [on(b, c) for b in BACKENDS for c in ("separable", "bilevel")], indirect=["backend"]
 )
 def test_no_chunk_outlives_its_turn(levels, backend):
-    lower, upper = Source(T, SIGNAL, rows=30), Source(T[::2].copy(), SIGNAL[::2].copy(), rows=15)
+    lower, upper = Watched(T, SIGNAL, size=30), Watched(T[::2], SIGNAL[::2], size=15)
     if levels == "separable":
         problem = xv.separable(decays, xv.RowChunks(lower), lam=0.1)
     else:
@@ -359,12 +335,12 @@ def test_no_chunk_outlives_its_turn(levels, backend):
 
 def test_passes_are_counted():
     """A first look, and then one for a value and one for a gradient; the upper level's are one where both are due."""
-    lower, upper = Source(T, SIGNAL), Source(T, SIGNAL)
+    lower, upper = (Watched(T, SIGNAL, size=5) for _ in range(2))
     xv.value_and_gradient(
         xv.bilevel(lower=xv.Level(decays, xv.RowChunks(lower)), upper=xv.Level(decays, xv.RowChunks(upper))), START
     )
     assert (lower.passes, upper.passes) == (1 + 2, 1 + 1)
-    lower = Source(T, SIGNAL)
+    lower = Watched(T, SIGNAL, size=5)
     problem = xv.separable(decays, xv.RowChunks(lower))
     fit = xv.solve(problem, START, over=BOX, algorithm=xv.algorithms.cr_varpro(), max_iter=5)
     passes = 1 + fit.counts.values + fit.counts.gradients + 1

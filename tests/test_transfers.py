@@ -1,7 +1,5 @@
 """What a solve reads from a device: scalars, a few an iteration, and no array of the size of the target."""
 
-from __future__ import annotations
-
 import array_api_strict as strict
 import numpy as np
 import pytest

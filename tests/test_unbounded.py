@@ -1,9 +1,6 @@
 """Boxes with infinite bounds: what is asked of them, which methods take them, and SciPy's minima."""
 
-from __future__ import annotations
-
 import inspect
-import json
 
 import numpy as np
 import pytest
@@ -11,9 +8,9 @@ import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import algorithms, sets
-from xvarpro.fit.serialization import decode, encode
 from xvarpro.sets.region import resolve
 
+from .fits import together
 from .support import decays, error, host, rng, send
 
 T = np.linspace(0.0, 2.0, 60)
@@ -99,10 +96,6 @@ def test_every_method_takes_infinite_bounds_or_refuses_them(subtests):
 def test_a_batch_takes_infinite_bounds():
     y = np.stack([signal(slow) for slow in (1.0, -0.02, 0.5)])
 
-    def together(theta, t):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(t, axis=1)[None, ...] * xp.expand_dims(theta, axis=1))
-
     starts, over = np.tile([0.7, 4.0], (3, 1)), sets.Box(np.array([0.0, -INF]), INF)
     many = xv.solve_many(xv.separable(together, y, data=T), starts, over=over)
     assert many.success.all()
@@ -165,15 +158,6 @@ def test_what_a_set_says_of_infinite_bounds(backend):
     assert MIXED.diameter(x) == INF
     assert not MIXED.polytope
     assert not MIXED.bounded
-
-
-def test_infinite_bounds_are_stored():
-    arrays = {}
-    text = json.dumps(encode({"k": sets.Box(0.0, INF), "at": MIXED}, "over", arrays), allow_nan=False)
-    found = decode(json.loads(text), "over", arrays)
-    assert found["k"] == sets.Box(0.0, INF)
-    assert not found["k"].bounded
-    assert found["at"].lower.tolist() == MIXED.lower.tolist()
 
 
 @pytest.mark.parametrize("slow", [1.0, -0.02])

@@ -63,45 +63,22 @@ FIRST = np.eye(5)[0]
 SPREAD = np.diag([0.0, 1.0, 0.0, 2.0, 0.5])
 TWO = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
 SAME = {
-    "l1": [
-        sets.L1Ball(1.5),
-        sets.WeightedL1Ball(1.5),
-        sets.KSparsePolytope(1, 1.5),
-        sets.OWLBall(1.0, 1.5),
-        sets.OWLBall(np.ones(5), 1.5),
-        sets.KNormBall(5, 1.5),
-        sets.GroupL12Ball(1, 1.5),
-        sets.GroupL1InfBall(1, 1.5),
-        sets.ConvexHull(1.5 * np.concatenate([np.eye(5), -np.eye(5)])),
-    ],
+    "l1": [sets.L1Ball(1.5), sets.KNormBall(5, 1.5), sets.OWLBall(np.ones(5), 1.5), sets.GroupL12Ball(1, 1.5)],
     "linf": [
         sets.LinfBall(1.5),
-        sets.Box(-1.5, 1.5),
-        sets.KSparsePolytope(5, 1.5),
         sets.KSparsePolytope(9, 1.5),
         sets.OWLBall(FIRST, 1.5),
         sets.KNormBall(1, 1.5),
         sets.GroupL1InfBall(5, 1.5),
+        sets.Groups(sets.L2Ball(1.5), 1),
     ],
-    "k-norm": [sets.KNormBall(2, 1.5), sets.OWLBall(TWO, 1.5)],
-    "simplex": [sets.Simplex(1.5), sets.ConvexHull(1.5 * np.eye(5)), sets.Hypersimplex(1, 1.5)],
-    "capped simplex": [sets.CappedSimplex(1.5), sets.WeightedSimplex(2.0, 0.0, 3.0), sets.UnitHypersimplex(1, 1.5)],
-    "unit hypersimplex": [sets.UnitHypersimplex(2), sets.ContinuousKnapsack(1.0, 2.0)],
-    "cube": [sets.Box(0.0, 1.5), sets.UnitHypersimplex(7, 1.5), sets.ShiftScale(sets.LinfBall(), 0.75, 0.75)],
+    "cube": [sets.Box(0.0, 1.5), sets.UnitHypersimplex(7, 1.5)],
     "unit cube": [sets.Box(0.0, 1.0), sets.ContinuousKnapsack(2.0, 100.0), sets.ContinuousKnapsack(1.0, 5.0)],
     "of no width": [
         sets.WeightedL1Ball(np.array([0.0, 1.0, 0.0, 2.0, 0.5])),
         sets.ConvexHull(np.concatenate([SPREAD, -SPREAD])),
     ],
     "permutations": [sets.Hypersimplex(2), sets.Permutahedron(TWO)],
-    "l2": [
-        sets.L2Ball(1.5),
-        sets.LpBall(2.0, 1.5),
-        sets.Ellipsoid(1.0, 0.0, 1.5),
-        sets.Ellipsoid(4 * np.eye(5), 0.0, 3.0),
-        sets.GroupL12Ball(5, 1.5),
-    ],
-    "groups": [sets.Groups(sets.L2Ball(1.5), 1), sets.LinfBall(1.5)],
 }
 
 
@@ -146,22 +123,9 @@ def test_complex_gradients_of_any_size_have_the_same_vertex(backend):
 # -- ties and degenerate parameters ------------------------------------------------------------------------------------
 
 
-@in_turn(
-    ("C", "g", "want"),
-    [
-        (sets.L1Ball(), [0.0, 2.0, -2.0, 2.0], [0.0, -1.0, 0.0, 0.0]),
-        (sets.KSparsePolytope(2), [1.0, 2.0, -1.0, 1.0], [-1.0, -1.0, 0.0, 0.0]),
-        (sets.OWLBall(np.array([2.0, 1.0, 0.5, 0.5])), [-4.0, -2.0, 0.0, 0.0], [0.5, 0.0, 0.0, 0.0]),
-        (sets.KNormBall(2), [0.0, -2.0, 1.0, 1.0], [0.0, 1.0, 0.0, 0.0]),
-        (sets.WeightedL1Ball(np.array([0.0, 1.0, 0.0, 2.0])), [0.0] * 4, [0.0, 0.0, 0.0, -2.0]),
-        (sets.GroupL12Ball(((3,), (1,), (2, 0))), [0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, -1.0]),
-        (sets.ConvexHull(np.array([[1.0, 0, 0, 1], [1.0, 0, 1, 0]])), [1.0] * 4, [1.0, 0.0, 0.0, 1.0]),
-        (sets.ContinuousKnapsack(1.0, 1.5), [-1.0, -1.0, -1.0, 0.0], [1.0, 0.5, 0.0, 0.0]),
-        (sets.OWLBall(0.1), [1.0] * 10, [-10.0, *[0.0] * 9]),  # though ten times 0.1 are less than 1
-    ],
-)
-def test_ties_go_to_the_first_index(C, g, want):
-    assert C.lmo(np.array(g)).tolist() == want
+def test_sorted_weights_that_add_up_to_less_than_one_for_rounding():
+    """Ten times 0.1."""
+    assert sets.OWLBall(0.1).lmo(np.ones(10)).tolist() == [-10.0, *[0.0] * 9]
 
 
 def test_bounds_are_not_handed_out(backend):
@@ -299,56 +263,25 @@ def test_a_product_runs_where_its_factors_run(wrap):
 
 # -- how far outside ---------------------------------------------------------------------------------------------------
 
-BELOW, ABOVE = sets.WeightedSimplex(1.0, -10.0, -19.0), sets.WeightedSimplex(1.0, 10.0, 21.0)
-CAPPED = sets.WeightedSimplex(np.array([1.0, 2.0]), np.array([-1.0, 0.5]), 4.0)
 THIN = np.array([0.0, 2.0])
 VIOLATIONS = [
     # an entry without a width is measured by itself
     (sets.Box(0.0, np.inf), [-2.0, 5.0], 1.0),
     (sets.Box(-np.inf, 3.0), [7.0], 4 / 7),
     (sets.Box(-np.inf, 3.0), [3.5], 0.5 / 3.5),
-    (sets.Box(10.0, 11.0), [10.0, 12.0], 1 / 11),
-    (sets.Box(-20.0, -19.0), [-22.0], 0.1),
     (sets.Box(0.0, 0.0), [-3.0], 3.0),
-    (sets.Simplex(2.0), [1.5, -1.0, 1.5], 0.5),
     (sets.Simplex(0.0), [3.0, 0.0], 3.0),
-    (sets.L2Ball(1.0, np.array([3.0, 4.0])), [3.0, 7.0], 0.4),
-    (sets.L2Ball(10.0, np.array([3.0, 4.0])), [3.0, 19.0], 0.5),
-    (sets.NonnegativeL2Ball(2.0), [-1.0, 0.0], 0.5),
-    (sets.Hypersimplex(2, 0.5), [0.25, 0.25, 0.0], 0.5),
-    (sets.UnitHypersimplex(2, 0.5), [-0.25, 0.0, 0.0], 0.5),
-    (sets.Permutahedron(np.array([1.0, -3.0])), [-1.0, -3.0], 0.5),
-    (sets.OrderedBox(-4.0, 1.0), [0.0, 2.0], 0.25),
-    (sets.OrderedBox(-4.0, -2.0), [-3.0, 0.0], 0.5),
-    (sets.OrderedBox(2.0, 4.0), [1.0, 3.0], 0.25),
     (sets.OrderedBox(0.0, 0.0), [0.0, 3.0], 3.0),
-    (sets.TotalVariationBall(2.0), [-1.0, -1.0], 0.5),
-    # relative to how far an entry may rise, or to its lower bound; and the sum to its room, or to that of the bounds
-    (CAPPED, [-3.0, 0.5], 0.5),
-    (CAPPED, [5.0, 0.5], 0.5),
-    (CAPPED, [1.0, 2.75], 0.625),
-    (BELOW, [-12.0, -10.0], 0.2),
-    (BELOW, [-5.0, -10.0], 0.2),
-    (ABOVE, [8.0, 10.0], 0.2),
-    (ABOVE, [15.0, 10.0], 0.2),
-    (sets.WeightedL1Ball(np.array([1.0, 2.0]), np.array([3.0, -4.0])), [3.0, 0.0], 0.2),
-    # an entry without width: relative to the largest width, or offset
+    # relative to the largest width, or offset
     (sets.WeightedL1Ball(THIN, np.array([-3.0, 1.0])), [-1.0, 1.0], 2 / 3),
     (sets.WeightedL1Ball(2 * THIN, np.array([-3.0, 1.0])), [-1.0, 1.0], 0.5),
-    (sets.WeightedL1Ball(THIN), [0.5, 1.0], 0.25),
-    (sets.ContinuousKnapsack(np.array([1.0, 2.0]), 2.0), [0.75, 1.0], 0.375),
     (sets.ContinuousKnapsack(np.array([1.0, 2.0]), 0.0), [0.25, 0.0], 0.25),
-    (sets.Ellipsoid(np.array([1.0, 4.0]), np.array([3.0, 4.0]), 2.0), [9.0, 4.0], 0.4),
-    (sets.Ellipsoid(np.array([1.0, 4.0]), np.array([0.0, 1.0]), 4.0), [0.0, 5.0], 1.0),
-    (sets.ConvexHull(np.array([[3.0, 4.0], [3.0, 0.0]])), [5.0, 2.0], 0.4),
-    (sets.Oracle(sets.L2Ball(2.0).lmo, 4.0), [3.0, 4.0], 0.75),
     (sets.Oracle(sets.L2Ball(2.0).lmo), [3.0, 4.0], 3.0),
-    (sets.LinearImage(sets.L2Ball(), np.diag([1.0, 4.0])), [5.0, 0.0], 0.5),
     (sets.LinearImage(sets.L2Ball(), np.zeros((2, 2))), [3.0, 4.0], 5.0),
 ]
 
 
-def test_violations_by_hand():
+def test_violations_of_sets_without_width_or_bounds():
     for C, x, want in VIOLATIONS:
         close = 2e-3 if type(C) in (sets.Oracle, sets.LinearImage) else 1e-14
         assert float(C.violation(np.array(x))) == pytest.approx(want, rel=close), (C, x)

@@ -77,11 +77,10 @@ PAIR = ["--backends", "numpy,array-api-strict", "--iterations", "2"]
 VERIFY = ["verify", "{0}/fit.npz", "--problem", "{0}/mine.py:decays"]
 WRONG = [
     (["nothing"], "No such command 'nothing'"),
-    (["verify"], "Missing argument"),
     (["verify", "{0}/fit.npz", "--nothing"], "No such option"),
     (["verify", "{0}/absent.npz"], "absent.npz"),
     (["verify", "{0}"], "{0}"),
-    *((["verify", f"{{0}}/{name}"], name) for name in ("notes.txt", "empty.npz", "other.npz", "mine.py")),
+    *((["verify", f"{{0}}/{name}"], name) for name in ("notes.txt", "empty.npz", "other.npz")),
     ([*VERIFY, "--backend", "bogus"], "unknown backend 'bogus'"),
     ([*VERIFY, "--device", "banana"], "device must be one of"),
     ([*VERIFY, "--dtype", "float16"], "dtype must be"),
@@ -101,14 +100,11 @@ WRONG = [
     (["compare", *PAIR, "{0}/other.py:decays"], "no file"),
     (["compare", *PAIR, "{0}/mine.py:other"], "no function other"),
     (["compare", *PAIR, "{0}/mine.py:wrong"], "must return (problem, theta0)"),
-    (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "choose"], "--algorithm must name one of"),
     (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "Algorithm"], "--algorithm must name one of"),
-    (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "Away"], "--algorithm must name one of"),
     (["compare", *PAIR, "{0}/mine.py:decays", "--algorithm", "__doc__"], "--algorithm must name one of"),
     (["compare", *PAIR[:2], "{0}/mine.py:decays", "--iterations", "-1"], "max_iter must be"),
     (["compare", *PAIR, "{0}/mine.py:decays", "--dtype", ""], "dtype must be"),
     (["compare", *PAIR, "{0}/mine.py:decays", "--out", "{0}/notes.txt"], "notes.txt"),
-    (["compare", *PAIR, "{0}/mine.py:decays", "--out", "{0}/notes.txt/x"], "notes.txt"),
     (["compare", "--backends", ",", "{0}/mine.py:decays"], "a name, or several with commas"),
 ]
 
@@ -120,21 +116,8 @@ def test_a_wrong_command_line_is_one_line(folder, subtests):
 
 
 VALUES = [
-    "",
-    "bogus",
-    "nan",
-    "-1",
-    "0",
-    "1e400",
-    "cpu",
-    "numpy",
-    "float32",
-    "/dev/null",
-    "/dev/null/x",
-    "é",
-    "--",
-    "9" * 30,
-]
+    "", "bogus", "nan", "-1", "0", "1e400", "cpu", "numpy", "float32", "/dev/null", "/dev/null/x", "é", "--", "9" * 30,
+]  # fmt: skip
 OPTIONS = {
     "verify": ["--problem", "--backend", "--device", "--dtype", "--tolerance", "--out", "--trust", "--no-run"],
     "compare": ["--backends", "--algorithm", "--iterations", "--dtype", "--out"],

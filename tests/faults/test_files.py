@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 import xvarpro as xv
+from tests.fits import together
 from tests.processes import start
 from tests.support import CODE, decay_problem, decays, posix, product, rng, send
 from xvarpro.cli import app
@@ -129,11 +130,9 @@ def made_up(meta):
 HEADERS = [
     (npy((2**27,), b"\0" * 64), r"shape \(134217728,\) of float64, and the file holds 64 bytes"),
     (npy((10**30,)), "holds 0 bytes"),
-    (npy((-3,), b"\0" * 24), r"shape \(-3,\)"),
     (npy((-3, -2, 2), b"\0" * 96), r"shape \(-3, -2, 2\)"),
     (npy((2,), b"\0" * 24), "holds 24 bytes"),
     (npy((1,), b"\0" * 8, "|O"), "dtype object"),
-    (npy((1,), b"\0" * 8, "<M8[s]"), "dtype datetime64"),
     (npy((1,), b"\0" * 8, [("a", "<f8")]), "dtype"),
     (b"\x93NUMPY\x02\x00" + npy((0,))[8:], "another version"),
     (b"text", "magic"),
@@ -210,21 +209,6 @@ def test_what_killed_writers_left_is_removed_when_no_writer_can_be_at_work_on_it
         os.utime(path, (time.time() - 4000,) * 2)
     fit.save(tmp_path / "fit.npz")
     assert sorted(os.listdir(tmp_path)) == [young.name, other.name, "fit.npz"]
-
-
-def test_a_full_disk_leaves_the_old_result(fit, tmp_path):
-    resource = pytest.importorskip("resource", reason="limits of POSIX")
-    path = tmp_path / "fit.npz"
-    fit.save(path)
-    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"fit\.npz"):
-            fit.save(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["fit.npz"]
 
 
 def test_several_writers_leave_a_whole_result(fit, tmp_path):
@@ -330,7 +314,6 @@ DEEP = f'{{"format": {FORMAT}, "theta": ' + '{"list": [' * 99 + "0" + "]}" * 99 
 
 CONTENT = [
     (lambda meta, a: a.pop("w"), "no array w"),
-    (lambda meta, a: a.update(w=np.ones((2, 2, 2))), r"w has shape \(2, 2, 2\)"),
     (lambda meta, a: a.update(w=np.array([{"a": 1}], dtype=object)), "w has dtype object"),
     (lambda meta, a: a.update(theta_0=np.ones(3)), r"theta has the shapes .*\(3,\).*and its start .*\(2,\)"),
     (lambda meta, a: a.update(theta_0=np.array(["a", "b"])), "theta_0 has dtype <U1"),
@@ -342,7 +325,6 @@ CONTENT = [
     (lambda meta, a: a.update(trace_iteration=np.ones(0)), "trace has 0 entries"),
     (lambda meta, a: meta.update(status="HAPPY"), "no status HAPPY"),
     (lambda meta, a: meta.update(status="CONVERGED", value=float("nan")), "CONVERGED must be finite"),
-    (lambda meta, a: meta.update(status="CONVERGED", gap_A=float("nan")), "CONVERGED must be finite"),
     (lambda meta, a: meta.update(status="ROUNDING", gap_B=float("inf")), "ROUNDING must be finite"),
     (lambda meta, a: meta.update(n_iter=11), "trace has 13 entries after 11 iterations"),
     (lambda meta, a: meta.update(n_iter=10**19), "1000000000000000000..., a whole number of more than 64 bits"),
@@ -351,6 +333,7 @@ CONTENT = [
     (lambda meta, a: meta.update(n_iter="x"), "n_iter of result must be of type int; got x"),
     (lambda meta, a: meta["recipe"].update(scale=-1.0), "scale of its recipe must be >= 0; got -1"),
     (lambda meta, a: meta["recipe"].update(problem="mine.py"), "a problem must be named .*; got 'mine.py'"),
+    (lambda meta, a: meta["recipe"].update(over=True), "holds True, which is no value, array, container or class"),
     (lambda meta, a: meta.update(provenance={}), "provenance must have a backend"),
     (lambda meta, a: meta["recipe"].update(algorithm={"struct": "sets.Box", "fields": {}}), "algorithm of its rec"),
     (lambda meta, a: meta["recipe"]["over"]["dict"]["rate"]["fields"].update(x={"value": 1}), "argument 'x'"),
@@ -547,14 +530,9 @@ def test_results_and_problems_are_pickled_and_copied(name):
         np.testing.assert_array_equal(again(many).w, many.w)
 
 
-def batched(theta, data):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(data["t"], axis=1) * xp.expand_dims(theta, axis=-2))
-
-
 def batch():
     y = np.stack([PROBLEM.lower.y, 2 * PROBLEM.lower.y])
-    problem = xv.separable(batched, y, data=PROBLEM.data, lam=1e-6)
+    problem = xv.separable(together, y, data=PROBLEM.data, lam=1e-6)
     return xv.solve_many(problem, np.stack([START, START]), over=BOX, max_iter=3)
 
 

@@ -20,6 +20,7 @@ import pytest
 
 import xvarpro as xv
 from tests.conftest import float64
+from tests.fits import together
 from tests.processes import start
 from tests.support import T, decay_problem, decays, host, posix, product, rng, send
 from xvarpro import algorithms, cli
@@ -316,12 +317,7 @@ def test_an_interruption_of_a_batch_leaves_all_points_so_far(backend):
     t = np.linspace(0.0, 2.0, 40)
     rates = rng(0).uniform(0.2, 9.0, (30, 2))
     y = np.exp(-rates[:, None, :] * t[:, None]) @ np.ones(2)
-
-    def model(theta, t):
-        xp = xv.array_namespace(theta)
-        return xp.exp(-xp.expand_dims(theta, axis=1) * t[None, :, None])
-
-    M = Interrupts(model)
+    M = Interrupts(together)
     problem, theta0 = xv.separable(M, y, data=t), np.tile([0.7, 4.0], (30, 1))
     whole = xv.solve_many(problem, theta0, backend=backend)
     left = list(M.results(lambda: xv.solve_many(problem, theta0, backend=backend), 1, 8))

@@ -225,14 +225,6 @@ def test_a_result_is_that_of_the_solve_whatever_becomes_of_its_arrays(backend, t
 MANY = Y[:, None] * np.linspace(1.0, 2.0, 60)  # more columns than rows: it is compressed
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_w_of_many_columns_is_that_of_the_solve(backend):
-    y = MANY.copy()
-    found = solved(y, backend=backend, **SIMPLE)
-    y *= 10.0
-    np.testing.assert_allclose(found.w, np.linalg.lstsq(M(found.theta, {"t": T}), MANY)[0], rtol=1e-6)
-
-
 @pytest.mark.parametrize("kind", ["array", "chunks"])
 def test_w_that_is_solved_for_later_says_that_its_arrays_have_changed(kind, monkeypatch):
     monkeypatch.setattr("xvarpro.driver.outcome.ORDINARY", 0)
@@ -374,20 +366,6 @@ def test_what_is_an_array_in_another_form_is_one(subtests):
                 assert found.recipe.fingerprints == plain.recipe.fingerprints
 
 
-class Labelled(Column):
-    """A labelled array in memory: it could have a graph of tasks, and has none."""
-
-    def __dask_graph__(self):
-        return None
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_columns_and_labelled_arrays_go_to_every_framework(backend):
-    value = xv.value_and_gradient(stated(Column(Y), Column(T)), Column(START), backend)[0]
-    assert value == xv.value_and_gradient(stated(), START, backend)[0]
-    assert value == xv.value_and_gradient(stated(Labelled(Y)), START, backend)[0]
-
-
 def test_a_model_that_computes_with_dates_is_told_how():
     with pytest.raises(ModelError, match="pass the time since one, such as"):
         xv.solve(xv.separable(lambda k, t: np.exp(-k * t)[:, None], Y, data=T.astype("datetime64[s]")), 0.05)
@@ -426,12 +404,6 @@ def test_what_holds_no_numbers_is_refused_by_name(backend, subtests):
         for kind, make in NO_NUMBERS.items():
             with subtests.test(f"{place}: {kind}"), pytest.raises(ProblemError, match=f"^{place} must "):
                 PLACES[place](make, backend)
-
-
-@pytest.mark.parametrize("y", [[[1.0, 2.0], [3.0]], ["a", "b"], [1.0, None], [object()], [[]] * 3 + [1.0]])
-def test_lists_of_something_else_are_refused(y):
-    with pytest.raises(ProblemError, match="y given as a list must hold"):
-        stated(y)
 
 
 def test_lists_in_a_tree_of_parameters_are_leaves():

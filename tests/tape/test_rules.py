@@ -11,7 +11,7 @@ from tests.support import in_turn
 from xvarpro.backends.tape import vjp
 
 from .functions import CASES, Case
-from .namespaces import NUMPY, host, jvp
+from .namespaces import NUMPY, host
 
 ALL = [pytest.param(c, id=f"{name}-{i}") for name, cs in CASES.items() for i, c in enumerate(cs)]
 SMOOTH = [p for p in ALL if p.values[0].smooth]
@@ -31,11 +31,6 @@ class Single:
 def flat(outputs):
     """The outputs of a function as a tuple."""
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
-
-
-def inner(a, b):
-    """The real inner product that gradients are taken in."""
-    return sum(float(np.sum(np.real(np.conj(x) * y))) for x, y in zip(a, b, strict=True))
 
 
 def like(returned, values):
@@ -118,17 +113,6 @@ def test_second_derivatives_are_central_differences_of_gradients(case):
     want = [(p - m) / (2 * h) for p, m in zip(ahead, behind, strict=True)]
     scale = max(1.0, *(float(np.max(np.abs(g), initial=0.0)) for g in ahead))
     close(product, want, 2e-6 * scale)
-
-
-@in_turn("case", ALL)
-def test_jvp_is_the_transpose_of_vjp(case):
-    rng = np.random.default_rng(4)
-    tangents = [rng.normal(size=a.shape).astype(a.dtype) for a in case.args]
-    y, dy = jvp(lambda *xs: case.fun(xs[0].__array_namespace__(), *xs), case.args, tangents, **NUMPY.how)
-    _, grads = gradients(case, NUMPY)
-    ws = weights([np.asarray(v) for v in flat(y)])
-    left, right = inner(ws, flat(dy)), inner(grads, tangents)
-    assert abs(left - right) <= (1e-10 if double(case) else 1e-5) * max(1.0, abs(right))
 
 
 @in_turn("case", FLOAT)

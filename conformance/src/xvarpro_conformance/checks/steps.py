@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro_conformance.suite import Measured, Target, check, exported
+from xvarpro_conformance.suite import Measured, Target, check, exported, reference
 
 ROUNDING = 64.0  # of a step, in eps: it is a quotient of differences of values of its own size
 
@@ -146,6 +147,36 @@ def _plain(line: Line, alpha: float) -> tuple[float, float]:
     change = 0.5 * curvature * alpha * alpha - gap * alpha + ripple * (1 - math.cos(pitch * alpha)) + lie * alpha
     value = math.inf if alpha > wall else start + (1 - hidden) * change
     return value, curvature * alpha - gap + ripple * pitch * math.sin(pitch * alpha)
+
+
+@cache
+def wanted(rule: StepRule, dtype: str) -> dict[str, Decision]:
+    """What NumPy decides."""
+    return walk(replace(reference(), dtype=dtype), rule)
+
+
+def determined() -> dict[str, StepRule]:
+    """Rules whose trials no rounding moves."""
+    return {name: rule for name, rule in rules().items() if not _brackets(rule)}
+
+
+def _brackets(rule: StepRule) -> bool:
+    return isinstance(rule, steps.ExactStep) and not rule.quadratic
+
+
+@check("steps", determined)
+def decisions(target: Target, rule: StepRule) -> Iterator[Measured]:
+    """Step and value on every line are those of NumPy, trials and gradients those of NumPy in the same precision."""
+    got, alike, exact = target.once(walk, rule), wanted(rule, target.dtype), wanted(rule, "float64")
+    for name, line in lines(target).items():
+        found, want, value = got[name], alike[name], abs(float(line.start))
+        yield Measured(f"trials, {name}", found.trials, want.trials)
+        yield Measured(f"gradients, {name}", found.gradients, want.gradients)
+        if (want.trials, want.gradients) == (exact[name].trials, exact[name].gradients):
+            want = exact[name]
+        # a step is a quotient of differences of values
+        yield Measured(f"alpha, {name}", found.alpha, want.alpha, ROUNDING * target.eps * (1 + value / float(line.gap)))
+        yield Measured(f"value, {name}", found.value, want.value, ROUNDING * target.eps, value)
 
 
 @check("steps", rules, against="definition")
