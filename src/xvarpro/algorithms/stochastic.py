@@ -156,13 +156,7 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True)
 class Stochastic(Algorithm):
-    """Steps along mini-batch gradients, with certificates on all terms every so often.
-
-    What is reported is exact. Every `certify` iterations, and at the end, value and gap of the running point are
-    computed on all terms; the iterate, and the result, is the best point certified so far. The trace changes at
-    certificates only, where its ``values`` rises by more than in other iterations. The tolerance is applied to exact
-    gaps.
-    """
+    """Steps along mini-batch gradients, with certificates on all terms every so often."""
 
     batch: int = 64
     lower: LowerRows | None = None
@@ -188,9 +182,9 @@ class Stochastic(Algorithm):
     def move(self, f: Objective, part: Objective, region: Region, state: StochasticState) -> Moved:
         """One iteration; `part` is the objective on its batch."""
 
-    @abstractmethod
     def anchor(self, theta: Leaves, grad: Leaves, memory: Any) -> Any:
         """Memory after an exact gradient has been taken at theta, for the certificate."""
+        return memory
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> StochasticState:
         iterate, grad, _ = start(f, region, theta)
@@ -410,9 +404,6 @@ class StochasticProjectedGradient(Stochastic):
 
     def first(self, f: Objective, theta: Leaves, grad: Leaves) -> Any:
         return self.update.init(theta)
-
-    def anchor(self, theta: Leaves, grad: Leaves, memory: Any) -> Any:
-        return memory
 
     def move(self, f: Objective, part: Objective, region: Region, state: StochasticState) -> Moved:
         _, grad = part.value_and_gradient(state.theta)

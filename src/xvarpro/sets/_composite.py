@@ -67,6 +67,57 @@ class WrappedSet(_MadeOfSets):
         return self.inner.spectral
 
 
+class MappedSet(WrappedSet):
+    """`inner` in other coordinates: those of points, and of gradients and directions; by default its own."""
+
+    def _in(self, x: Array) -> Array:
+        """The point of `inner` for a point."""
+        return x
+
+    def _out(self, z: Array, like: Array) -> Array:
+        """Inverse of `_in`, for a point shaped as `like`."""
+        return z
+
+    def _along(self, x: Array) -> Array:
+        """The gradient or direction of `inner` for one of the set."""
+        return x
+
+    def _back(self, z: Array, like: Array) -> Array:
+        """Inverse of `_along`, for a direction shaped as `like`."""
+        return z
+
+    def lmo(self, g: Array) -> Array:
+        return self._out(self.inner.lmo(self._along(g)), g)
+
+    def certified(self, g: Array) -> tuple[Array, Array | None]:
+        v, slack = self.inner.certified(self._along(g))
+        return self._out(v, g), slack
+
+    def project(self, x: Array) -> Array:
+        return self._out(self.inner.project(self._in(x)), x)
+
+    def diameter(self, like: Array) -> float:
+        return self.inner.diameter(self._along(like))
+
+    def violation(self, x: Array) -> Array:
+        return self.inner.violation(self._in(x))
+
+    def center(self, like: Array) -> Array:
+        return self._out(self.inner.center(self._along(like)), like)
+
+    def away(self, g: Array, x: Array) -> Array:
+        return self._out(self.inner.away(self._along(g), self._in(x)), x)
+
+    def tangent(self, d: Array, x: Array) -> Array:
+        return self._back(self.inner.tangent(self._along(d), self._in(x)), d)
+
+    def reach(self, d: Array, x: Array) -> Array:
+        return self.inner.reach(self._along(d), self._in(x))
+
+    def slide(self, d: Array, x: Array) -> Array:
+        return self._out(self.inner.slide(self._along(d), self._in(x)), x)
+
+
 class CompositeSet(_MadeOfSets):
     """A set made of several, `sets`."""
 

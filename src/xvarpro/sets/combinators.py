@@ -15,7 +15,7 @@ from xvarpro.core.namespace import adjoint as conjugate_transpose
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._composite import CompositeSet, WrappedSet, is_set, members, one, total
+from xvarpro.sets._composite import CompositeSet, MappedSet, WrappedSet, is_set, members, one, total
 from xvarpro.sets._nearest_point import distance_bound
 from xvarpro.sets._parameters import as_like, broadcasts, finite
 from xvarpro.sets.balls import L1Ball, L2Ball
@@ -27,7 +27,7 @@ from xvarpro.sets.vectors import apply, divisor, norm, or_one, real_inner
 
 @final
 @dataclass(frozen=True)
-class ShiftScale(WrappedSet):
+class ShiftScale(MappedSet):
     """``{scale z + shift : z in inner}``.
 
     Parameters
@@ -75,42 +75,26 @@ class ShiftScale(WrappedSet):
     def strictly_convex(self) -> bool:
         return self.inner.strictly_convex
 
-    def _out(self, z: Array) -> Array:
-        return self.scale * z + as_like(self.shift, z)
-
     def _in(self, x: Array) -> Array:
         return (x - as_like(self.shift, x)) / self.scale
 
-    def lmo(self, g: Array) -> Array:
-        return self._out(self.inner.lmo(g))
+    def _out(self, z: Array, like: Array) -> Array:
+        return self.scale * z + as_like(self.shift, z)
 
     def certified(self, g: Array) -> tuple[Array, Array | None]:
-        v, slack = self.inner.certified(g)
-        return self._out(v), None if slack is None else self.scale * slack
-
-    def project(self, x: Array) -> Array:
-        return self._out(self.inner.project(self._in(x)))
+        v, slack = super().certified(g)
+        return v, None if slack is None else self.scale * slack
 
     def diameter(self, like: Array) -> float:
-        return self.scale * self.inner.diameter(like)
+        return self.scale * super().diameter(like)
 
-    def violation(self, x: Array) -> Array:
-        return self.inner.violation(self._in(x))
-
-    def center(self, like: Array) -> Array:
-        return self._out(self.inner.center(like))
-
-    def away(self, g: Array, x: Array) -> Array:
-        return self._out(self.inner.away(g, self._in(x)))
-
-    def tangent(self, d: Array, x: Array) -> Array:
-        return self.inner.tangent(d, self._in(x))
+    # lengths count: those of directions of `inner` are shorter by the scale
 
     def reach(self, d: Array, x: Array) -> Array:
-        return self.inner.reach(d / self.scale, self._in(x))
+        return super().reach(d / self.scale, x)
 
     def slide(self, d: Array, x: Array) -> Array:
-        return self._out(self.inner.slide(d / self.scale, self._in(x)))
+        return super().slide(d / self.scale, x)
 
 
 @final

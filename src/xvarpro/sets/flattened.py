@@ -10,7 +10,7 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._composite import WrappedSet, is_set
+from xvarpro.sets._composite import MappedSet, is_set
 from xvarpro.sets.balls import L2Ball
 from xvarpro.sets.interface import Set
 from xvarpro.sets.products import Rows
@@ -19,7 +19,7 @@ from xvarpro.sets.singular_values import SpectralBall
 
 @final
 @dataclass(frozen=True)
-class Flattened(WrappedSet):
+class Flattened(MappedSet):
     """Convolution kernels whose matrix lies in `inner`: a row for each output channel, with all entries of its filter.
 
     Without it a set of matrices takes the last two axes of a kernel (out, in, h, w), and so bounds its h x w slices one
@@ -99,33 +99,4 @@ class Flattened(WrappedSet):
     def _out(self, z: Array, like: Array) -> Array:
         return namespace_of(z).reshape(z, like.shape)
 
-    def lmo(self, g: Array) -> Array:
-        return self._out(self.inner.lmo(self._in(g)), g)
-
-    def certified(self, g: Array) -> tuple[Array, Array | None]:
-        v, slack = self.inner.certified(self._in(g))
-        return self._out(v, g), slack
-
-    def project(self, x: Array) -> Array:
-        return self._out(self.inner.project(self._in(x)), x)
-
-    def diameter(self, like: Array) -> float:
-        return self.inner.diameter(self._in(like))
-
-    def violation(self, x: Array) -> Array:
-        return self.inner.violation(self._in(x))
-
-    def center(self, like: Array) -> Array:
-        return self._out(self.inner.center(self._in(like)), like)
-
-    def away(self, g: Array, x: Array) -> Array:
-        return self._out(self.inner.away(self._in(g), self._in(x)), x)
-
-    def tangent(self, d: Array, x: Array) -> Array:
-        return self._out(self.inner.tangent(self._in(d), self._in(x)), d)
-
-    def reach(self, d: Array, x: Array) -> Array:
-        return self.inner.reach(self._in(d), self._in(x))
-
-    def slide(self, d: Array, x: Array) -> Array:
-        return self._out(self.inner.slide(self._in(d), self._in(x)), x)
+    _along, _back = _in, _out

@@ -16,7 +16,7 @@ from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._thresholds import onto_slice
 from xvarpro.sets.interface import Set
 from xvarpro.sets.ordered_weighted import OWLBall
-from xvarpro.sets.vectors import divisor, excess, phase, positive_part, scaled, top, vertex
+from xvarpro.sets.vectors import divisor, excess, phase, positive_part, top
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class KNormBall(TopK):
     Notes
     -----
     LMO : the better of those of `L1Ball`, radius, and `LinfBall`, radius/k; the former
-    Cost : O(n)
+    Cost : O(n log n)
     Diameter : ``2 radius max(1, sqrt(n) / k)``
     Projection : that of `OWLBall`
 
@@ -221,28 +221,20 @@ class KNormBall(TopK):
     (array([0., 1., 0.]), array([-0.5,  0.5, -0.5]))
     """
 
+    def _ordered(self, like: Array) -> OWLBall:
+        return OWLBall(np.where(np.arange(like.shape[-1]) < self.k, 1.0, 0.0), self.radius)
+
     def lmo(self, g: Array) -> Array:
-        xp = namespace_of(g)
-        sign = phase(g)
-        best = xp.argmax(xp.abs(g), axis=-1, keepdims=True)
-        one = vertex(g, best, -self.radius * xp.take_along_axis(sign, best, axis=-1))
-        all_ = -self.radius / self.k * sign
-        # of one entry the hull is the linf ball, and the vertices of the other lie on its faces
-        if self.k == 1:
-            return all_
-        return xp.where(xp.sum(xp.abs(scaled(g)[0]), axis=-1, keepdims=True) <= self.k, one, all_)
+        return self._ordered(g).lmo(g)
 
     def project(self, x: Array) -> Array:
-        weights = np.where(np.arange(x.shape[-1]) < self.k, 1.0, 0.0)
-        return OWLBall(weights, self.radius).project(x)
+        return self._ordered(x).project(x)
 
     def diameter(self, like: Array) -> float:
-        return 2 * self.radius * max(1.0, math.sqrt(like.shape[-1]) / self.k)
+        return self._ordered(like).diameter(like)
 
     def violation(self, x: Array) -> Array:
-        xp = namespace_of(x)
-        largest = xp.sort(xp.abs(x), axis=-1, descending=True)[..., : min(self.k, x.shape[-1])]
-        return excess(xp.sum(largest, axis=-1), self.radius)
+        return self._ordered(x).violation(x)
 
 
 def _ones(x: Array) -> Array:

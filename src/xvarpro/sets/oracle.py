@@ -13,7 +13,7 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import is_array
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._composite import WrappedSet, is_set
+from xvarpro.sets._composite import MappedSet, is_set
 from xvarpro.sets._nearest_point import distance_bound
 from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.interface import Set
@@ -30,7 +30,7 @@ class Calls:
 
 @final
 @dataclass(frozen=True)
-class Counted(WrappedSet):
+class Counted(MappedSet):
     """A set that counts the calls of its oracle and of its projection, in ``calls.lmo`` and ``calls.project``.
 
     The counts are kept on the host: a compiled loop counts once per compilation, not per iteration, and a batch counts
@@ -79,29 +79,8 @@ class Counted(WrappedSet):
         self.calls.project += 1
         return self.inner.project(x)
 
-    def diameter(self, like: Array) -> float:
-        return self.inner.diameter(like)
-
-    def violation(self, x: Array) -> Array:
-        return self.inner.violation(x)
-
-    def center(self, like: Array) -> Array:
-        return self.inner.center(like)
-
     def random_point(self, like: Array, seed: int = 0) -> Array:
         return self.inner.random_point(like, seed)
-
-    def away(self, g: Array, x: Array) -> Array:
-        return self.inner.away(g, x)
-
-    def tangent(self, d: Array, x: Array) -> Array:
-        return self.inner.tangent(d, x)
-
-    def reach(self, d: Array, x: Array) -> Array:
-        return self.inner.reach(d, x)
-
-    def slide(self, d: Array, x: Array) -> Array:
-        return self.inner.slide(d, x)
 
 
 @final

@@ -17,11 +17,7 @@ LIMIT = 60  # halvings of a step at whose end the objective is not finite
 
 
 class Scheduled(StepRule):
-    """A step by the number t of steps taken so far, halved only while the objective is not finite.
-
-    The objective may rise: no step is refused for it. A solve ends at its last iterate, which need not be its best:
-    ``result.trace.value.min()`` says by how much.
-    """
+    """A step by the number t of steps taken so far, halved only while the objective is not finite."""
 
     monotone: ClassVar[bool] = False
 
