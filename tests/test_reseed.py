@@ -144,7 +144,7 @@ class Counted:
                 return super().project(*args)
 
         self.f = Objective(ready.problem, ready.backend, ready.layout.treedef, ready.structure)
-        self.region = Sets(ready.region.constrained, ready.region.free)
+        self.region = Sets(**vars(ready.region))
 
 
 class WithoutProjection(Simplex):
