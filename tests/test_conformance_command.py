@@ -170,7 +170,7 @@ def test_wrong_use_is_status_4():
 SECOND = [
     "exchange/copies", "exchange/results/jax", "control flow/loops", "control flow/columns that settle",
     "derivatives/functions/places", "factorisations/triangular solves/upper", "sets/oracle/Simplex 0",
-    "paper/implicit formula",
+    "reduced gradient/kinds of problems/chosen_ridge",
 ]  # fmt: skip
 
 
