@@ -438,6 +438,13 @@ def test_many_tangents_of_a_compiled_program_are_those_of_few(kind):
     assert error(host(found[2]), H) <= 1e-10
 
 
+TRIED = algorithms.LevenbergMarquardt(damping=5e-3)  # for points whose damping is 1e-3, as after a step
+
+
+def after_a_step(point):
+    return point._replace(model=point.model._replace(damping=np.full_like(point.model.damping, 1e-3)))
+
+
 def test_damping_follows_the_ratio_of_the_decrease_to_the_promised_one():
     """Nielsen (1999), with a floor; what rounding hides is accepted for less that is left to gain."""
     grad, shares = np.array([3.0, -4.0]), np.array([1.0, 0.8, 0.5, 0.1, 2e-4, 0.5e-4, 1e-9, -1.0, np.nan, 0.3, 0.3])
@@ -447,36 +454,38 @@ def test_damping_follows_the_ratio_of_the_decrease_to_the_promised_one():
     new = np.tile(0.1 * grad, (b, 1))
     new[-1] = 2 * grad
     f = Told(x, [(100.0 + 0 * shares, np.tile(grad, (b, 1))), (100.0 - shares * promised, new)])
-    method = algorithms.LevenbergMarquardt()
-    first = method.first(f, x)
-    after, accepted, ended = method.next(f, first, noise)
+    after, accepted, ended = TRIED.next(f, after_a_step(TRIED.first(f, x)), noise)
     taken = [True] * 5 + [False] * 4 + [True, False]
     assert accepted.tolist() == taken
     assert not ended.any()
     shrink = np.maximum(1 - (2 * shares - 1) ** 3, 0.1)
-    # refused: as much as leaves what the parabola says of the step, where the curvature is 0.2 of that along the step
+    # refused: as much as leaves what the parabola says of the step, where the curvature is 0.15 of that along the step
     left = np.clip(1 / (2 - shares * promised / (0.5 * -grad @ step)), 0.1, 0.5)
-    damping = np.where(taken, 1e-3 * shrink, np.where(np.isnan(shares), 1e-3, 0.2 * (1 / left - 1)))
+    damping = np.where(taken, 1e-3 * shrink, np.where(np.isnan(shares), 1e-3, 0.15 * (1 / left - 1)))
     assert error(after.model.damping, damping) <= 1e-12
     assert after.model.growth.tolist() == np.where(taken | np.isnan(shares), 4.0, 16.0).tolist()
     assert after.rejected.tolist() == np.where(taken, 0, 1).tolist()
     assert error(after.theta, np.where(np.array(taken)[:, None], x + step, x)) <= 1e-15
     # a level trial that gains less than a ten-thousandth of what was promised is damped as little as any
-    level = Told(x[:1], [([100.0], [grad]), ([100.0], [0.1 * grad])])
+    level, method = Told(x[:1], [([100.0], [grad]), ([100.0], [0.1 * grad])]), algorithms.LevenbergMarquardt()
     after, accepted, _ = method.next(level, method.first(level, x[:1]), np.array([1.0]))
     assert (accepted.tolist(), after.model.damping.tolist()) == ([True], [pytest.approx(1e-4)])
+    # the first damping of all is a guess: it grows fourfold, whatever its trial says
+    higher = Told(x[:1], [([100.0], [grad]), ([900.0], [grad])])
+    after, accepted, _ = method.next(higher, method.first(higher, x[:1]), np.zeros(1))
+    assert (accepted.tolist(), after.model.damping.tolist()) == ([False], [4e-3])
 
 
 def test_a_step_to_where_there_is_no_value_is_shortened_once_before_it_is_damped():
     grad, nan = np.array([3.0, -4.0]), np.nan
-    x, step, method = np.ones((2, 2)), -grad / (1 + 1e-3), algorithms.LevenbergMarquardt()
+    x, step, method = np.ones((2, 2)), -grad / (1 + 1e-3), TRIED
     promised = 0.9 * (-grad @ step - 0.5 * step @ step)
     same, less = [grad, grad], [0.1 * grad, 0.1 * grad]
     f = Told(x, [([100.0, 100.0], same), ([nan, nan], same), ([100.0 - promised, nan], less)])
-    point = method.first(f, x)
+    point = after_a_step(method.first(f, x))
     for want, short, damping in (
         ([False, False], [True, True], [1e-3, 1e-3]),
-        ([True, False], [False, True], [1e-4, 0.2 / 0.9]),
+        ([True, False], [False, True], [1e-4, 0.15 / 0.9]),
     ):
         point, accepted, _ = method.next(f, point, np.zeros(2))
         assert accepted.tolist() == want
@@ -484,7 +493,7 @@ def test_a_step_to_where_there_is_no_value_is_shortened_once_before_it_is_damped
         assert error(point.model.damping, np.array(damping)) <= 1e-12
     assert error(point.theta, np.stack([x[0] + 0.9 * step, x[1]])) <= 1e-15
     trial, _ = method._trial(f, point)
-    assert error(trial[1], x[1] - 0.9 * grad / (1 + 0.2 / 0.9)) <= 1e-15
+    assert error(trial[1], x[1] - 0.9 * grad / (1 + 0.15 / 0.9)) <= 1e-15
 
 
 def test_refused_steps_are_damped_by_what_they_have_shown():
@@ -524,9 +533,9 @@ def test_a_rate_that_may_not_be_zero_does_not_hold_the_others(backend):
 
 
 def test_the_better_one_of_two_models_takes_the_next_step():
-    grad, x, method = np.array([3.0, -4.0]), np.ones((2, 2)), algorithms.LevenbergMarquardt()
+    grad, x, method = np.array([3.0, -4.0]), np.ones((2, 2)), TRIED
     f = Told(x, [([9.0, 9.0], [grad, grad])])
-    point, step = method.first(f, x), np.array([[-1.0, 0.5], [-1.0, 0.5]])
+    point, step = after_a_step(method.first(f, x)), np.array([[-1.0, 0.5], [-1.0, 0.5]])
     Q = 3 * np.broadcast_to(np.eye(2), (2, 2, 2))
     point = point._replace(model=point.model._replace(Q=Q))
     # one change of the gradient is what Q says, the other lies four tenths of the way there from the identity
@@ -543,7 +552,7 @@ def test_the_better_one_of_two_models_takes_the_next_step():
     accepted, model = method._updated(f.backend, quasi, worse, step, one, none, none)
     assert (accepted.tolist(), model.quasi.tolist()) == ([False, False], [False, False])
     # along the step the curvature is 6.4, and the parabola has its minimum at 5 / 12
-    assert model.damping.tolist() == pytest.approx([1e-3, 0.2 * 6.4 * 1.4])
+    assert model.damping.tolist() == pytest.approx([1e-3, 0.15 * 6.4 * 1.4])
     assert model.growth.tolist() == [4.0, 16.0]
     # without a value: a shorter step of the same model before that
     both = point._replace(model=point.model._replace(quasi=~none, short=np.array([False, True])))

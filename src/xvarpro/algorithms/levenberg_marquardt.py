@@ -25,7 +25,7 @@ SWITCH = 0.25  # squared errors of the two models' last predictions, up to which
 SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trials take
 LEAST, MOST = 0.1, 0.5  # of a refused step: what the parabola through its values may leave
 NEAR = 1e-3  # of a step along a line: how near to its ends the next trial may be
-SOFT = 0.2  # of the curvature along a step: that of the soft directions that make it long
+SOFT = 0.15  # of the curvature along a step: that of the soft directions that make it long
 REJECTIONS = 60  # in a row, after which a problem has no descent
 
 
@@ -271,7 +271,10 @@ class LevenbergMarquardt(Algorithm):
         size = positive_or_one(_dots(xp, step, model.scale * step))
         bend = 2 * (down - promised) / size
         least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
-        damped = xp.maximum(model.growth * model.damping, least)
+        # the first damping is a guess: how much too long a step by it is says little of what the next one should be
+        damped = model.growth * model.damping
+        tried = model.damping != xp.full_like(model.damping, self.damping)
+        damped = xp.where(tried, xp.maximum(damped, least), damped)
         if step.shape[1] == 1:
             # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a kink
             back = _dots(xp, new.grad, step)
