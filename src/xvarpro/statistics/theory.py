@@ -19,9 +19,7 @@ from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.linearised import linearised
 from xvarpro.statistics.names import entry_names, indexed
-from xvarpro.statistics.standard_errors import EXACT, QUIET, Statistics, or_inf
-
-OFF = 0.05  # standard errors that theta may be off by before that is said
+from xvarpro.statistics.standard_errors import EXACT, OFF, QUIET, Statistics, or_inf
 
 
 def linear_theory(
