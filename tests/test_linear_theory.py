@@ -821,6 +821,16 @@ def test_a_ridge_that_outweighs_the_residual_leaves_theta_off_and_that_is_said(l
     assert any("tol is relative to the objective" in reason for reason in fit.statistics().reasons) == said
 
 
+def test_errors_that_the_sandwich_makes_smaller_are_those_that_tol_is_compared_with():
+    """An outlier at the end: 0.64 of the errors that count it as noise of all data."""
+    y = Y + 0.3 * (T.max() == T)
+    problem = xv.separable(decays, y, data={"t": T}, lam=1e9, W=xv.lower.Bounded(1.0, 3.0))
+    fit = xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.1, 20.0), tol=2.2e-7)
+    for sandwich in (False, True):
+        reasons = fit.statistics(sandwich=sandwich).reasons
+        assert any("tol is relative to the objective" in reason for reason in reasons) == sandwich
+
+
 def test_the_covariance_of_too_many_entries_is_refused():
     y = rng(1).normal(size=(T.size, 2600))
     found = xv.statistics.linear_theory(xv.separable(decays, y, data={"t": T}), RATES)

@@ -214,7 +214,7 @@ def _pseudo_inverse(
     """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to `alike`.
 
     And the largest share of a singular value that counts which `lost` may be. A direction that A maps to less than
-    `alike`, but to more than rounding, counts in `inverse` as well: entries that it moves little have their share of it.
+    `alike`, but to more than rounding, counts in `inverse` as well: entries that it moves little have a share of it.
 
     Where the columns are differences, `lost` is what rounding may leave of them. Singular vectors have small rows, such
     as those of data next to a large ridge, to the precision of large ones, and mix columns of all sizes: `inverse` is
