@@ -121,16 +121,21 @@ def _substituted(R: ndarray, B: ndarray) -> tuple[ndarray]:
     """``R^-1 B`` of an upper triangular R: partial pivoting finds its diagonal, so that its LU is itself.
 
     With many right-hand sides LU takes some ten times as long as products: blocks of R are inverted instead, each with
-    a correction, without which the residual would be that of an inverse and not that of a substitution.
+    a correction, without which the residual would be that of an inverse and not that of a substitution; but for blocks
+    of a condition that one correction does not make up for (that of Skeel, which units do not change).
     """
     if B.ndim > 2 or B.shape[1] < WIDE:
         return (np.linalg.solve(R, B),)
     X = np.empty(B.shape, np.result_type(R, B))
     for stop in range(len(R), 0, -BLOCK):
         at = slice(max(0, stop - BLOCK), stop)
-        inverse, b = np.linalg.inv(R[at, at]), B[at] - R[at, stop:] @ X[stop:]
-        x = inverse @ b
-        X[at] = x + inverse @ (b - R[at, at] @ x)
+        D, b = R[at, at], B[at] - R[at, stop:] @ X[stop:]
+        inverse = np.linalg.inv(D)
+        if np.max(np.abs(inverse) @ np.abs(D)) ** 2 < 1 / np.finfo(R.dtype).eps:
+            x = inverse @ b
+            X[at] = x + inverse @ (b - D @ x)
+        else:
+            X[at] = np.linalg.solve(D, b)
     return (X,)
 
 
