@@ -226,15 +226,15 @@ def _pseudo_inverse(
     # of the numbers, and of the decomposition in double precision
     eps, top = float(np.finfo(A.dtype).eps) * max(A.shape, default=0), np.max(s, initial=0.0)
     known = s > np.maximum(max(eps, min(alike, LOST * eps)) * top, left)
-    told = s > np.maximum(max(eps, alike) * top, left)
-    null = Vh[np.append(~told, np.ones(len(Vh) - len(s), bool))].T
+    separate = s > np.maximum(max(eps, alike) * top, left)
+    null = Vh[np.append(~separate, np.ones(len(Vh) - len(s), bool))].T
     null = np.where(np.abs(null) > slight, null, 0.0)
     R: Any = np.linalg.qr(Vh[: len(s)][known] / s[known, None], mode="r")
     inverse = R.T
     Q = (A / size) @ inverse
     L = np.linalg.cholesky(Q.T @ Q)
     inverse, Q = np.linalg.solve(L, inverse.T).T, np.linalg.solve(L, Q.T).T
-    share = float(np.max(left[told] / s[told], initial=0.0))
+    share = float(np.max(left[separate] / s[separate], initial=0.0))
     return inverse / size[:, None], Q, null / size[:, None], share
 
 
