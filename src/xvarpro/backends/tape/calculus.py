@@ -8,7 +8,7 @@ from typing import Any
 
 from xvarpro.backends.tape import namespace  # noqa: F401  (importing it gives the tape its functions)
 from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.engine import Tape, base
+from xvarpro.backends.tape.engine import Tape, ground
 from xvarpro.backends.tape.rules.table import Namespace
 from xvarpro.core.struct import Array
 
@@ -43,20 +43,15 @@ def vjp(
     """
     arrays: tuple[Any, ...] = (*primals, *constants)
     traces = [x.tape for x in arrays if type(x) is TracedArray]
-    tape = Tape(max((base(xp, index_add), *traces), key=_level))
+    tape = Tape(max((xp if isinstance(xp, Tape) else ground(xp, index_add), *traces), key=_level))
     leaves = [tape._input(x) for x in primals]
     held = [tape._lift(c) if hasattr(c, "dtype") else c for c in constants]
     returned = fun(*leaves, *held)
     single = not isinstance(returned, (tuple, list))
     outputs = [tape._lift(y) for y in ((returned,) if single else returned)]
-    return _values(outputs, returned), _pullback(tape, outputs, [x.value for x in leaves], single)
-
-
-def _values(outputs: list[TracedArray], returned: Any) -> Any:
-    values = [y.value for y in outputs]
-    if not isinstance(returned, (tuple, list)):
-        return values[0]
-    return values if isinstance(returned, list) else tuple(values)
+    values: Any = [y.value for y in outputs]
+    found = values[0] if single else values if isinstance(returned, list) else tuple(values)
+    return found, _pullback(tape, outputs, [x.value for x in leaves], single)
 
 
 def _pullback(

@@ -19,7 +19,7 @@ from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError, StrayArrayError
-from xvarpro.backends.tape.rules.table import FORWARD, Like, Namespace, is_inexact
+from xvarpro.backends.tape.rules.table import FORWARD, Namespace, is_inexact
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array
 
@@ -78,12 +78,7 @@ class Ground:
 
 
 # keyed by the objects themselves: the id of a freed backend may come back as another's
-_ground = lru_cache(maxsize=64)(Ground)
-
-
-def base(xp: Namespace, index_add: Callable[..., Array]) -> Ground | Tape:
-    """Return what a new tape is built on: the tape given, or the ground made of a raw namespace."""
-    return xp if isinstance(xp, Tape) else _ground(xp, index_add)
+ground = lru_cache(maxsize=64)(Ground)
 
 
 class Extension:
@@ -153,7 +148,8 @@ class Tape:
 
     def _operand(self, x: Any) -> Any:
         """Return the value of an operand that is not an array of this tape: a Python number stays one."""
-        return x if type(x) in _SCALARS else self._lift(x).value
+        plain = type(x) in _SCALARS or (hasattr(x, "dtype") and type(x) is not TracedArray)
+        return x if plain else self._lift(x).value
 
     def _value(self, x: Any) -> Any:
         return self._lift(x).value if type(x) is TracedArray else x
@@ -165,7 +161,7 @@ class Tape:
 
     def _input(self, x: Array) -> TracedArray:
         """Enter a leaf: an array that gets a gradient."""
-        value = self._lift(x).value
+        value = self._operand(x)
         if not is_inexact(value.dtype):
             raise TypeError(f"gradients need floating-point arrays, got dtype {value.dtype}: pass it as a constant")
         self.nodes.append(None)
@@ -196,7 +192,8 @@ class Tape:
         gradients: list[Any] = [None] * len(nodes)
         g: Any
         for i, g in seeds:
-            _add(gradients, i, g if upper is None else upper._lift(g))
+            g, before = g if upper is None else upper._lift(g), gradients[i]
+            gradients[i] = g if before is None else before + g
         for i in range(len(nodes) - 1, -1, -1):
             node = nodes[i]
             if node is None:
@@ -206,25 +203,12 @@ class Tape:
             if g is None or (results > 1 and all(v is None for v in g)):
                 continue
             gradients[i] = None  # read once: its memory is free for those of the parents
-            if upper is not None:
-                y, operands = _lift_kept(upper, y), _lift_kept(upper, operands)
             for parent, d in zip(parents, pull(xp, g, y, operands, extra), strict=True):
-                _add(gradients, parent, d)
+                before = gradients[parent]
+                gradients[parent] = d if before is None else before + d
         return gradients
 
 
 def _several(values: Any, traced: list[TracedArray]) -> Any:
     """Make the results of a function a tuple, a named one where the function's is."""
     return type(values)(*traced) if hasattr(values, "_fields") else tuple(traced)
-
-
-def _add(gradients: list[Any], i: int, d: Array | TracedArray) -> None:
-    before = gradients[i]
-    gradients[i] = d if before is None else before + d
-
-
-def _lift_kept(xp: Tape, kept: Any) -> Any:
-    """Make what a node holds constants of the tape that the backward pass is recorded on."""
-    if isinstance(kept, tuple):
-        return tuple([_lift_kept(xp, v) for v in kept])
-    return kept if kept is None or type(kept) is Like or type(kept) in _SCALARS else xp._lift(kept)

@@ -33,7 +33,7 @@ def _power_base(xp: Namespace, g: Array, _y: Array, a: Array, b: Array) -> Array
             return xp.zeros_like(g)
         return g * conj(xp, 2 * a if b == 2 else b * a ** (b - 1))
     # x^0 has slope 0 everywhere, 0^(0-1) must not be formed
-    return g * conj(xp, b * a ** xp.where(b == 0, xp.ones_like(b), b - 1))
+    return g * conj(xp, xp.pow(a, xp.where(b == 0, xp.ones_like(b), b - 1)) * b)
 
 
 def _power_exponent(xp: Namespace, g: Array, y: Array, a: Array, b: Array) -> Array:
@@ -45,7 +45,7 @@ def _power_exponent(xp: Namespace, g: Array, y: Array, a: Array, b: Array) -> Ar
     b = xp.real(b) if is_complex(b.dtype) else b
     # 0^b is constant in b where it is finite
     flat = xp.logical_and(a == 0, b >= 0)
-    return g * conj(xp, y * xp.log(xp.where(flat, xp.ones_like(a), a)))
+    return g * conj(xp, xp.log(xp.where(flat, xp.ones_like(a), a)) * y)
 
 
 simple("add", lambda xp, g, _y, _a, _b: g, lambda xp, g, _y, _a, _b: g)

@@ -123,7 +123,7 @@ def _eigh(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _A: 
     """Giles, Collected matrix derivative results, 2008, section 3.1, made Hermitian."""
     (gw, gV), (w, V) = g, y
     VH = adjoint(xp, V)
-    of_values = None if gw is None else V * xp.astype(xp.expand_dims(gw, axis=-2), V.dtype)
+    of_values = None if gw is None else xp.astype(xp.expand_dims(gw, axis=-2), V.dtype) * V
     of_vectors = None
     if gV is not None:
         one = xp.eye(w.shape[-1], dtype=w.dtype, device=device(w))
@@ -179,7 +179,7 @@ def _svd_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], 
     """Townsend, Differentiating the singular value decomposition, 2016; the phases of a complex pair: PyTorch."""
     (gU, gS, gVh), (U, S, Vh) = g, y
     row, column = xp.expand_dims(S, axis=-2), xp.expand_dims(S, axis=-1)
-    of_values = None if gS is None else U * xp.astype(xp.expand_dims(gS, axis=-2), U.dtype)
+    of_values = None if gS is None else xp.astype(xp.expand_dims(gS, axis=-2), U.dtype) * U
     of_vectors = None
     if gU is not None or gVh is not None:
         of_vectors = xp.matmul(U, _turns(xp, gU, gVh, U, S, Vh))
