@@ -19,8 +19,8 @@ from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError, StrayArrayError
-from xvarpro.backends.tape.rules.table import FORWARD, Namespace, is_inexact
-from xvarpro.core.namespace import device
+from xvarpro.backends.tape.rules.table import FORWARD, Namespace
+from xvarpro.core.namespace import device, inexact_dtype
 from xvarpro.core.struct import Array
 
 _SCALARS = (float, int, complex, bool)
@@ -162,7 +162,7 @@ class Tape:
     def _input(self, x: Array) -> TracedArray:
         """Enter a leaf: an array that gets a gradient."""
         value = self._operand(x)
-        if not is_inexact(value.dtype):
+        if not inexact_dtype(value.dtype):
             raise TypeError(f"gradients need floating-point arrays, got dtype {value.dtype}: pass it as a constant")
         self.nodes.append(None)
         return TracedArray(value, self, len(self.nodes) - 1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from xvarpro.core.namespace import complex_dtype
 from xvarpro.core.struct import Array
 
 
@@ -117,21 +118,6 @@ def reads_of(rule: Callable[..., Any]) -> list[bool]:
 
 # ------------------------------------------------------------------------------------------------- helpers
 
-# NumPy's and CuPy's dtypes have a kind, and their names take microseconds; array-api-strict's have a name only
-
-
-def is_complex(dtype: Any) -> bool:
-    """Tell whether a dtype, of whatever framework, is complex."""
-    try:
-        return dtype.kind == "c"
-    except AttributeError:
-        return "complex" in str(dtype)
-
-
-def is_inexact(dtype: Any) -> bool:
-    """Tell whether a dtype is real or complex floating, so that a derivative makes sense."""
-    return dtype.kind in "fc" if hasattr(dtype, "kind") else is_complex(dtype) or "float" in str(dtype)
-
 
 def conj(xp: Namespace, x: Array) -> Array:
     """Conjugate; a real array, which the standard refuses, comes back as it is."""
@@ -139,7 +125,7 @@ def conj(xp: Namespace, x: Array) -> Array:
         dtype = x.dtype
     except AttributeError:  # a Python number
         return x.conjugate()  # type: ignore[attr-defined]
-    return xp.conj(x) if is_complex(dtype) else x
+    return xp.conj(x) if complex_dtype(dtype) else x
 
 
 def transpose(xp: Namespace, A: Array) -> Array:
@@ -156,7 +142,7 @@ def match(xp: Namespace, g: Array, like: Array) -> Array:
     """Bring `g` to the dtype of the operand: the transpose of the promotion that the function made."""
     if g.dtype == like.dtype:
         return g
-    if is_complex(g.dtype) and not is_complex(like.dtype):
+    if complex_dtype(g.dtype) and not complex_dtype(like.dtype):
         g = xp.real(g)
     return g if g.dtype == like.dtype else xp.astype(g, like.dtype)
 
