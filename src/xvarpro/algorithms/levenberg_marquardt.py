@@ -12,7 +12,7 @@ from xvarpro.backends.interface import select
 from xvarpro.core import checks, small
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import raveled, unraveled
+from xvarpro.core.trees import parts, raveled, unraveled
 from xvarpro.errors import ProblemError
 from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.objective.interface import Objective
@@ -75,7 +75,7 @@ class Single:
         self.problem: Problem = f.problem
 
     def local(self, x: Array) -> Local:
-        point, grad, H = gauss_newton(self.f, self.region.split(x[0, :]))
+        point, grad, H = gauss_newton(self.f, parts(x[0, :], self.region.shapes))
         value = point.value[None, ...]
         return Local(value, grad[None, ...], H[None, ...], self.backend.xp.isnan(value))
 

@@ -82,7 +82,7 @@ class Batch:
 
     def outputs(self, x: Array, *constants: Array) -> Outputs:
         """What the user's functions return for all problems; with other arrays of the data if they are given."""
-        return self._call(self.region.split(x), constants or self.constants)
+        return self._call(trees.parts(x, self.region.shapes), constants or self.constants)
 
     def _call(self, leaves: Leaves, constants: Leaves) -> Outputs:
         problem, tree, data = self.problem, trees.unflatten(self.treedef, leaves), plain(self._data.fill(constants))
@@ -141,7 +141,7 @@ class Batch:
     def local(self, x: Array) -> Local:
         """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
         xp = namespace_of(x)
-        leaves, given = self.region.split(x), list[str]()
+        leaves, given = trees.parts(x, self.region.shapes), list[str]()
 
         def flat(*arrays: Array) -> Leaves:
             found = self._call(arrays[: len(leaves)], arrays[len(leaves) :])._asdict()
@@ -154,7 +154,7 @@ class Batch:
         eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
         tangents = []
         for j in range(x.shape[1]):
-            moved = push(self.region.split(xp.broadcast_to(eye[j, :], x.shape)))
+            moved = push(trees.parts(xp.broadcast_to(eye[j, :], x.shape), self.region.shapes))
             tangents.append(self.weighted(Outputs(**dict(zip(given, moved, strict=True)))))
         jacobian = self._separable if self.problem.is_separable else self._bilevel
         value, grad, J = jacobian(outputs, low, tangents)

@@ -62,7 +62,7 @@ class Prepared:
 
     def to_caller(self, x: Array) -> Tree:
         """Vectors (b, p) as the caller's arrays, in the caller's units."""
-        leaves = multiplied(self.region.split(x), [1 / unit for unit in self.theta_units])
+        leaves = multiplied(trees.parts(x, self.region.shapes), [1 / unit for unit in self.theta_units])
         return self.layout.to_caller(leaves, self.backend)
 
     @property
