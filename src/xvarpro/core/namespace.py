@@ -169,7 +169,7 @@ def conj(x: Any) -> Any:
 
 def adjoint(A: Any) -> Any:
     """``A^H``: transpose and conjugate of the last two axes."""
-    return conj(A.mT)
+    return namespace_of(A).conj(A.mT) if complex_dtype(A.dtype) else A.mT
 
 
 def positive_or_one(x: Any) -> Any:

@@ -129,7 +129,9 @@ class Skeleton:
     def fill(self, arrays: Iterable[Any]) -> Any:
         """The object again, around these arrays."""
         supply = iter(arrays)
-        found = [next(supply) if s is Skeleton else s.obj if type(s) is _Identity else s for s in self.static]
+        found = []
+        for s in self.static:
+            found.append(next(supply) if s is Skeleton else s.obj if type(s) is _Identity else s)
         return optree.tree_unflatten(self.treedef, found)
 
 
@@ -207,7 +209,7 @@ def inner(x: Array, y: Array) -> Array:
     if x.ndim != 1:
         flat = xp.reshape(x, (-1,))  # may copy: once is enough for a square
         x, y = flat, flat if y is x else xp.reshape(y, (-1,))
-    return xp.real(xp.conj(x) @ y) if is_complex(x) else x @ y
+    return xp.real(xp.conj(x) @ y) if _namespace.complex_dtype(x.dtype) else x @ y
 
 
 def adjoint_product(A: Array, B: Array) -> Array:
@@ -215,8 +217,8 @@ def adjoint_product(A: Array, B: Array) -> Array:
 
     BLAS adds up the products one after the other: over 10^6 rows that leaves four digits.
     """
-    xp, m = _namespace.namespace_of(A), A.shape[-2]
-    if A.ndim != 2 or m <= MANY or xp.finfo(A.dtype).eps < 1e-10:
+    m = A.shape[-2]
+    if A.ndim != 2 or m <= MANY or (xp := _namespace.namespace_of(A)).finfo(A.dtype).eps < 1e-10:
         return adjoint(A) @ B
     if xp in _namespace.COMPILED:  # reshaped rows might leave their devices, and a fused sum stores no products
         few = A.shape[1] * B.shape[1] <= 64

@@ -137,7 +137,7 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
 
 def is_complex_design(M: Operator) -> bool:
     """Whether any array of a design is complex."""
-    return any(is_complex(x) for x in leaves(M) if is_array(x))
+    return is_complex(M.array) if isinstance(M, Dense) else any(is_complex(x) for x in leaves(M) if is_array(x))
 
 
 def like_target(s: Array, y: Array | None) -> Array | None:

@@ -12,7 +12,7 @@ from xvarpro.backends.tape.engine import Tape, ground
 from xvarpro.backends.tape.rules.table import Namespace
 from xvarpro.core.struct import Array
 
-_level = attrgetter("level")
+_level, _value, _form = attrgetter("level"), attrgetter("value"), attrgetter("index", "shape", "dtype")
 
 
 def vjp(
@@ -44,51 +44,46 @@ def vjp(
     arrays: tuple[Any, ...] = (*primals, *constants)
     traces = [x.tape for x in arrays if type(x) is TracedArray]
     tape = Tape(max((xp if isinstance(xp, Tape) else ground(xp, index_add), *traces), key=_level))
-    leaves = [tape._input(x) for x in primals]
+    leaves = list(map(tape._input, primals))
     held = [tape._lift(c) if hasattr(c, "dtype") else c for c in constants]
     returned = fun(*leaves, *held)
     single = not isinstance(returned, (tuple, list))
-    outputs = [tape._lift(y) for y in ((returned,) if single else returned)]
-    values: Any = [y.value for y in outputs]
+    outputs = list(map(tape._lift, (returned,) if single else returned))
+    values = list(map(_value, outputs))
     found = values[0] if single else values if isinstance(returned, list) else tuple(values)
-    return found, _pullback(tape, outputs, [x.value for x in leaves], single)
+    return found, _pullback(tape, list(map(_form, outputs)), list(map(_value, leaves)), single)
 
 
 def _pullback(
-    tape: Tape, outputs: list[TracedArray], primals: list[Array], single: bool
+    tape: Tape, outputs: list[tuple[Any, ...]], primals: list[Array], single: bool
 ) -> Callable[[Any], tuple[Array, ...]]:
-    # places and shapes only: holding the outputs would keep their arrays as long as the pull-back
-    places, forms = [y.index for y in outputs], [(tuple(y.shape), y.dtype) for y in outputs]
+    # of the outputs places, shapes and dtypes only: holding them would keep their arrays as long as the pull-back
 
     def pullback(cotangents: Any) -> tuple[Array, ...]:
         cotangents = (cotangents,) if single else tuple(cotangents)
-        _check(cotangents, forms)
-        traces = [g.tape for g in cotangents if isinstance(g, TracedArray)]
-        xp = max((tape.below, *traces), key=_level)
-        seeds = [(i, g) for i, g in zip(places, cotangents, strict=True) if i is not None]
-        gradients = tape._pull(seeds, xp)
+        _check(cotangents, outputs)
+        xp, seeds, found = tape.below, [], []
+        for (i, *_), g in zip(outputs, cotangents, strict=True):
+            if type(g) is TracedArray and g.tape.level > xp.level:
+                xp = g.tape
+            if i is not None:
+                seeds.append((i, g))
         # the leaves are the first nodes
-        return tuple(
-            [
-                xp.zeros_like(x)
-                if g is None
-                else g
-                if type(g) is type(x) or isinstance(g, TracedArray)
-                else xp.asarray(g)
-                for x, g in zip(primals, gradients, strict=False)
-            ]
-        )
+        for x, g in zip(primals, tape._pull(seeds, xp), strict=False):
+            kept = type(g) is type(x) or type(g) is TracedArray
+            found.append(g if kept else xp.zeros_like(x) if g is None else xp.asarray(g))
+        return tuple(found)
 
     return pullback
 
 
-def _check(cotangents: tuple[Array, ...], outputs: list[tuple[tuple[int, ...], Any]]) -> None:
+def _check(cotangents: tuple[Array, ...], outputs: list[tuple[Any, ...]]) -> None:
     if len(cotangents) != len(outputs):
         raise ValueError(f"one cotangent for each output: {len(outputs)} outputs, got {len(cotangents)}")
-    for g, (shape, dtype) in zip(cotangents, outputs, strict=True):
+    for g, (_, shape, dtype) in zip(cotangents, outputs, strict=True):
         if not hasattr(g, "dtype"):
             raise TypeError(f"a cotangent must be an array, got {type(g).__name__}: use xp.ones_like(output)")
         if tuple(g.shape) != shape:
-            raise ValueError(f"a cotangent must have the shape of its output, {shape}, got {tuple(g.shape)}")
+            raise ValueError(f"a cotangent must have the shape of its output, {tuple(shape)}, got {tuple(g.shape)}")
         if g.dtype != dtype:
             raise TypeError(f"a cotangent must have the dtype of its output, {dtype}, got {g.dtype}")

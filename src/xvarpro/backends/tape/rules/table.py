@@ -151,7 +151,7 @@ def unbroadcast(xp: Namespace, g: Array, like: Array) -> Array:
     """Transpose of broadcasting (a sum) and of promotion."""
     shape = like.shape
     if g.shape != shape:
-        extra = g.ndim - len(shape)
+        extra = len(g.shape) - len(shape)
         if extra:
             g = xp.sum(g, axis=tuple(range(extra)))
         stretched = tuple(i for i, (m, n) in enumerate(zip(g.shape, shape, strict=True)) if m != n)
