@@ -59,22 +59,22 @@ class NumPyBackend(TapedBackend):
         return Q, R
 
     def svd(self, A: ndarray) -> tuple[ndarray, ndarray, ndarray]:
-        U, s, Vh = each_matrix(lambda A: np.linalg.svd(A, full_matrices=False), _no_svd, nan_if_not_finite(A))
+        U, s, Vh = each_matrix(lambda A: tuple(np.linalg.svd(A, full_matrices=False)), _no_svd, nan_if_not_finite(A))
         return U, s, Vh
 
     def cholesky(self, A: ndarray) -> ndarray:
-        return each_matrix(lambda A: (np.linalg.cholesky(A),), lambda A: (np.full_like(A, np.nan),), A)[0]
+        found: ndarray = each_matrix(np.linalg.cholesky, lambda A: np.full_like(A, np.nan), A)
+        return found
 
     def solve_triangular(self, R: ndarray, B: ndarray, *, lower: bool = False, transpose: bool = False) -> ndarray:
         # partial pivoting finds the diagonal of an upper triangular matrix, so its LU is itself: the cost over a
         # substitution is one pass of order n^2 k. SciPy brings a BLAS of its own, whose threads get in the way of
         # NumPy's: all else takes twice as long. A lower one is upper from its last row on; unreversed, rows would be
         # exchanged, by sizes that units of the unknowns decide
-        R = adjoint(R) if transpose else R
-        if lower != transpose:
-            return self.solve_triangular(R[..., ::-1, ::-1], B[..., ::-1, :])[..., ::-1, :]
-        R = np.where(_upper(R.shape[-1]), R, 0.0)  # what the other triangle holds is anybody's
-        return each_matrix(lambda R, B: (np.linalg.solve(R, B),), lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
+        R, order = adjoint(R) if transpose else R, slice(None, None, -1 if lower != transpose else 1)
+        R = np.where(_upper(R.shape[-1]), R[..., order, order], 0.0)  # what the other triangle holds is anybody's
+        X: ndarray = each_matrix(np.linalg.solve, lambda R, B: np.full_like(B, np.nan), R, B[..., order, :])
+        return X[..., order, :]
 
     def sparse_product(
         self, rows: ndarray, columns: ndarray, data: ndarray, shape: tuple[int, int], w: ndarray

@@ -62,7 +62,7 @@ def _pullback(
     def pullback(cotangents: Any) -> tuple[Array, ...]:
         cotangents = (cotangents,) if single else tuple(cotangents)
         _check(cotangents, outputs)
-        xp, seeds, found = tape.below, [], []
+        xp, seeds, found = tape.below, [], list[Any]()
         for (i, *_), g in zip(outputs, cotangents, strict=True):
             if type(g) is TracedArray and g.tape.level > xp.level:
                 xp = g.tape
@@ -70,7 +70,7 @@ def _pullback(
                 seeds.append((i, g))
         # the leaves are the first nodes
         for x, g in zip(primals, tape._pull(seeds, xp), strict=False):
-            kept = type(g) is type(x) or type(g) is TracedArray
+            kept = type(g) in (type(x), TracedArray)
             found.append(g if kept else xp.zeros_like(x) if g is None else xp.asarray(g))
         return tuple(found)
 
