@@ -234,7 +234,7 @@ def gram(x: Array) -> Array:
     if xp in _namespace.COMPILED:
         axes = tuple(range(1, x.ndim))
         return xp.tensordot(x, x, axes=(axes, axes))
-    flat = raveled((x,), 1)
+    flat = xp.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
     return flat @ flat.mT
 
 

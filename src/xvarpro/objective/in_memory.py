@@ -14,7 +14,7 @@ from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.lower.interface import LowerSolver
+from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.objective.failures import model_failures
 from xvarpro.objective.interface import LowerReport, Objective, dead_columns
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
@@ -63,7 +63,8 @@ def check_same(what: str, now: tuple[Any, Any], was: tuple[Any, Any]) -> None:
 COLUMNS = 2**10  # right-hand sides up to which w of a result is improved, which costs as much as to solve for it
 
 Pullback: TypeAlias = Callable[[ModelOutputs], Leaves]
-Solved: TypeAlias = tuple[EvaluatedLevel, EvaluatedLevel, LowerSolver]  # lower level, upper level, solver of the lower
+# lower level, upper level, solver of the lower one and what it takes
+Solved: TypeAlias = tuple[EvaluatedLevel, EvaluatedLevel, LowerSolver, System]
 
 
 class InMemory(Objective):
@@ -174,9 +175,9 @@ class InMemory(Objective):
         return level.solver or lower.choose(low.M, low.ridge)
 
     def solved(self, outputs: ModelOutputs) -> Solved:
-        """Both levels, and the solver of the lower one."""
+        """Both levels, the solver of the lower one, and what it takes."""
         low, upper = self.levels(outputs)
-        return low, upper, self.solver(low)
+        return low, upper, self.solver(low), low.system
 
     def lower_level(self, theta: Leaves) -> tuple[ModelOutputs, LowerSolver, EvaluatedLevel]:
         """Outputs at theta, and the lower level there with its solver."""
