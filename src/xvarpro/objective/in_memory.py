@@ -104,30 +104,19 @@ class InMemory(Objective):
 
     def evaluate(self, theta: Leaves, constants: Leaves) -> ModelOutputs:
         """Call the user's functions; `theta` and `constants` may be traced."""
-        arrays, skeleton = self.parts(theta, constants)
-        return skeleton.fill(arrays)
-
-    def parts(self, theta: Leaves, constants: Leaves) -> tuple[Leaves, Skeleton]:
-        """As `evaluate`, taken apart."""
-        problem, tree = self.problem, unflatten(self.treedef, theta)
-        data, (low, high) = self._held.fill(constants)
-        with model_failures(self.backend, values=linalg_errors()):
-            R = problem.R(tree) if problem.R is not None and problem.mu else None
-            upper = None if problem.upper is None else evaluate_level(problem.upper, tree, data, high)
-            outputs = partition(ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R))
-        if self.structure is not None:
-            self.structure.check(*outputs)
-        return outputs
+        flat = _Flat(self)
+        outputs = flat(*theta, *constants)
+        return flat.filled(outputs)
 
     def outputs(self, *theta: Array) -> Leaves:
         """The arrays of `evaluate`."""
-        return self.parts(theta, self.constants)[0]
+        return _Flat(self)(*theta, *self.constants)
 
     def linearise(self, theta: Leaves) -> tuple[ModelOutputs, Pullback]:
         """Outputs at theta, and the map of cotangents of the outputs to cotangents of theta, good for one use."""
         flat = _Flat(self)
         outputs, pullback = self.backend.vjp(flat, theta, self.constants)
-        return flat.structure.fill(outputs), lambda cotangents: pullback(partition(cotangents)[0])
+        return flat.filled(outputs), lambda cotangents: pullback(partition(cotangents)[0])
 
     def tangents(self, theta: Leaves) -> tuple[ModelOutputs, Callable[[Leaves], ModelOutputs]]:
         """Outputs at theta, and the map of tangents of theta to those of the outputs; NaN as in `evaluate_or_nan`."""
@@ -137,7 +126,7 @@ class InMemory(Objective):
         except linalg_errors():
             nan, _ = self.evaluate_or_nan(theta)
             return nan, lambda tangent: nan
-        return flat.structure.fill(outputs), lambda tangent: flat.structure.fill(push(tangent))
+        return flat.filled(outputs), lambda tangent: flat.filled(push(tangent))
 
     def evaluate_or_nan(self, theta: Leaves, ahead: bool = False) -> tuple[ModelOutputs, list[Any] | tuple[()]]:
         """Outputs at theta, NaN where a framework raises because a model inverts a singular matrix.
@@ -308,11 +297,19 @@ class InMemory(Objective):
 class _Flat:
     """The user's functions from the leaves of theta and the constants to plain arrays; keeps the structure of these."""
 
+    filled: Callable[[Leaves], ModelOutputs]
+
     def __init__(self, f: InMemory) -> None:
         self.f = f
-        self.structure: Any = None
 
     def __call__(self, *arrays: Array) -> Leaves:
-        n = len(arrays) - len(self.f.constants)
-        outputs, self.structure = self.f.parts(arrays[:n], arrays[n:])
+        f, problem, n = self.f, self.f.problem, len(arrays) - len(self.f.constants)
+        tree, (data, (low, high)) = unflatten(f.treedef, arrays[:n]), f._held.fill(arrays[n:])
+        with model_failures(f.backend, values=linalg_errors()):
+            R = problem.R(tree) if problem.R is not None and problem.mu else None
+            upper = None if problem.upper is None else evaluate_level(problem.upper, tree, data, high)
+            outputs, skeleton = partition(ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R))
+        if f.structure is not None:
+            f.structure.check(outputs, skeleton)
+        self.filled = skeleton.fill
         return outputs

@@ -12,7 +12,8 @@ from xvarpro.backends.tape.engine import Tape, ground
 from xvarpro.backends.tape.rules.table import Namespace
 from xvarpro.core.struct import Array
 
-_level, _value, _form = attrgetter("level"), attrgetter("value"), attrgetter("index", "shape", "dtype")
+_level, _value = attrgetter("level"), attrgetter("value")
+_place, _form = attrgetter("index"), attrgetter("shape", "dtype")
 
 
 def vjp(
@@ -22,7 +23,7 @@ def vjp(
     *,
     xp: Namespace,
     index_add: Callable[..., Array],
-) -> tuple[Any, Callable[[Any], tuple[Array, ...]]]:
+) -> tuple[Any, Pullback]:
     """Evaluate ``fun(*primals, *constants)``, which uses ``xp = primals[0].__array_namespace__()``, and record it.
 
     The outputs are one array, a tuple or a list of arrays, as `fun` returned them, and the pull-back maps cotangents
@@ -51,36 +52,41 @@ def vjp(
     outputs = list(map(tape._lift, (returned,) if single else returned))
     values = list(map(_value, outputs))
     found = values[0] if single else values if isinstance(returned, list) else tuple(values)
-    return found, _pullback(tape, list(map(_form, outputs)), list(map(_value, leaves)), single)
+    return found, Pullback(tape, outputs, list(map(_value, leaves)), single)
 
 
-def _pullback(
-    tape: Tape, outputs: list[tuple[Any, ...]], primals: list[Array], single: bool
-) -> Callable[[Any], tuple[Array, ...]]:
-    # of the outputs places, shapes and dtypes only: holding them would keep their arrays as long as the pull-back
+class Pullback:
+    """The map from cotangents of the outputs that a tape has recorded to gradients of the primals."""
 
-    def pullback(cotangents: Any) -> tuple[Array, ...]:
-        cotangents = (cotangents,) if single else tuple(cotangents)
-        _check(cotangents, outputs)
-        xp, seeds, found = tape.below, [], list[Any]()
-        for (i, *_), g in zip(outputs, cotangents, strict=True):
+    def __init__(self, tape: Tape, outputs: list[TracedArray], primals: Sequence[Array], single: bool = False) -> None:
+        # places, shapes and dtypes only: holding the outputs would keep their arrays as long as the pull-back
+        self._places, self._forms = list(map(_place, outputs)), list(map(_form, outputs))
+        self._tape, self._primals, self._single = tape, primals, single
+
+    def __call__(self, cotangents: Any) -> tuple[Array, ...]:
+        cotangents = (cotangents,) if self._single else tuple(cotangents)
+        _check(cotangents, self._forms)
+        xp = self._tape.below
+        for g in cotangents:
             if type(g) is TracedArray and g.tape.level > xp.level:
                 xp = g.tape
-            if i is not None:
-                seeds.append((i, g))
-        # the leaves are the first nodes
-        for x, g in zip(primals, tape._pull(seeds, xp), strict=False):
-            kept = type(g) in (type(x), TracedArray)
-            found.append(g if kept else xp.zeros_like(x) if g is None else xp.asarray(g))
-        return tuple(found)
+        return tuple(self._tape._pull(zip(self._places, cotangents, strict=True), xp, self._primals))
 
-    return pullback
+    def transposed(self, outputs: Sequence[Array]) -> Pullback:
+        """The map from tangents of the primals to those of the outputs, which are given.
+
+        A pull-back is linear: it does not matter where it is recorded.
+        """
+        tape = Tape(self._tape.below)
+        cotangents: Any = map(tape._input, outputs)
+        moved = self._tape._pull(zip(self._places, cotangents, strict=True), tape, self._primals)
+        return Pullback(tape, list(map(tape._lift, moved)), outputs)
 
 
-def _check(cotangents: tuple[Array, ...], outputs: list[tuple[Any, ...]]) -> None:
-    if len(cotangents) != len(outputs):
-        raise ValueError(f"one cotangent for each output: {len(outputs)} outputs, got {len(cotangents)}")
-    for g, (_, shape, dtype) in zip(cotangents, outputs, strict=True):
+def _check(cotangents: tuple[Array, ...], forms: list[tuple[Any, ...]]) -> None:
+    if len(cotangents) != len(forms):
+        raise ValueError(f"one cotangent for each output: {len(forms)} outputs, got {len(cotangents)}")
+    for g, (shape, dtype) in zip(cotangents, forms, strict=True):
         if not hasattr(g, "dtype"):
             raise TypeError(f"a cotangent must be an array, got {type(g).__name__}: use xp.ones_like(output)")
         if tuple(g.shape) != shape:

@@ -13,15 +13,16 @@ recorded arrays go with the last reference to the pull-back, without waiting for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.errors import NoRuleError, StrayArrayError
+from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.rules.table import FORWARD, Namespace
 from xvarpro.core.namespace import device, inexact_dtype
 from xvarpro.core.struct import Array
+from xvarpro.errors import ModelError
 
 _SCALARS = (float, int, complex, bool)
 _EXTENSIONS = ("linalg_", "fft_")
@@ -138,7 +139,7 @@ class Tape:
             if x.tape.level >= self.level and x.index is None:
                 return self._lift(x.value)  # no gradient reaches it there, so that none is cut here
             if x.tape.level >= self.level:
-                raise StrayArrayError(
+                raise ModelError(
                     "an array of one trace met the namespace of another: a function that is called later, as those of "
                     "MatrixFree and of vjp, must be given what depends on theta as its arguments and not close over it"
                 )
@@ -180,7 +181,7 @@ class Tape:
 
     # -------------------------------------------------------------------------------------------- the transpose
 
-    def _pull(self, seeds: list[tuple[int, Array]], xp: Ground | Tape) -> list[Array | None]:
+    def _pull(self, seeds: Iterable[tuple[int | None, Array]], xp: Any, primals: Sequence[Array]) -> list[Any]:
         """Bring gradients at recorded arrays back to the leaves with the functions of `xp`, raw or traced.
 
         With v_i = phi_i(v_j for the parents j), the gradient of each v_j is the sum over the nodes i that it enters of
@@ -192,8 +193,9 @@ class Tape:
         gradients: list[Any] = [None] * len(nodes)
         g: Any
         for i, g in seeds:
-            g, before = g if upper is None else upper._lift(g), gradients[i]
-            gradients[i] = g if before is None else before + g
+            if i is not None:
+                g, before = g if upper is None else upper._lift(g), gradients[i]
+                gradients[i] = g if before is None else before + g
         for i in range(len(nodes) - 1, -1, -1):
             node = nodes[i]
             if node is None:
@@ -206,7 +208,13 @@ class Tape:
             for parent, d in zip(parents, pull(xp, g, y, operands, extra), strict=True):
                 before = gradients[parent]
                 gradients[parent] = d if before is None else before + d
-        return gradients
+        for i, x in enumerate(primals):  # the first nodes
+            g = gradients[i]
+            if g is None:
+                gradients[i] = xp.zeros_like(x)
+            elif type(g) not in (type(x), TracedArray):
+                gradients[i] = xp.asarray(g)
+        return gradients[: len(primals)]
 
 
 def _several(values: Any, traced: list[TracedArray]) -> Any:
