@@ -157,7 +157,7 @@ class Tape:
 
     def _constant(self, y: Any) -> Any:
         if isinstance(y, (tuple, list)):
-            return _several(y, [TracedArray(v, self, None) for v in y])
+            return several(y, [TracedArray(v, self, None) for v in y])
         return TracedArray(y, self, None)
 
     def _input(self, x: Array) -> TracedArray:
@@ -167,17 +167,6 @@ class Tape:
             raise TypeError(f"gradients need floating-point arrays, got dtype {value.dtype}: pass it as a constant")
         self.nodes.append(None)
         return TracedArray(value, self, len(self.nodes) - 1)
-
-    def _record(self, pull: Any, parents: Any, y: Any, kept: Any, operands: Any, extra: Any) -> Any:
-        nodes = self.nodes
-        if not isinstance(y, (tuple, list)):
-            nodes.append((pull, parents, kept, operands, extra, 1))
-            return TracedArray(y, self, len(nodes) - 1)
-        # each result has a place for its gradient; on the way back the last is reached first, and then all are known
-        first = len(nodes)
-        nodes.extend([None] * (len(y) - 1))
-        nodes.append((pull, parents, kept, operands, extra, len(y)))
-        return _several(y, [TracedArray(v, self, first + i) for i, v in enumerate(y)])
 
     # -------------------------------------------------------------------------------------------- the transpose
 
@@ -217,6 +206,6 @@ class Tape:
         return gradients[: len(primals)]
 
 
-def _several(values: Any, traced: list[TracedArray]) -> Any:
+def several(values: Any, traced: list[TracedArray]) -> Any:
     """Make the results of a function a tuple, a named one where the function's is."""
     return type(values)(*traced) if hasattr(values, "_fields") else tuple(traced)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.engine import Tape, public_name
+from xvarpro.backends.tape.engine import Tape, public_name, several
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.rules.table import Composite, Like, Namespace, Primitive, reads_of, unbroadcast
 from xvarpro.core.struct import Array
@@ -152,7 +152,14 @@ def primitive_method(name: str, entry: Primitive) -> Method:
         for i, x in enumerate(values):
             if not (keeps[i] if i < len(keeps) else keeps_rest) and hasattr(x, "dtype"):
                 values[i] = Like(x)
-        return self._record(pull, parents, y, y if keeps_result else None, tuple(values), (rest, options, need))
+        nodes, extra, results = self.nodes, (rest, options, need), len(y) if isinstance(y, (tuple, list)) else 0
+        # each result has a place for its gradient; on the way back the last is reached first, and then all are known
+        first = len(nodes)
+        nodes.extend([None] * (results - 1))
+        nodes.append((pull, parents, y if keeps_result else None, tuple(values), extra, results or 1))
+        if not results:
+            return TracedArray(y, self, first)
+        return several(y, [TracedArray(v, self, first + i) for i, v in enumerate(y)])
 
     return method
 
