@@ -183,9 +183,10 @@ class Prepared:
                 if is_own(C):
                     check_promises(C, self.backend, self.theta[i])
 
-    def agree(self, value: float) -> float:
-        """A number that differs from process to process, such as the clock, as process 0 has it."""
-        return (self.group or self.compiler.placement).agree(value)
+    @cached_property
+    def agree(self) -> Callable[[float], float]:
+        """Makes a number that differs from process to process, such as the clock, that of process 0."""
+        return (self.group or self.compiler.placement).agree
 
     def synchronised(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """`fun` with results that are those of process 0 to the last bit, so that all of them take the same steps."""
