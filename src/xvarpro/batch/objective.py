@@ -19,9 +19,8 @@ from xvarpro.core.small import Factor
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
 from xvarpro.lower import Ridge
-from xvarpro.objective.failures import model_failures
 from xvarpro.objective.gauss_newton import Local
-from xvarpro.objective.in_memory import check_same
+from xvarpro.objective.in_memory import check_same, model_failures
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.samples import plain
 from xvarpro.problem.whitening import Whitening
@@ -92,7 +91,7 @@ class Batch:
                 return None, None
             return level.M(tree, data), level.y(tree, data) if callable(level.y) else None
 
-        with model_failures(self.backend, ADVICE, linalg_errors()):
+        with model_failures(self.backend, ADVICE, linalg_errors):
             penalty = problem.R(tree) if problem.R is not None and problem.mu else None
             outputs = Outputs(*level(problem.lower), *level(problem.upper), penalty)
         for name, was in self.found:

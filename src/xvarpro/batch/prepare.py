@@ -28,7 +28,7 @@ from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Bounded, Nonnegative, WeightSet
-from xvarpro.objective.failures import model_failures
+from xvarpro.objective.in_memory import model_failures
 from xvarpro.problem import each
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.each import Each

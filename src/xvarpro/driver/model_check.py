@@ -17,8 +17,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ModelError, ProblemError, warn_caller
 from xvarpro.lower import QR, Ridge
-from xvarpro.objective.failures import model_failures
-from xvarpro.objective.in_memory import ModelOutputs, ModelStructure
+from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, model_failures
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design
 from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import Dense, as_operator

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,9 +16,8 @@ from xvarpro.backends.group import Group
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
-from xvarpro.errors import ModelError, ProblemError
+from xvarpro.errors import BackendNotInstalledError, ModelError, ProblemError
 from xvarpro.lower.interface import LowerSolver, System
-from xvarpro.objective.failures import model_failures
 from xvarpro.objective.interface import LowerReport, Objective, dead_columns
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
 from xvarpro.objective.mini_batch import LowerRows, chosen, mini_batch, rows_evaluated, some_columns
@@ -46,7 +48,7 @@ class ModelStructure(NamedTuple):
 
     def check(self, arrays: Leaves, skeleton: Skeleton) -> None:
         """Check that the outputs at another theta, taken apart by `partition`, have this structure."""
-        found = tuple([(tuple(x.shape), x.dtype) for x in arrays])
+        found = tuple(map(attrgetter("shape", "dtype"), arrays))
         check_same("the model functions", (found, skeleton.treedef), (self.arrays, self.skeleton.treedef))
 
 
@@ -305,7 +307,7 @@ class _Flat:
     def __call__(self, *arrays: Array) -> Leaves:
         f, problem, n = self.f, self.f.problem, len(arrays) - len(self.f.constants)
         tree, (data, (low, high)) = unflatten(f.treedef, arrays[:n]), f._held.fill(arrays[n:])
-        with model_failures(f.backend, values=linalg_errors()):
+        with model_failures(f.backend, values=linalg_errors):
             R = problem.R(tree) if problem.R is not None and problem.mu else None
             upper = None if problem.upper is None else evaluate_level(problem.upper, tree, data, high)
             outputs, skeleton = partition(ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R))
@@ -313,3 +315,48 @@ class _Flat:
             f.structure.check(outputs, skeleton)
         self.filled = skeleton.fill
         return outputs
+
+
+ADVICE = "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
+
+
+@contextmanager
+def model_failures(
+    backend: Backend,
+    advice: str = ADVICE,
+    values: Callable[[], tuple[type[Exception], ...]] = tuple,
+    what: str = "a model function",
+    argument: str = "theta",
+) -> Iterator[None]:
+    """Turn what a user's function, `what`, raises inside into a `ModelError` that ends with `advice`.
+
+    Exceptions of the types that `values` returns pass: they are taken for NaN further up.
+    """
+    try:
+        yield
+    except values():
+        raise
+    except (ProblemError, ModelError, BackendNotInstalledError):
+        raise
+    except Exception as error:
+        if _called_numpy(error):
+            raise ModelError(
+                f"{what} must compute with functions of its arrays' namespace; got a call of NumPy's on an array that "
+                f"the {backend.name} backend differentiates or compiles. In the place of np.exp, write xp.exp with "
+                f"xp = xv.array_namespace({argument})"
+            ) from error
+        if any(dates in str(error) for dates in ("DateTime64", "<M8[")):
+            advice = "Dates are no numbers: pass the time since one, such as (t - t.min()) / np.timedelta64(1, 'h')"
+        if "Inference tensors" in str(error):
+            advice = (
+                "PyTorch takes no derivatives through arrays that were made inside torch.inference_mode(), such as one "
+                f"that {what} finds outside of its arguments: call solve outside of it, or inside torch.no_grad()"
+            )
+        raise ModelError(
+            f"{what} failed on the {backend.name} backend: {type(error).__name__}: {error}. {advice}"
+        ) from error
+
+
+def _called_numpy(error: Exception) -> bool:
+    """Whether NumPy asked an array for one of its protocols, `__array__` or `__array_ufunc__`, and was refused."""
+    return "__array_" in f"{error} {traceback.extract_tb(error.__traceback__)[-1].name}"

@@ -12,14 +12,13 @@ from xvarpro.backends.tape.engine import Tape, ground
 from xvarpro.backends.tape.rules.table import Namespace
 from xvarpro.core.struct import Array
 
-_level, _value = attrgetter("level"), attrgetter("value")
-_place, _form = attrgetter("index"), attrgetter("shape", "dtype")
+_value, _place, _form = attrgetter("value"), attrgetter("index"), attrgetter("shape", "dtype")
 
 
 def vjp(
     fun: Callable[..., Any],
-    primals: Sequence[Array],
-    constants: Sequence[Array] = (),
+    primals: Sequence[Any],
+    constants: Sequence[Any] = (),
     *,
     xp: Namespace,
     index_add: Callable[..., Array],
@@ -42,9 +41,11 @@ def vjp(
     TypeError, ValueError
         If `fun` leaves the traced namespace, or cotangents do not fit the outputs.
     """
-    arrays: tuple[Any, ...] = (*primals, *constants)
-    traces = [x.tape for x in arrays if type(x) is TracedArray]
-    tape = Tape(max((xp if isinstance(xp, Tape) else ground(xp, index_add), *traces), key=_level))
+    below: Any = xp if isinstance(xp, Tape) else ground(xp, index_add)
+    for x in (*primals, *constants):
+        if type(x) is TracedArray and x.tape.level > below.level:
+            below = x.tape
+    tape = Tape(below)
     leaves = list(map(tape._input, primals))
     held = [tape._lift(c) if hasattr(c, "dtype") else c for c in constants]
     returned = fun(*leaves, *held)
@@ -65,9 +66,16 @@ class Pullback:
 
     def __call__(self, cotangents: Any) -> tuple[Array, ...]:
         cotangents = (cotangents,) if self._single else tuple(cotangents)
-        _check(cotangents, self._forms)
-        xp = self._tape.below
-        for g in cotangents:
+        xp, n = self._tape.below, len(self._forms)
+        if len(cotangents) != n:
+            raise ValueError(f"one cotangent for each output: {n} outputs, got {len(cotangents)}")
+        for g, (shape, dtype) in zip(cotangents, self._forms, strict=True):
+            if not hasattr(g, "dtype"):
+                raise TypeError(f"a cotangent must be an array, got {type(g).__name__}: use xp.ones_like(output)")
+            if g.shape != shape:
+                raise ValueError(f"a cotangent must have the shape of its output, {tuple(shape)}, got {tuple(g.shape)}")
+            if g.dtype != dtype:
+                raise TypeError(f"a cotangent must have the dtype of its output, {dtype}, got {g.dtype}")
             if type(g) is TracedArray and g.tape.level > xp.level:
                 xp = g.tape
         return tuple(self._tape._pull(zip(self._places, cotangents, strict=True), xp, self._primals))
@@ -81,15 +89,3 @@ class Pullback:
         cotangents: Any = map(tape._input, outputs)
         moved = self._tape._pull(zip(self._places, cotangents, strict=True), tape, self._primals)
         return Pullback(tape, list(map(tape._lift, moved)), outputs)
-
-
-def _check(cotangents: tuple[Array, ...], forms: list[tuple[Any, ...]]) -> None:
-    if len(cotangents) != len(forms):
-        raise ValueError(f"one cotangent for each output: {len(forms)} outputs, got {len(cotangents)}")
-    for g, (shape, dtype) in zip(cotangents, forms, strict=True):
-        if not hasattr(g, "dtype"):
-            raise TypeError(f"a cotangent must be an array, got {type(g).__name__}: use xp.ones_like(output)")
-        if tuple(g.shape) != shape:
-            raise ValueError(f"a cotangent must have the shape of its output, {tuple(shape)}, got {tuple(g.shape)}")
-        if g.dtype != dtype:
-            raise TypeError(f"a cotangent must have the dtype of its output, {dtype}, got {g.dtype}")

@@ -171,8 +171,10 @@ def spread(xp: Namespace, v: Array, like: Array, axis: Any, keepdims: bool) -> A
     """Give a reduced array its reduced axes back, with length 1."""
     if keepdims:
         return v
-    gone = axes_of(axis, len(like.shape))
-    return xp.reshape(v, tuple([1 if i in gone else n for i, n in enumerate(like.shape)]))
+    shape = list(like.shape)
+    for i in range(len(shape)) if axis is None else (axis,) if isinstance(axis, int) else axis:
+        shape[i] = 1
+    return xp.reshape(v, tuple(shape))
 
 
 def nonzero_or_one(xp: Namespace, x: Array) -> Array:
