@@ -48,7 +48,11 @@ def _power_exponent(xp: Namespace, g: Array, y: Array, a: Array, b: Array) -> Ar
 
 simple("add", lambda xp, g, _y, _a, _b: g, lambda xp, g, _y, _a, _b: g)
 simple("subtract", lambda xp, g, _y, _a, _b: g, lambda xp, g, _y, _a, _b: -g)
-simple("multiply", lambda xp, g, _y, _a, b: g * conj(xp, b), lambda xp, g, _y, a, _b: g * conj(xp, a))
+simple(
+    "multiply",
+    lambda xp, g, _y, _a, b: xp.multiply(g, conj(xp, b)),
+    lambda xp, g, _y, a, _b: xp.multiply(g, conj(xp, a)),
+)
 simple("divide", lambda xp, g, _y, _a, b: g / conj(xp, b), lambda xp, g, y, _a, b: -g * conj(xp, y / b))
 simple("pow", _power_base, _power_exponent)
 simple("remainder", lambda xp, g, _y, _a, _b: g, lambda xp, g, _y, a, b: -g * xp.floor_divide(a, b))
@@ -60,7 +64,7 @@ simple("sqrt", lambda xp, g, y, _x: g / (2 * conj(xp, y)))
 
 # ------------------------------------------------------------------------------------ elementary functions
 
-simple("exp", lambda xp, g, y, _x: g * conj(xp, y))
+simple("exp", lambda xp, g, y, _x: xp.multiply(g, conj(xp, y)))
 simple("expm1", lambda xp, g, y, _x: g * (conj(xp, y) + 1))
 simple("log", lambda xp, g, _y, x: g / conj(xp, x))
 simple("log1p", lambda xp, g, _y, x: g / (conj(xp, x) + 1))

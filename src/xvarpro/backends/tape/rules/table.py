@@ -26,14 +26,11 @@ class Namespace(Protocol):
     def __hash__(self) -> int: ...
 
 
-class Like:
+class Like(NamedTuple):
     """Shape and dtype of an operand whose entries no rule reads."""
 
-    __slots__ = ("dtype", "shape")
-
-    def __init__(self, x: Array) -> None:
-        self.shape = x.shape
-        self.dtype = x.dtype
+    shape: tuple[int, ...]
+    dtype: Any
 
 
 class Primitive(NamedTuple):
