@@ -44,7 +44,7 @@ LAYERS = [
 ]
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 BACKEND_LAYERS = [
-    ("checksums", "placement"),
+    ("checksums",),
     ("interface", "group", "tape"),
     ("plugin", "columns", "factorisations", "forks"),
     ("registry",),

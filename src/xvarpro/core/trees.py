@@ -83,6 +83,17 @@ def _paths(treedef: Any, root: str) -> tuple[str, ...]:
     return tuple(place.codify(root) for place in treedef.accessors())
 
 
+def types(tree: Tree) -> frozenset[type]:
+    """Classes of what a tree is made of, those of its leaves left out."""
+    treedef = optree.tree_structure(tree, namespace=NAMESPACE)
+    return (_types if hashes(treedef) else _types.__wrapped__)(treedef)
+
+
+@lru_cache
+def _types(treedef: Any) -> frozenset[type]:
+    return frozenset(step.type for place in treedef.accessors() for step in place)
+
+
 def named(tree: Tree, root: str = "theta", whole: tuple[type, ...] = ()) -> tuple[list[Any], list[str], Any]:
     """Leaves of a tree of the user's, how they would write each, and the structure.
 

@@ -26,7 +26,6 @@ from xvarpro.problem.problem import Level, Problem, reading
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.samples import Samples, check_samples, lengths, plain, taken
 from xvarpro.results.recipe import changed
-from xvarpro.sets.promises import is_own
 from xvarpro.sets.region import Region, event
 
 PROBED = 64  # samples that the check of independence looks at
@@ -95,7 +94,7 @@ def check_compiles(region: Region, backend: Backend) -> None:
 def check_own_sets(region: Region, backend: Backend, theta: Leaves) -> None:
     """Check, by one call each, what `lmo` and `project` return of sets that the package does not define."""
     for i, C in region.constrained:
-        if not is_own(C):
+        if not C.is_own:
             continue
         arrays, skeleton = trees.partition(C)
         for method in ["lmo"] * C.bounded + ["project"] * C.has_projection:

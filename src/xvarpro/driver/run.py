@@ -27,7 +27,7 @@ from xvarpro.driver.restarts import kinked, restart
 from xvarpro.driver.weights import weights
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
-from xvarpro.sets.promises import Promises, is_own
+from xvarpro.sets.promises import Promises
 from xvarpro.sets.region import event
 
 BATCH = 0.2  # seconds that Ctrl-C waits for a compiled loop
@@ -352,7 +352,7 @@ class Run:
         prepared, gap_A = self.prepared, self.record.row[1]
         theta = self.state.iterate.theta
         for i, C in prepared.region.constrained:
-            if is_own(C):
+            if C.is_own:
                 x = prepared.backend.to_numpy(theta[i])
                 advice = "See lmo, center, project and violation"
                 Promises(C, prepared.backend, theta[i]).is_member(x, "what a solve ends at", advice)
