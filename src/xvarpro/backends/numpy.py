@@ -38,7 +38,7 @@ class NumPyBackend(TapedBackend):
         return np.asarray(x)
 
     def to_floats(self, scalars: Sequence[ndarray]) -> list[float]:
-        return [float(x) for x in scalars]
+        return list(map(float, scalars))
 
     def devices(self) -> dict[str, Any]:
         return {"cpu": "cpu"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from xvarpro.core.namespace import adjoint, conj, device, is_complex, namespace_of, positive_or_one
+from xvarpro.core.namespace import adjoint, conj, device, is_complex, namespace_of
 from xvarpro.core.struct import Array
 
 
@@ -113,7 +113,8 @@ def solve(K: Array, c: Array) -> Array:
     """
     xp = namespace_of(K)
     p = K.shape[-1]
-    root = positive_or_one(xp.sqrt(xp.linalg.diagonal(K)))[:, :, None]
+    root = xp.sqrt(xp.linalg.diagonal(K))
+    root = xp.where(root > 0, root, 1)[:, :, None]
     A = xp.concat([K / root / root.mT, c[:, :, None] / root], axis=2)
     place = xp.arange(p, device=device(K))[:, None]
     for j in range(p):

@@ -132,6 +132,8 @@ def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
 
 
 def _checksum(x: Any, name: str) -> Any:
+    if type(x) in trees.PLAIN:
+        return None
     x = exchange.as_array(x, name)
     backend = of(x) if trees.is_array(x) else None
     return None if backend is None else backend.checksum(x)
