@@ -137,9 +137,9 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
 
 def is_complex_design(M: Operator) -> bool:
     """Whether any array of a design is complex."""
-    return (
-        complex_dtype(M.array.dtype) if isinstance(M, Dense) else any(is_complex(x) for x in leaves(M) if is_array(x))
-    )
+    if isinstance(M, Dense):
+        return complex_dtype(M.array.dtype)
+    return any(is_complex(x) for x in leaves(M) if is_array(x))
 
 
 def like_target(s: Array, y: Array | None) -> Array | None:
