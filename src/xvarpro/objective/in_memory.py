@@ -99,7 +99,7 @@ class InMemory(Objective):
         super().__init__(problem, backend, energy)
         self.treedef, self.structure, self.group = treedef, structure, group
         self._counted: list[int] = []
-        weights = [None if level is None else level.weights for level in (problem.lower, problem.upper)]
+        weights = problem.lower.weights, problem.upper and problem.upper.weights
         self.constants, self._held = partition((plain(problem.data), weights))
 
     # -- the user's functions
