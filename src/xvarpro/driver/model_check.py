@@ -180,7 +180,8 @@ def check_model(
                 "parameter, or bound theta"
             )
         if solving:
-            PROVEN.add(own)
+            if not known:
+                PROVEN.add(own)
             check_independent_rows(problem, in_chunks, trees.unflatten(treedef, theta))
     return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs), program=program)
 

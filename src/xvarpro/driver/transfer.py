@@ -164,7 +164,7 @@ class Transfer:
             weights=weights,
             covariance=None,
             W=None if level.W is None else trees.map_arrays(self.plain, level.W.resolved()),
-            solver=trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver),
+            solver=level.solver and trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver),
         )
 
     def whitening(self, covariance: Array, prefix: str, rows: int | None) -> Whitening:
@@ -233,7 +233,7 @@ class Transfer:
             raise ProblemError(f"{name}{where} must be finite; got NaN or inf at index {at}")
 
     def _work_dtype(self, x: Array) -> str:
-        return FLOATS[self.dtype] if dtype_name(x).startswith("complex") else self.dtype
+        return FLOATS[self.dtype] if trees.is_complex(x) else self.dtype
 
     def _move(self, x: Array, dtype: str | None) -> Array:
         return exchange.move(x, self.to, dtype=dtype, device=self.device, tally=self.tally)

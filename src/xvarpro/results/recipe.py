@@ -82,7 +82,8 @@ class Fingerprints(Mapping[str, str]):
     """
 
     def __init__(self, problem: Problem, theta0: Tree = None) -> None:
-        self._leaves, self._names, self._theta0 = trees.leaves(problem), _names(problem, ""), theta0
+        self._leaves, names, _ = trees.named(problem, "")
+        self._names, self._theta0 = [name.lstrip(".") for name in names], theta0
         self._sums = list(map(_checksum, self._leaves, self._names))
 
     @cached_property

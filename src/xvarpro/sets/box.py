@@ -173,7 +173,8 @@ class Box(_Entrywise):
 def _sizes(lower: Array, upper: Array) -> Array:
     """The larger of the finite bounds of every entry; 0 without any."""
     xp = namespace_of(lower)
-    return xp.maximum(*(xp.where(xp.isfinite(b), xp.abs(b), 0) for b in (lower, upper)))
+    low, high = xp.where(xp.isfinite(lower), xp.abs(lower), 0), xp.where(xp.isfinite(upper), xp.abs(upper), 0)
+    return xp.maximum(low, high)
 
 
 @final
