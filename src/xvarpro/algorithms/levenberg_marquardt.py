@@ -324,7 +324,7 @@ def minimise_model(backend: Backend, region: Region, theta: Array, grad: Array, 
     Newton's point where that is feasible. Shapes (b, p), (b, p), (b, p, p); results (b, p) and (b,).
     """
     xp = backend.xp
-    d = -small.solve(B, grad)
+    d = -small.solve(xp, B, grad)
     newton = theta + d, -0.5 * xp.sum(grad * d, axis=1)
     if not region.constrained:
         return newton
@@ -376,7 +376,7 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
             inside = P @ B @ P
             # the identity outside the face, at the scale of the model
             scale = xp.max(xp.linalg.diagonal(B), axis=1)[:, None, None]
-            step = -_times(P, small.solve(inside + scale * (_eye(xp, B) - P), _times(P, walk.slope)))
+            step = -_times(P, small.solve(xp, inside + scale * (_eye(xp, B) - P), _times(P, walk.slope)))
             # up to the first bound that it meets, which makes the face smaller
             share, before = region.reach(step, walk.x), walk.decrease
             walk, *_ = onward(walk, region.nearest(walk.x + share[:, None] * step, walk.slope), P)

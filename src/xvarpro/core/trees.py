@@ -322,7 +322,6 @@ def map_leaves(fun: Callable[..., Any], *trees: Any) -> Any:
     return optree.tree_map(fun, *trees, namespace=NAMESPACE)
 
 
-def rounding(value: Array) -> Array:
+def rounding(xp: Any, value: Array) -> Array:
     """What two computed objectives near `value` may differ by without meaning anything."""
-    xp = _namespace.namespace_of(value)
     return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)

@@ -40,7 +40,7 @@ class Objective(ABC):
         """
         xp = namespace_of(value)
         size = xp.abs(value)
-        return rounding(size + xp.sqrt(size) * self.energy**0.5)
+        return rounding(xp, size + xp.sqrt(size) * self.energy**0.5)
 
     def with_lower_tolerance(self, tol: Array | float) -> Objective:
         """The objective with an inexact lower level solved to a relative residual `tol`.

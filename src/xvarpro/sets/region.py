@@ -241,15 +241,15 @@ class Region(Struct):
         for i, C in self.constrained:
             if not C.bounded:
                 way, rest = C.ahead(g[i], leaves[i])
-                gap_A, gap_B = gap_A - _each(g[i] * way), gap_B + xp.sqrt(_each(rest * rest))
+                gap_A, gap_B = gap_A - _each(xp, g[i] * way), gap_B + xp.sqrt(_each(xp, rest * rest))
                 continue
             v, hidden = C.certified(event(C, g[i], self.shapes[i]))
-            gap_A = gap_A - _each(g[i] * (xp.reshape(v, leaves[i].shape) - leaves[i]))
+            gap_A = gap_A - _each(xp, g[i] * (xp.reshape(v, leaves[i].shape) - leaves[i]))
             if hidden is not None:
-                gap_A = gap_A + _each(hidden)
+                gap_A = gap_A + _each(xp, hidden)
         for group, ball in self.free:
             if isinstance(ball.norm, L2):
-                size = xp.sqrt(trees.sum_(_each(g[i] * g[i]) for i in group))
+                size = xp.sqrt(trees.sum_(_each(xp, g[i] * g[i]) for i in group))
             else:
                 size = xp.stack([ball.norm.dual(tuple(g[i][n, ...] for i in group))[1] for n in range(x.shape[0])])
             gap_B = gap_B + ball.radius * size
@@ -264,9 +264,9 @@ def event(C: Set, x: Array, shape: tuple[int, ...] | None = None) -> Array:
     return namespace_of(x).reshape(x, (*x.shape[: x.ndim - len(shape)], math.prod(shape)))
 
 
-def _each(x: Array) -> Array:
+def _each(xp: Any, x: Array) -> Array:
     """Sums over all axes but the first."""
-    return namespace_of(x).sum(x, axis=tuple(range(1, x.ndim))) if x.ndim > 1 else x
+    return xp.sum(x, axis=tuple(range(1, x.ndim))) if x.ndim > 1 else x
 
 
 def _zero(theta: Leaves) -> Array:
