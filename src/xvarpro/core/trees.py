@@ -239,9 +239,8 @@ def adjoint_product(A: Array, B: Array) -> Array:
     return xp.sum(adjoint(left) @ right, axis=0) + adjoint(A[whole:, :]) @ B[whole:, :]
 
 
-def gram(x: Array) -> Array:
+def gram(xp: Any, x: Array) -> Array:
     """Products of real arrays, stacked along the first axis, with each other, (p, p)."""
-    xp = _namespace.namespace_of(x)
     if xp in _namespace.COMPILED:
         axes = tuple(range(1, x.ndim))
         return xp.tensordot(x, x, axes=(axes, axes))

@@ -131,7 +131,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         m, k = low.y.shape
         J = answered(xp.reshape(xp.permute_dims(J, (1, 0, 2)), (m, p * k)))
         J = xp.permute_dims(xp.reshape(J, (-1, p, k)), (1, 0, 2))
-    return point, f.summed(slopes) if separable else raveled(f.gradient(point)), f.summed(gram(J))
+    return point, f.summed(slopes) if separable else raveled(f.gradient(point)), f.summed(gram(xp, J))
 
 
 def _of_rows(f: Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
@@ -145,7 +145,7 @@ def _of_rows(f: Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
     size = n + p * k
     T = xp.permute_dims(xp.reshape(R[n:size, n:size], (p * k, p, k)), (1, 0, 2))
     T = xp.concat([xp.real(T), xp.imag(T)], axis=1) if is_complex(T) else T
-    return point, slopes + raveled(f.penalty_gradient(theta)), gram(T)
+    return point, slopes + raveled(f.penalty_gradient(theta)), gram(xp, T)
 
 
 def condensed(f: Streamed, theta: Leaves, w: Array, ridge: Array | None = None) -> tuple[Array, Array, int]:

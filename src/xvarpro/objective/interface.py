@@ -38,8 +38,7 @@ class Objective(ABC):
 
         A residual is off by ``eps |y|``, hence its square by ``2 eps |y| |r|``, which is more than ``eps |r|^2``.
         """
-        xp = namespace_of(value)
-        size = xp.abs(value)
+        xp, size = self.backend.xp, abs(value)
         return rounding(xp, size + xp.sqrt(size) * self.energy**0.5)
 
     def with_lower_tolerance(self, tol: Array | float) -> Objective:
