@@ -86,6 +86,6 @@ class Pullback:
         A pull-back is linear: it does not matter where it is recorded.
         """
         tape = Tape(self._tape.below)
-        cotangents: Any = map(tape._input, outputs)
+        cotangents: Any = list(map(tape._input, outputs))
         moved = self._tape._pull(zip(self._places, cotangents, strict=True), tape, self._primals)
         return Pullback(tape, list(map(tape._lift, moved)), outputs)

@@ -61,11 +61,11 @@ def binary_method(name: str, left: Callable[..., Array], right: Callable[..., Ar
         i = j = None
         if type(a) is TracedArray and a.tape is self:
             a, i = a.value, a.index
-        else:
+        elif type(a) is TracedArray or not hasattr(a, "dtype"):
             a = self._operand(a)
         if type(b) is TracedArray and b.tape is self:
             b, j = b.value, b.index
-        else:
+        elif type(b) is TracedArray or not hasattr(b, "dtype"):
             b = self._operand(b)
         y = getattr(self.below, name)(a, b)
         if j is None or right is None:

@@ -5,7 +5,8 @@ API standard only, so a backward pass can itself be traced. Names with an unders
 of a function, or a transpose of indexing, which the standard lacks (see `indexing`).
 
 An underscore before a parameter says that the rule does not read the entries of that array: the tape then
-keeps the shape and the dtype of an operand and drops the array, or drops the result altogether.
+keeps the shape and the dtype of an operand and drops the array, or drops the result altogether. What it keeps is raw:
+where the gradient is traced, write such an array right of an operator, or call a function of `xp`.
 
 Complex numbers: the gradient of a real L is dL/dRe + i dL/dIm (PyTorch's convention; JAX's is its conjugate).
 """
