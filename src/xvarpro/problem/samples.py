@@ -94,5 +94,5 @@ def check_samples(data: Tree, rows: int) -> None:
 
 
 def _mapped(fun: Callable[[Samples], Array], data: Tree) -> Tree:
-    plain, treedef = optree.tree_flatten(data, is_leaf=is_samples, namespace=NAMESPACE)
-    return optree.tree_unflatten(treedef, [fun(x) if isinstance(x, Samples) else x for x in plain])
+    found, treedef = optree.tree_flatten(data, is_leaf=is_samples, namespace=NAMESPACE)
+    return optree.tree_unflatten(treedef, [fun(x) if isinstance(x, Samples) else x for x in found])
