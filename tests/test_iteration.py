@@ -211,7 +211,7 @@ def test_a_record_keeps_every_so_many_rows_and_the_last():
     assert kept.table()[:, 0].tolist() == [0, 3, 6, 7]
     assert kept.table()[:, 2].tolist() == [0, 6, 12, 14]
     assert kept.table(mark)[:, 0].tolist() == [0, 3, 4]
-    kept.replace(-first[2:])
+    kept.row = [-x for x in first[2:]]
     assert kept.table()[-1].tolist() == [7, 3.5, *-first[2:]]
     kept.rewind(mark)
     assert kept.done == 4

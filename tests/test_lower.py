@@ -160,7 +160,7 @@ def test_pivots_are_distances_from_the_columns_before_in_any_units():
     R = np.array([[3.0, 4.0, 1.0], [0.0, 3.0, 2.0], [0.0, 0.0, 0.0]])
     want = [1.0, 0.6, 0.0]
     for c in (np.ones(3), np.array([1e-200, 1e200, 1.0])):
-        assert pivots(R * c) == pytest.approx(want, rel=1e-14)
+        assert pivots(np, R * c) == pytest.approx(want, rel=1e-14)
 
 
 def test_a_gram_matrix_of_complex_columns_is_deficient_where_they_are_equal(backend):

@@ -215,7 +215,7 @@ def test_a_batch_of_problems_is_one_after_the_other(name):
     grad = tuple(draw.normal(size=(BATCH, *a.shape)) for a in one)
     theta, g, outside = region.join(tuple(x)), region.join(grad), region.join(start)
     assert theta.shape == (BATCH, sum(a.size for a in one))
-    assert [a.tolist() for a in region.split(theta)] == [a.tolist() for a in x]
+    assert [a.tolist() for a in trees.parts(theta, region.shapes)] == [a.tolist() for a in x]
     (gap_A, gap_B), nearest, faces = region.gaps(theta, g), region.nearest(outside, g), region.tangents(theta)
     for n in range(BATCH):
         here, slope = tuple(a[n] for a in x), tuple(a[n] for a in grad)
@@ -228,7 +228,7 @@ def test_a_batch_of_problems_is_one_after_the_other(name):
     worst = max(float(region.violation(tuple(a[n] for a in start))) for n in range(BATCH))
     assert float(region.violation(start)) == pytest.approx(worst, rel=1e-12)
     assert float(region.violation(tuple(x))) <= 1e-14
-    even = region.split(region.evened(np.abs(outside)))
+    even = trees.parts(region.evened(np.abs(outside)), region.shapes)
     for i, a in enumerate(start):
         bounds = not dict(region.constrained).get(i, Box()).event_ndim
         size = np.abs(a).reshape(BATCH, -1)
@@ -260,7 +260,7 @@ def test_the_share_of_a_step_in_a_batch_is_the_largest_that_is_feasible(name):
     assert ((share > 0) & (share <= 1)).all()
     for n in range(BATCH):
         ahead = [x[n : n + 1] + c * share[n] * d[n : n + 1] for c in (1.0, 1.01)]
-        assert float(region.violation(region.split(ahead[0]))) <= 1e-14
-        assert share[n] == 1 or float(region.violation(region.split(ahead[1]))) > 1e-6
+        assert float(region.violation(trees.parts(ahead[0], region.shapes))) <= 1e-14
+        assert share[n] == 1 or float(region.violation(trees.parts(ahead[1], region.shapes))) > 1e-6
     assert (share == 1).any()
     assert (share < 1).any()

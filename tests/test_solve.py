@@ -285,8 +285,8 @@ def test_a_small_solve_is_a_short_walk():
         fit = solve(problem)
     finally:
         sys.setprofile(earlier)
-    assert calls <= 2_000 + 500 * (fit.n_iter + 1)
-    assert deepest <= 20
+    assert calls <= 1_000 + 330 * (fit.n_iter + 1)
+    assert deepest <= 16
 
 
 def test_progress_is_silent_in_pipes_and_goes_to_stderr(capfd):

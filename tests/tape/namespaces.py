@@ -55,7 +55,5 @@ def jvp(fun, primals, tangents, constants=(), **how):
     """`fun` and its derivative along `tangents`: the transpose of the pull-back, which the tape records too."""
     outputs, pullback = vjp(fun, primals, constants, **how)
     single = not isinstance(outputs, (tuple, list))
-    zeros = [0 * y for y in ((outputs,) if single else outputs)]
-    _, push = vjp(lambda *u: pullback(u[0] if single else u), zeros, **how)
-    moved = push(tuple(tangents))
+    moved = pullback.transposed((outputs,) if single else outputs)(tuple(tangents))
     return outputs, moved[0] if single else moved

@@ -38,6 +38,18 @@ def test_what_does_not_depend_on_the_primals_has_gradient_zero():
     np.testing.assert_array_equal(dy[1], 2 * X)
 
 
+def test_an_output_that_is_returned_twice_moves_twice():
+    """The sum of both cotangents is a node behind those of all outputs."""
+
+    def f(x):
+        y = 3 * x
+        return y, y, x * x
+
+    _, moved = jvp(f, (X,), (X,), **NUMPY.how)
+    for found, want in zip(moved, (3 * X, 3 * X, 2 * X * X), strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
 @pytest.mark.parametrize("name", RAW)
 def test_constants_share_the_namespace_and_get_no_gradient(name):
     raw = RAW[name]

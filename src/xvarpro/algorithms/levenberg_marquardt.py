@@ -10,9 +10,9 @@ from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
 from xvarpro.backends.interface import select
 from xvarpro.core import checks, small
-from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import raveled, unraveled
+from xvarpro.core.trees import parts, raveled, unraveled
 from xvarpro.errors import ProblemError
 from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.objective.interface import Objective
@@ -66,25 +66,18 @@ class Batched(Protocol):
         """Values, gradients and Gauss-Newton matrices."""
 
 
-@dataclass(frozen=True)
 class Single:
-    """One objective as a batch."""
+    """One objective, a `Reduced` one, as a batch."""
 
-    f: Any  # a `Reduced` objective
-    region: Region
-
-    @property
-    def backend(self) -> Backend:
-        return self.f.backend
-
-    @property
-    def problem(self) -> Problem:
-        return self.f.problem
+    def __init__(self, f: Any, region: Region) -> None:
+        self.f, self.region = f, region
+        self.backend: Backend = f.backend
+        self.problem: Problem = f.problem
 
     def local(self, x: Array) -> Local:
-        xp = namespace_of(x)
-        point, grad, H = gauss_newton(self.f, self.region.split(x[0, :]))
-        return Local(*[a[None, ...] for a in (point.value, grad, H, xp.isnan(point.value))])
+        point, grad, H = gauss_newton(self.f, parts(x[0, :], self.region.shapes))
+        value = point.value[None, ...]
+        return Local(value, grad[None, ...], H[None, ...], self.backend.xp.isnan(value))
 
 
 class MarquardtState(NamedTuple):
@@ -140,17 +133,15 @@ class LevenbergMarquardt(Algorithm):
     # -- one problem
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> MarquardtState:
-        xp = namespace_of(*theta)
         point = self.first(Single(f, region), raveled(theta)[None, :])
-        zero = xp.zeros_like(point.local.value[0])
+        zero = f.backend.xp.zeros_like(point.local.value[0])
         blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero, zero), zero)
         return MarquardtState(_reported(blank, point), point)
 
     def advance(self, f: Objective, region: Region, state: MarquardtState) -> MarquardtState:
         iterate, noise = state.iterate, f.rounding(state.point.local.value)
         point, accepted, lost = self.next(Single(f, region), state.point, noise)
-        xp = namespace_of(noise)
-        alpha = xp.astype(accepted[0], noise.dtype)
+        alpha = f.backend.xp.astype(accepted[0], noise.dtype)
         iterate = iterate._replace(
             alpha_A=alpha if region.constrained else 0 * alpha,
             alpha_B=alpha if region.free else 0 * alpha,
@@ -162,8 +153,7 @@ class LevenbergMarquardt(Algorithm):
         return state.point.local.curvature[0, ...]
 
     def nearer(self, state: MarquardtState) -> MarquardtState:
-        model = state.point.model
-        xp = namespace_of(model.damping)
+        model, xp = state.point.model, namespace_of(state.point.theta)
         model = model._replace(damping=xp.maximum(model.damping, xp.ones_like(model.damping)))
         return state._replace(point=state.point._replace(model=model))
 
@@ -171,8 +161,7 @@ class LevenbergMarquardt(Algorithm):
 
     def first(self, f: Batched, x: Array) -> Point:
         """Where every problem starts, at x (b, p)."""
-        local = f.local(x)
-        xp = namespace_of(x)
+        local, xp = f.local(x), f.backend.xp
         one = xp.ones_like(local.value)
         scale = xp.linalg.diagonal(local.curvature)
         model = Model(local.curvature, one < 0, scale, self.damping * one, 4 * one, one < 0)
@@ -185,7 +174,7 @@ class LevenbergMarquardt(Algorithm):
         `noise` is by how much values may differ from rounding alone: a trial within it is accepted for less that is
         left to gain, and for that alone, since what rounding brings would lead in circles.
         """
-        xp = namespace_of(point.theta)
+        xp = f.backend.xp
         trial, promised = self._trial(f, point)
         local, step = f.local(trial), trial - point.theta
         gap_A, gap_B, decrease = self._certificate(f, trial, local)
@@ -201,33 +190,35 @@ class LevenbergMarquardt(Algorithm):
         after = select(f.backend, accepted, found, point._replace(model=model, rejected=point.rejected + 1))
         lost = still | (after.rejected > REJECTIONS)
         if step.shape[1] == 1:  # a minimum between two points whose values are the same
-            lost = lost | (level & (_dots(xp, local.grad, step) > 0))
+            lost = lost | (level & (xp.sum(local.grad * step, axis=1) > 0))
         return after, accepted, ~accepted & lost
 
     def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
         """Both parts of the gap, and the decrease that the Gauss-Newton model promises over the whole set."""
         gap_A, gap_B = f.region.gaps(x, local.grad)
-        xp = namespace_of(x)
+        xp = f.backend.xp
         diagonal = xp.linalg.diagonal(local.curvature)
         # a direction of which the model knows nothing promises nothing
         least = xp.where(diagonal > 0, (10 * xp.finfo(x.dtype).eps) * diagonal, 1)
-        _, decrease = minimise_model(f.backend, f.region, x, local.grad, local.curvature + _diagonal(least))
+        held = local.curvature + least[:, :, None] * _eye(xp, local.curvature)
+        _, decrease = minimise_model(f.backend, f.region, x, local.grad, held)
         if not f.problem.mu:  # no sum of squares is below 0
             decrease = xp.minimum(decrease, local.value)
         return gap_A, gap_B, decrease
 
     def _trial(self, f: Batched, point: Point) -> tuple[Array, Array]:
         """Feasible points to try, (b, p), and the decrease that each model promises, (b,)."""
-        model, backend, xp = point.model, f.backend, namespace_of(point.theta)
+        model, backend, xp = point.model, f.backend, f.backend.xp
         # entries of theta that the residual does not depend on are held by the largest scale
         largest = xp.max(model.scale, axis=1, keepdims=True)
-        held = positive_or_one(largest)
+        held = xp.where(largest > 0, largest, 1)
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
         B = select(backend, model.quasi, model.Q, point.local.curvature)
-        trial, decrease = minimise_model(backend, f.region, point.theta, point.local.grad, B + _diagonal(added))
+        damped = B + added[:, :, None] * _eye(xp, B)
+        trial, decrease = minimise_model(backend, f.region, point.theta, point.local.grad, damped)
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
-        decrease = decrease + 0.5 * _dots(xp, step, added * step)
+        decrease = decrease + 0.5 * xp.sum(step * (added * step), axis=1)
         shorter = point.theta + SHORT * step, SHORT * decrease  # at least
         return select(backend, model.short, shorter, (trial, decrease))
 
@@ -239,18 +230,18 @@ class LevenbergMarquardt(Algorithm):
         `level` are trials whose value is the same to rounding, `less` those where less is left to gain.
         """
         model, old = point.model, point.local
-        xp = namespace_of(promised)
+        xp = backend.xp
         brought = old.value - new.value
         better = brought >= 1e-4 * promised
         accepted = xp.isfinite(new.value) & (promised > 0) & xp.where(level, less, better)
-        ratio = brought / positive_or_one(promised)
+        ratio = brought / xp.where(promised > 0, promised, 1)
         least = xp.full_like(ratio, 0.1)
         shrink = xp.minimum(xp.maximum(1 - (2 * ratio - 1) ** 3, least), xp.full_like(ratio, 2.0))
         shrink = xp.where(better, shrink, least)
-        root = xp.sqrt(positive_or_one(model.scale))
+        root = xp.sqrt(xp.where(model.scale > 0, model.scale, 1))
         change = new.grad - old.grad
-        by_gauss, by_secant = [(change - _times(H, step)) / root for H in (old.curvature, model.Q)]
-        quasi = _dots(xp, by_secant, by_secant) < SWITCH * _dots(xp, by_gauss, by_gauss)
+        by_gauss, by_secant = (change - _times(old.curvature, step)) / root, (change - _times(model.Q, step)) / root
+        quasi = xp.sum(by_secant * by_secant, axis=1) < SWITCH * xp.sum(by_gauss * by_gauss, axis=1)
         after = Model(
             _bfgs(backend, select(backend, quasi, model.Q, new.curvature), step, change, root),
             quasi,
@@ -266,9 +257,10 @@ class LevenbergMarquardt(Algorithm):
         again = short | model.quasi
         # where the curvature is c, relative to the scale, a damping of c (1 / alpha - 1) leaves alpha of a step: less
         # than that would be refused again at the same point
-        down = -_dots(xp, old.grad, step)
-        alpha = xp.clip(down / positive_or_one(2 * (down - brought)), LEAST, MOST)
-        size = positive_or_one(_dots(xp, step, model.scale * step))
+        down = -xp.sum(old.grad * step, axis=1)
+        over, size = 2 * (down - brought), xp.sum(step * (model.scale * step), axis=1)
+        alpha = xp.clip(down / xp.where(over > 0, over, 1), LEAST, MOST)
+        size = xp.where(size > 0, size, 1)
         bend = 2 * (down - promised) / size
         least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
         # the first damping is a guess: how much too long a step by it is says little of what the next one should be
@@ -277,8 +269,9 @@ class LevenbergMarquardt(Algorithm):
         damped = xp.where(tried, xp.maximum(damped, least), damped)
         if step.shape[1] == 1:
             # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a kink
-            back = _dots(xp, new.grad, step)
-            alpha = xp.clip((brought + back) / positive_or_one(down + back), NEAR, 1 - NEAR)
+            back = xp.sum(new.grad * step, axis=1)
+            over = down + back
+            alpha = xp.clip((brought + back) / xp.where(over > 0, over, 1), NEAR, 1 - NEAR)
             damped = xp.where(finite & (back > 0), down / (alpha * size) - bend, damped)
         refused = model._replace(
             quasi=model.quasi & short,
@@ -301,21 +294,16 @@ def _reported(iterate: Iterate, point: Point) -> Iterate:
     )
 
 
-def _diagonal(x: Array) -> Array:
-    """Diagonal matrices (b, p, p) of vectors (b, p)."""
-    return x[:, :, None] * _eye(x)
-
-
 def _bfgs(backend: Backend, B: Array, s: Array, y: Array, root: Array) -> Array:
     """The BFGS update of `B`, as it is where the pair has no curvature; entries of s are measured by 1 / `root`."""
-    xp = namespace_of(B)
+    xp = backend.xp
     Bs = _times(B, s)
-    sy, sBs = _dots(xp, s, y), _dots(xp, s, Bs)
+    sy, sBs = xp.sum(s * y, axis=1), xp.sum(s * Bs, axis=1)
     steps, changes = s * root, y / root
-    size = xp.sqrt(_dots(xp, steps, steps) * _dots(xp, changes, changes))
+    size = xp.sqrt(xp.sum(steps * steps, axis=1) * xp.sum(changes * changes, axis=1))
     good = (sy > (100 * xp.finfo(B.dtype).eps) * size) & (sBs > 0)
-    safe = [xp.where(good, x, 1) for x in (sy, sBs)]
-    change = _outer(y) / safe[0][:, None, None] - _outer(Bs) / safe[1][:, None, None]
+    sy, sBs = xp.where(good, sy, 1)[:, None, None], xp.where(good, sBs, 1)[:, None, None]
+    change = y[:, :, None] * y[:, None, :] / sy - Bs[:, :, None] * Bs[:, None, :] / sBs
     return select(backend, good, B + change, B)
 
 
@@ -335,9 +323,9 @@ def minimise_model(backend: Backend, region: Region, theta: Array, grad: Array, 
 
     Newton's point where that is feasible. Shapes (b, p), (b, p), (b, p, p); results (b, p) and (b,).
     """
-    xp = namespace_of(theta)
-    d = -small.solve(B, grad)
-    newton = theta + d, -0.5 * _dots(xp, grad, d)
+    xp = backend.xp
+    d = -small.solve(xp, B, grad)
+    newton = theta + d, -0.5 * xp.sum(grad * d, axis=1)
     if not region.constrained:
         return newton
     met = xp.any(region.nearest(newton[0], grad) != newton[0], axis=1)  # NaN counts as met
@@ -356,11 +344,11 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
     that every point is feasible and none is worse. Where a set offers no projection the steps go toward its vertices,
     as in Frank-Wolfe; where some set has no faces every other step does.
     """
-    xp = namespace_of(theta)
+    xp = backend.xp
     enough = xp.finfo(theta.dtype).eps ** 0.75
     # gradient steps in the units of the model: the units of theta have no effect where the sets are bounds
     D = region.evened(xp.linalg.diagonal(B))
-    D = positive_or_one(D)
+    D = xp.where(D > 0, D, 1)
     faces = all(C.has_faces and C.has_projection for _, C in region.constrained)
     across = not faces and any(C.has_projection for _, C in region.constrained)
 
@@ -371,11 +359,11 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
             # the slope across the face is not small at a minimum, and would multiply the rounding of a step within
             within = _times(P, d)
             out = d - within
-            rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * _dots(xp, walk.x, D * walk.x)
-            d = select(backend, _dots(xp, out, D * out) <= rounding, within, d)
+            rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * xp.sum(walk.x * (D * walk.x), axis=1)
+            d = select(backend, xp.sum(out * (D * out), axis=1) <= rounding, within, d)
         Bd = _times(B, d)
-        down, bend = -_dots(xp, walk.slope, d), _dots(xp, d, Bd)
-        t = xp.where(bend > 0, down / positive_or_one(bend), 1)
+        down, bend = -xp.sum(walk.slope * d, axis=1), xp.sum(d * Bd, axis=1)
+        t = xp.where(bend > 0, down / xp.where(bend > 0, bend, 1), 1)
         t = xp.where(walk.going & (down > 0), xp.minimum(t, xp.ones_like(t)), 0)
         by = t[:, None]
         gained = walk.decrease + t * (down - 0.5 * t * bend)
@@ -388,7 +376,7 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
             inside = P @ B @ P
             # the identity outside the face, at the scale of the model
             scale = xp.max(xp.linalg.diagonal(B), axis=1)[:, None, None]
-            step = -_times(P, small.solve(inside + scale * (_eye(B) - P), _times(P, walk.slope)))
+            step = -_times(P, small.solve(xp, inside + scale * (_eye(xp, B) - P), _times(P, walk.slope)))
             # up to the first bound that it meets, which makes the face smaller
             share, before = region.reach(step, walk.x), walk.decrease
             walk, *_ = onward(walk, region.nearest(walk.x + share[:, None] * step, walk.slope), P)
@@ -397,7 +385,7 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
         # bounds are let go at the minimum of a face alone: before that they would be met again
         target = select(backend, cut, walk.x, target)
         after, d, down, bend = onward(walk, target, P)
-        length = xp.where(bend > 0, _dots(xp, d, D * d) / positive_or_one(bend), walk.length)
+        length = xp.where(bend > 0, xp.sum(d * (D * d), axis=1) / xp.where(bend > 0, bend, 1), walk.length)
         if across:  # parts of a set whose sizes are far apart have no gradient step in common
             before, (after, *_) = after.decrease, onward(after, region.vertices(after.slope, after.x))
             down = xp.maximum(down, after.decrease - before)
@@ -418,14 +406,5 @@ def _times(B: Array, x: Array) -> Array:
     return (B @ x[:, :, None])[..., 0]
 
 
-def _dots(xp: Any, a: Array, b: Array) -> Array:
-    """Inner products of the rows, (b,): `vecdot` costs PyTorch six operations."""
-    return xp.sum(a * b, axis=1)
-
-
-def _outer(a: Array) -> Array:
-    return a[:, :, None] * a[:, None, :]
-
-
-def _eye(B: Array) -> Array:
-    return namespace_of(B).eye(B.shape[1], dtype=B.dtype, device=device(B))
+def _eye(xp: Any, B: Array) -> Array:
+    return xp.eye(B.shape[1], dtype=B.dtype, device=device(B))

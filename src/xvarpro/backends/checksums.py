@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import math
-import zlib
-
-import numpy as np
 
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 
 AT_ONCE = 2**22  # entries that a device works on
 _ODD = 0x9E3779B97F4A7C15 - 2**64, 0xBF58476D1CE4E5B9 - 2**64  # those of SplitMix64, as signed integers
-
-
-def of_host(x: np.ndarray) -> int | None:
-    """Of an array of NumPy; None for Python objects."""
-    return None if x.dtype.hasobject else zlib.crc32(x.ravel(order="K").view(np.uint8).data)
 
 
 def width(itemsize: int, is_complex: bool) -> int:

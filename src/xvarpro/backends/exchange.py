@@ -231,10 +231,9 @@ def readable(*arrays: Array) -> tuple[Array, ...]:
     NumPy has the answer before a compilation begins.
     """
     source = of(arrays[0])
-    small = sum(math.prod(x.shape) for x in arrays) <= SMALL
-    if source is None or not (source.compiled and small and _on_host(device_of(arrays[0]))):
+    if source is None or not source.compiled or not _on_host(device_of(arrays[0])):
         return arrays
-    return tuple(map(source.to_numpy, arrays))
+    return arrays if sum(math.prod(x.shape) for x in arrays) > SMALL else tuple(map(source.to_numpy, arrays))
 
 
 def _lent(source: Any, x: Array) -> Array:

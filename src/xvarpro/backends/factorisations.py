@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from xvarpro.core.namespace import adjoint, device, namespace_of
+from xvarpro.core.trees import map_leaves
 
 # where Cholesky QR is the faster one: columns at least, rows per column, and entries (benchmarks/overhead.py)
 NARROW, ASPECT, ENTRIES = 8, 4, 2**14
@@ -21,17 +22,20 @@ def linalg_errors() -> tuple[type[Exception], ...]:
     return (np.linalg.LinAlgError,) if torch is None else (np.linalg.LinAlgError, torch.linalg.LinAlgError)
 
 
-def each_matrix(fun: Callable[..., tuple[T, ...]], fail: Callable[..., tuple[T, ...]], *stacks: T) -> tuple[T, ...]:
-    """``fun(*stacks)`` of stacks of matrices; where that raises, one by one, with ``fail`` for those that raise."""
+def each_matrix(fun: Callable[..., Any], fail: Callable[..., Any], *stacks: T) -> Any:
+    """``fun(*stacks)`` of stacks of matrices; where that raises, one by one, with ``fail`` for those that raise.
+
+    Both return an array, or a tuple of arrays.
+    """
     try:
-        return tuple(fun(*stacks))
+        return fun(*stacks)
     except linalg_errors():
         if stacks[0].ndim == 2:
             return fail(*stacks)
     xp, lead = namespace_of(*stacks), stacks[0].shape[:-2]
     flat = [xp.reshape(x, (-1, *x.shape[-2:])) for x in stacks]
     found = [each_matrix(fun, fail, *(x[i, ...] for x in flat)) for i in range(flat[0].shape[0])]
-    return tuple(xp.reshape(xp.stack(x), (*lead, *x[0].shape)) for x in zip(*found, strict=True))
+    return map_leaves(lambda *x: xp.reshape(xp.stack(x), (*lead, *x[0].shape)), *found)
 
 
 def nan_if_not_finite(A: T) -> T:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from xvarpro.backends import checksums
-from xvarpro.backends.placement import Placement
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import map_leaves
 from xvarpro.errors import ModelError, ProblemError
@@ -21,6 +20,47 @@ Function: TypeAlias = Callable[..., Leaves]  # arrays -> tuple of arrays
 Linear: TypeAlias = Callable[[Leaves], Leaves]  # a pull-back, or the map of tangents
 Device: TypeAlias = Any  # as the framework spells it
 State: TypeAlias = Any  # an array, or any nesting of tuples of arrays; shapes and dtypes do not change
+
+
+class Placement:
+    """Where the arrays of a backend lie, and what depends on it; here each lies on one device.
+
+    Attributes
+    ----------
+    several : bool
+        Whether arrays may be spread over several devices.
+    """
+
+    several: ClassVar[bool] = False
+
+    def of(self, targets: Mapping[str, Any], others: Mapping[str, Any]) -> Placement:
+        """That of targets and other arrays, by name.
+
+        Raises
+        ------
+        ProblemError
+            They are spread over devices in ways that do not fit together.
+        """
+        return self
+
+    def place(self, x: Array) -> Any:
+        """Where an array lies, as `Backend.asarray` takes it to put another of its shape there."""
+        return device(x)
+
+    def concat_rows(self, A: Array, B: Array) -> Array:
+        """``[A; B]`` for A (..., m, n), which may be spread over devices, and a B (..., l, n) of few rows."""
+        return namespace_of(A).concat([A, B], axis=-2)
+
+    def agree(self, value: float) -> float:
+        """A number that differs from process to process, such as the clock, as the first of them has it.
+
+        That is where several processes run one program on arrays that they hold together; else the number itself.
+        """
+        return value
+
+    def digests(self, x: Array) -> np.ndarray | None:
+        """What tells an array that does not lie in one process from another; None of one that does."""
+        return None
 
 
 class Backend(ABC):
@@ -75,7 +115,8 @@ class Backend(ABC):
         None where nothing writes to arrays of the framework, and of Python objects, of which nothing can be said. Here
         it is that of `to_numpy`: a framework whose arrays are not in the host's memory adds them up where they are.
         """
-        return checksums.of_host(self.to_numpy(x))
+        host = self.to_numpy(x)
+        return None if host.dtype.hasobject else zlib.crc32(host.ravel(order="K").view(np.uint8).data)
 
     @abstractmethod
     def devices(self) -> dict[str, Device]:

@@ -21,9 +21,8 @@ from jax import Array
 from xvarpro.backends import jax_modules, jax_sharding
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.forks import refuse_fork
-from xvarpro.backends.interface import Function, Linear, State, impure
+from xvarpro.backends.interface import Function, Linear, Placement, State, impure
 from xvarpro.backends.modules import Architecture
-from xvarpro.backends.placement import Placement
 from xvarpro.backends.special import BORDER, continued_fraction, derivative
 from xvarpro.backends.transformations import Curve, Slope, Transforming, implicit_root
 from xvarpro.core.namespace import COMPILED

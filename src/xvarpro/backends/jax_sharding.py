@@ -17,7 +17,7 @@ from jax import Array
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from xvarpro.backends.placement import Placement
+from xvarpro.backends.interface import Placement
 from xvarpro.core.namespace import adopt
 from xvarpro.errors import ProblemError
 

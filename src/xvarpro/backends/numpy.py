@@ -40,7 +40,7 @@ class NumPyBackend(TapedBackend):
         return np.asarray(x)
 
     def to_floats(self, scalars: Sequence[ndarray]) -> list[float]:
-        return [float(x) for x in scalars]
+        return list(map(float, scalars))
 
     def devices(self) -> dict[str, Any]:
         return {"cpu": "cpu"}
@@ -61,21 +61,22 @@ class NumPyBackend(TapedBackend):
         return Q, R
 
     def svd(self, A: ndarray) -> tuple[ndarray, ndarray, ndarray]:
-        U, s, Vh = each_matrix(lambda A: np.linalg.svd(A, full_matrices=False), _no_svd, nan_if_not_finite(A))
+        U, s, Vh = each_matrix(lambda A: tuple(np.linalg.svd(A, full_matrices=False)), _no_svd, nan_if_not_finite(A))
         return U, s, Vh
 
     def cholesky(self, A: ndarray) -> ndarray:
-        return each_matrix(lambda A: (np.linalg.cholesky(A),), lambda A: (np.full_like(A, np.nan),), A)[0]
+        found: ndarray = each_matrix(np.linalg.cholesky, lambda A: np.full_like(A, np.nan), A)
+        return found
 
     def solve_triangular(self, R: ndarray, B: ndarray, *, lower: bool = False, transpose: bool = False) -> ndarray:
         # SciPy brings a BLAS of its own, whose threads get in the way of NumPy's: all else takes twice as long. A lower
         # triangular matrix is upper from its last row on; unreversed, LU would exchange rows, by sizes that units of
-        # the unknowns decide
-        R = adjoint(R) if transpose else R
-        if lower != transpose:
-            return self.solve_triangular(R[..., ::-1, ::-1], B[..., ::-1, :])[..., ::-1, :]
-        R = np.where(_upper(R.shape[-1]), R, 0.0)  # what the other triangle holds is anybody's
-        return each_matrix(_substituted, lambda R, B: (np.full_like(B, np.nan),), R, B)[0]
+        # the unknowns decide. Partial pivoting finds the diagonal of an upper one, so that its LU is itself
+        R, order = adjoint(R) if transpose else R, slice(None, None, -1 if lower != transpose else 1)
+        R = np.where(_upper(R.shape[-1]), R[..., order, order], 0.0)  # what the other triangle holds is anybody's
+        fun = np.linalg.solve if B.ndim > 2 or B.shape[1] < WIDE else _substituted
+        X: ndarray = each_matrix(fun, lambda R, B: np.full_like(B, np.nan), R, B[..., order, :])
+        return X[..., order, :]
 
     def sparse_product(
         self, rows: ndarray, columns: ndarray, data: ndarray, shape: tuple[int, int], w: ndarray
@@ -117,16 +118,14 @@ def _upper(n: int) -> ndarray:
     return mask
 
 
-def _substituted(R: ndarray, B: ndarray) -> tuple[ndarray]:
-    """``R^-1 B`` of an upper triangular R: partial pivoting finds its diagonal, so that its LU is itself.
+def _substituted(R: ndarray, B: ndarray) -> ndarray:
+    """``R^-1 B`` of an upper triangular R and many right-hand sides.
 
-    With many right-hand sides LU takes some ten times as long as products: blocks of R are inverted instead, each with
-    a correction, without which the residual would be that of an inverse and not that of a substitution; but for blocks
-    of a condition that one correction does not make up for (that of Skeel, which units do not change).
+    LU takes some ten times as long as products: blocks of R are inverted instead, each with a correction, without which
+    the residual would be that of an inverse and not that of a substitution; but for blocks of a condition that one
+    correction does not make up for (that of Skeel, which units do not change).
     """
-    if B.ndim > 2 or B.shape[1] < WIDE:
-        return (np.linalg.solve(R, B),)
-    X = np.empty(B.shape, np.result_type(R, B))
+    X: ndarray = np.empty(B.shape, np.result_type(R, B))
     for stop in range(len(R), 0, -BLOCK):
         at = slice(max(0, stop - BLOCK), stop)
         D, b = R[at, at], B[at] - R[at, stop:] @ X[stop:]
@@ -136,7 +135,7 @@ def _substituted(R: ndarray, B: ndarray) -> tuple[ndarray]:
             X[at] = x + inverse @ (b - D @ x)
         else:
             X[at] = np.linalg.solve(D, b)
-    return (X,)
+    return X
 
 
 def _no_svd(A: ndarray) -> tuple[ndarray, ndarray, ndarray]:

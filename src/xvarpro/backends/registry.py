@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.backends import plugin
-from xvarpro.backends.interface import Backend, Function, one_by_one
-from xvarpro.backends.placement import Placement
+from xvarpro.backends.interface import Backend, Function, Placement, one_by_one
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Leaves
 from xvarpro.errors import BackendNotInstalledError, PluginError, ProblemError, UnknownBackendError

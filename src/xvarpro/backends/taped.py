@@ -9,10 +9,8 @@ from xvarpro.backends import tape
 from xvarpro.backends.eager import EagerBackend
 from xvarpro.backends.factorisations import cholesky_qr
 from xvarpro.backends.interface import Function, Linear
-from xvarpro.backends.tape.errors import StrayArrayError
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.errors import ModelError
 
 
 class TapedBackend(EagerBackend):
@@ -27,10 +25,11 @@ class TapedBackend(EagerBackend):
         """The framework's own QR factorisation, as `qr`."""
 
     def vjp(self, fun: Function, primals: Leaves, constants: Leaves = ()) -> tuple[Leaves, Linear]:
-        try:
-            return tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
-        except StrayArrayError as error:
-            raise ModelError(str(error)) from error
+        return tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
+
+    def linearise(self, fun: Function, primals: Leaves, constants: Leaves = ()) -> tuple[Leaves, Linear]:
+        outputs, pullback = tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
+        return outputs, pullback.transposed(outputs)
 
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
         xp = self.xp

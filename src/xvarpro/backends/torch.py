@@ -201,7 +201,7 @@ class TorchBackend(Transforming, EagerBackend):
         return torch.cat([top.reshape(whole, n), below[R.shape[0] * n :, :]]), R_all
 
     def svd(self, A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        U, s, Vh = each_matrix(lambda A: torch.linalg.svd(A, full_matrices=False), _no_svd, nan_if_not_finite(A))
+        U, s, Vh = each_matrix(lambda A: tuple(torch.linalg.svd(A, full_matrices=False)), _no_svd, nan_if_not_finite(A))
         return U, s, Vh
 
     def cholesky(self, A: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from xvarpro.driver.model_check import check_compiles, check_limits, check_uncha
 from xvarpro.errors import ProblemError
 from xvarpro.lower.stack import units
 from xvarpro.problem.problem import Problem
-from xvarpro.results.provenance import provenance
+from xvarpro.results.recipe import provenance
 
 PARTINGS = 3  # of problems in a saddle, at most
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation

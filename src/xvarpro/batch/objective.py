@@ -19,9 +19,8 @@ from xvarpro.core.small import Factor
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
 from xvarpro.lower import Ridge
-from xvarpro.objective.failures import model_failures
 from xvarpro.objective.gauss_newton import Local
-from xvarpro.objective.in_memory import check_same
+from xvarpro.objective.in_memory import check_same, model_failures
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.samples import plain
 from xvarpro.problem.whitening import Whitening
@@ -82,7 +81,7 @@ class Batch:
 
     def outputs(self, x: Array, *constants: Array) -> Outputs:
         """What the user's functions return for all problems; with other arrays of the data if they are given."""
-        return self._call(self.region.split(x), constants or self.constants)
+        return self._call(trees.parts(x, self.region.shapes), constants or self.constants)
 
     def _call(self, leaves: Leaves, constants: Leaves) -> Outputs:
         problem, tree, data = self.problem, trees.unflatten(self.treedef, leaves), plain(self._data.fill(constants))
@@ -92,7 +91,7 @@ class Batch:
                 return None, None
             return level.M(tree, data), level.y(tree, data) if callable(level.y) else None
 
-        with model_failures(self.backend, ADVICE, linalg_errors()):
+        with model_failures(self.backend, ADVICE, linalg_errors):
             penalty = problem.R(tree) if problem.R is not None and problem.mu else None
             outputs = Outputs(*level(problem.lower), *level(problem.upper), penalty)
         for name, was in self.found:
@@ -141,7 +140,7 @@ class Batch:
     def local(self, x: Array) -> Local:
         """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
         xp = namespace_of(x)
-        leaves, given = self.region.split(x), list[str]()
+        leaves, given = trees.parts(x, self.region.shapes), list[str]()
 
         def flat(*arrays: Array) -> Leaves:
             found = self._call(arrays[: len(leaves)], arrays[len(leaves) :])._asdict()
@@ -154,7 +153,7 @@ class Batch:
         eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
         tangents = []
         for j in range(x.shape[1]):
-            moved = push(self.region.split(xp.broadcast_to(eye[j, :], x.shape)))
+            moved = push(trees.parts(xp.broadcast_to(eye[j, :], x.shape), self.region.shapes))
             tangents.append(self.weighted(Outputs(**dict(zip(given, moved, strict=True)))))
         jacobian = self._separable if self.problem.is_separable else self._bilevel
         value, grad, J = jacobian(outputs, low, tangents)

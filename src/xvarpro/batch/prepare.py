@@ -28,7 +28,7 @@ from xvarpro.driver.transfer import Transfer
 from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Bounded, Nonnegative, WeightSet
-from xvarpro.objective.failures import model_failures
+from xvarpro.objective.in_memory import model_failures
 from xvarpro.problem import each
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.each import Each
@@ -62,7 +62,7 @@ class Prepared:
 
     def to_caller(self, x: Array) -> Tree:
         """Vectors (b, p) as the caller's arrays, in the caller's units."""
-        leaves = multiplied(self.region.split(x), [1 / unit for unit in self.theta_units])
+        leaves = multiplied(trees.parts(x, self.region.shapes), [1 / unit for unit in self.theta_units])
         return self.layout.to_caller(leaves, self.backend)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeGuard
 
@@ -16,7 +17,6 @@ from xvarpro.errors import UnsupportedError
 _known: dict[type, Any] = {}
 _devices: dict[type, Callable[[Any], Any]] = {}
 _arrays: dict[type, bool] = {}
-_complex: dict[tuple[type, Any], bool] = {}
 TRACED: set[type] = set()  # types of arrays that each belong to a namespace of their own
 COMPILED: set[Any] = set()  # namespaces of frameworks that compile: what they contract keeps its shape, and its place
 
@@ -104,13 +104,24 @@ def adopt(kind: type, namespace: Any, place: Any) -> None:
     _known[kind], _devices[kind], _arrays[kind] = namespace, place if callable(place) else own, True
 
 
+# dtypes of two frameworks are not to be compared; NumPy's have a kind, those of others a name only
+
+
+@lru_cache(typed=True)
+def complex_dtype(dtype: Any) -> bool:
+    """Whether a dtype, of whatever framework, is complex."""
+    return getattr(dtype, "kind", "V") == "c" or "complex" in str(dtype)
+
+
+@lru_cache(typed=True)
+def inexact_dtype(dtype: Any) -> bool:
+    """Whether a dtype, of whatever framework, is real or complex floating, so that a derivative makes sense."""
+    return getattr(dtype, "kind", "V") == "f" or "float" in str(dtype) or complex_dtype(dtype)
+
+
 def is_complex(x: Any) -> bool:
     """Whether the dtype of `x` is complex."""
-    key = type(x.dtype), x.dtype  # dtypes of two frameworks are not to be compared
-    found = _complex.get(key)
-    if found is None:
-        found = _complex[key] = namespace_of(x).isdtype(x.dtype, "complex floating")
-    return found
+    return complex_dtype(x.dtype)
 
 
 def complexified(x: Any) -> Any:
@@ -139,7 +150,7 @@ def in_double(x: Any) -> Any:
 
 def is_inexact(x: Any) -> bool:
     """Whether the dtype of an array is real or complex floating."""
-    return namespace_of(x).isdtype(x.dtype, ("real floating", "complex floating"))
+    return inexact_dtype(x.dtype)
 
 
 def is_array(x: object) -> TypeGuard[Array]:
@@ -153,12 +164,12 @@ def is_array(x: object) -> TypeGuard[Array]:
 
 def conj(x: Any) -> Any:
     """Conjugate; a real array is returned as it is."""
-    return namespace_of(x).conj(x) if is_complex(x) else x
+    return namespace_of(x).conj(x) if complex_dtype(x.dtype) else x
 
 
 def adjoint(A: Any) -> Any:
     """``A^H``: transpose and conjugate of the last two axes."""
-    return conj(A.mT)
+    return namespace_of(A).conj(A.mT) if complex_dtype(A.dtype) else A.mT
 
 
 def positive_or_one(x: Any) -> Any:

@@ -8,9 +8,9 @@ Vectors lie along the last axis, so that a matrix of columns ``a_j`` is an array
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from xvarpro.core.namespace import adjoint, conj, device, is_complex, namespace_of, positive_or_one
+from xvarpro.core.namespace import adjoint, conj, device, is_complex, namespace_of
 from xvarpro.core.struct import Array
 
 
@@ -106,14 +106,14 @@ def _substitute(T: Array, c: Array, order: Iterable[int]) -> Array:
     return c
 
 
-def solve(K: Array, c: Array) -> Array:
+def solve(xp: Any, K: Array, c: Array) -> Array:
     """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p): Gauss-Jordan, which needs no pivoting there.
 
     Rows and columns are scaled to a diagonal of ones: units of the unknowns do not count.
     """
-    xp = namespace_of(K)
     p = K.shape[-1]
-    root = positive_or_one(xp.sqrt(xp.linalg.diagonal(K)))[:, :, None]
+    root = xp.sqrt(xp.linalg.diagonal(K))
+    root = xp.where(root > 0, root, 1)[:, :, None]
     A = xp.concat([K / root / root.mT, c[:, :, None] / root], axis=2)
     place = xp.arange(p, device=device(K))[:, None]
     for j in range(p):

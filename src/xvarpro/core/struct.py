@@ -6,6 +6,7 @@ import dataclasses
 from abc import ABC
 from collections.abc import Callable
 from functools import cache
+from itertools import repeat
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import optree
@@ -105,7 +106,7 @@ def _names(cls: Any) -> tuple[str, ...]:
 def _flatten(obj: Any) -> tuple[list[Any], None, tuple[str, ...]]:
     cls: Any = type(obj)
     names = _names(cls)
-    return [getattr(obj, name) for name in names], None, names
+    return list(map(getattr, repeat(obj), names)), None, names
 
 
 def _unflattener(cls: type) -> Callable[[None, tuple[Any, ...]], Any]:

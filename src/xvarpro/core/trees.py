@@ -83,6 +83,17 @@ def _paths(treedef: Any, root: str) -> tuple[str, ...]:
     return tuple(place.codify(root) for place in treedef.accessors())
 
 
+def types(tree: Tree) -> frozenset[type]:
+    """Classes of what a tree is made of, those of its leaves left out."""
+    treedef = optree.tree_structure(tree, namespace=NAMESPACE)
+    return (_types if hashes(treedef) else _types.__wrapped__)(treedef)
+
+
+@lru_cache
+def _types(treedef: Any) -> frozenset[type]:
+    return frozenset(step.type for place in treedef.accessors() for step in place)
+
+
 def named(tree: Tree, root: str = "theta", whole: tuple[type, ...] = ()) -> tuple[list[Any], list[str], Any]:
     """Leaves of a tree of the user's, how they would write each, and the structure.
 
@@ -129,7 +140,9 @@ class Skeleton:
     def fill(self, arrays: Iterable[Any]) -> Any:
         """The object again, around these arrays."""
         supply = iter(arrays)
-        found = [next(supply) if s is Skeleton else s.obj if type(s) is _Identity else s for s in self.static]
+        found = []
+        for s in self.static:
+            found.append(next(supply) if s is Skeleton else s.obj if type(s) is _Identity else s)
         return optree.tree_unflatten(self.treedef, found)
 
 
@@ -207,7 +220,7 @@ def inner(x: Array, y: Array) -> Array:
     if x.ndim != 1:
         flat = xp.reshape(x, (-1,))  # may copy: once is enough for a square
         x, y = flat, flat if y is x else xp.reshape(y, (-1,))
-    return xp.real(xp.conj(x) @ y) if is_complex(x) else x @ y
+    return xp.real(xp.conj(x) @ y) if _namespace.complex_dtype(x.dtype) else x @ y
 
 
 def adjoint_product(A: Array, B: Array) -> Array:
@@ -215,8 +228,8 @@ def adjoint_product(A: Array, B: Array) -> Array:
 
     BLAS adds up the products one after the other: over 10^6 rows that leaves four digits.
     """
-    xp, m = _namespace.namespace_of(A), A.shape[-2]
-    if A.ndim != 2 or m <= MANY or xp.finfo(A.dtype).eps < 1e-10:
+    m = A.shape[-2]
+    if A.ndim != 2 or m <= MANY or (xp := _namespace.namespace_of(A)).finfo(A.dtype).eps < 1e-10:
         return adjoint(A) @ B
     if xp in _namespace.COMPILED:  # reshaped rows might leave their devices, and a fused sum stores no products
         few = A.shape[1] * B.shape[1] <= 64
@@ -226,13 +239,12 @@ def adjoint_product(A: Array, B: Array) -> Array:
     return xp.sum(adjoint(left) @ right, axis=0) + adjoint(A[whole:, :]) @ B[whole:, :]
 
 
-def gram(x: Array) -> Array:
+def gram(xp: Any, x: Array) -> Array:
     """Products of real arrays, stacked along the first axis, with each other, (p, p)."""
-    xp = _namespace.namespace_of(x)
     if xp in _namespace.COMPILED:
         axes = tuple(range(1, x.ndim))
         return xp.tensordot(x, x, axes=(axes, axes))
-    flat = raveled((x,), 1)
+    flat = xp.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
     return flat @ flat.mT
 
 
@@ -309,7 +321,6 @@ def map_leaves(fun: Callable[..., Any], *trees: Any) -> Any:
     return optree.tree_map(fun, *trees, namespace=NAMESPACE)
 
 
-def rounding(value: Array) -> Array:
+def rounding(xp: Any, value: Array) -> Array:
     """What two computed objectives near `value` may differ by without meaning anything."""
-    xp = _namespace.namespace_of(value)
     return (4 * xp.finfo(value.dtype).eps) * xp.abs(value)

@@ -12,7 +12,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_unchanged, check_value
 from xvarpro.driver.outcome import diagnosed
 from xvarpro.driver.prepare import Prepared, prepare
-from xvarpro.driver.weights import coefficients, w_to_caller
+from xvarpro.driver.weights import coefficients
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
@@ -140,7 +140,7 @@ def solve_lower(
     if prepared.compressed:
         return LowerFit(joined(coefficients(prepared, prepared.theta)), value)
     check_unchanged(problem, prepared.fingerprints)
-    return LowerFit(w_to_caller(prepared, w), value)
+    return LowerFit(prepared.w_to_caller(w), value)
 
 
 def _why_not(prepared: Prepared) -> str:

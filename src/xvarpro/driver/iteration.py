@@ -288,7 +288,7 @@ def noise(value: Array, floor: Array) -> Array:
     """By how much computed objectives near `value` may differ from rounding alone; see `Objective.rounding`."""
     xp = namespace_of(value)
     size = xp.abs(value)
-    return trees.rounding(size + xp.sqrt(size * floor))
+    return trees.rounding(xp, size + xp.sqrt(size * floor))
 
 
 def with_status(state: State, algorithm: Algorithm, tol: Array, floor: Array) -> State:

@@ -17,8 +17,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ModelError, ProblemError, warn_caller
 from xvarpro.lower import QR, Ridge
-from xvarpro.objective.failures import model_failures
-from xvarpro.objective.in_memory import ModelOutputs, ModelStructure
+from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, model_failures
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design
 from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import Dense, as_operator
@@ -27,7 +26,6 @@ from xvarpro.problem.problem import Level, Problem, reading
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.samples import Samples, check_samples, lengths, plain, taken
 from xvarpro.results.recipe import changed
-from xvarpro.sets.promises import is_own
 from xvarpro.sets.region import Region, event
 
 PROBED = 64  # samples that the check of independence looks at
@@ -96,7 +94,7 @@ def check_compiles(region: Region, backend: Backend) -> None:
 def check_own_sets(region: Region, backend: Backend, theta: Leaves) -> None:
     """Check, by one call each, what `lmo` and `project` return of sets that the package does not define."""
     for i, C in region.constrained:
-        if not is_own(C):
+        if not C.is_own:
             continue
         arrays, skeleton = trees.partition(C)
         for method in ["lmo"] * C.bounded + ["project"] * C.has_projection:
@@ -182,7 +180,8 @@ def check_model(
                 "parameter, or bound theta"
             )
         if solving:
-            PROVEN.add(own)
+            if not known:
+                PROVEN.add(own)
             check_independent_rows(problem, in_chunks, trees.unflatten(treedef, theta))
     return found[-1]._replace(arrays=tuple((tuple(x.shape), x.dtype) for x in outputs), program=program)
 

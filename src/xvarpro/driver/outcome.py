@@ -17,13 +17,12 @@ from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
 from xvarpro.driver.record import RECORD, WORK, Record
 from xvarpro.driver.run import Run, gradient
-from xvarpro.driver.weights import coefficients, w_to_caller
+from xvarpro.driver.weights import coefficients
 from xvarpro.errors import warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.results.outcome import Counts, Trace, Verified, joined
-from xvarpro.results.provenance import provenance
-from xvarpro.results.recipe import Recipe
+from xvarpro.results.recipe import Recipe, provenance
 
 
 class DeadUnitsWarning(UserWarning):
@@ -129,7 +128,7 @@ def diagnosed(objective: Objective, theta: Leaves) -> LowerReport:
 def _own_w(prepared: Prepared, theta: Leaves, w: Array) -> Array | None:
     """``w`` for the target as given, None where that is large: the memory of the target may have changed later."""
     if not prepared.compressed:
-        return w_to_caller(prepared, w)
+        return prepared.w_to_caller(w)
     y: Any = prepared.original.lower.y
     if isinstance(y, ColumnChunks) or w.shape[0] * y.shape[1] > ORDINARY:
         return None

@@ -31,7 +31,7 @@ from xvarpro.objective.streamed import Streamed
 from xvarpro.problem.column_chunks import ColumnChunks, Passes, compress
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.recipe import Fingerprints
-from xvarpro.sets.promises import check_promises, is_own
+from xvarpro.sets.promises import check_promises
 from xvarpro.sets.region import Region, resolve
 
 
@@ -107,6 +107,12 @@ class Prepared:
         """Leaves as the caller's arrays, in the caller's units."""
         return self.layout.to_caller(self.as_stated(theta), self.backend)
 
+    def w_to_caller(self, w: Array) -> Array:
+        """``w``, (n, k), in the caller's units and shape."""
+        with self.backend.scope(self.dtype):
+            w = w if self.y_unit == 1.0 else w / self.y_unit
+            return self.layout.array(w[:, 0] if self.vector else w, self.backend)
+
     def at(self, problem: Problem, theta: Tree, over: Tree) -> Prepared | None:
         """What `prepare` returns for the same problem at another theta; None where it has to be asked.
 
@@ -180,12 +186,13 @@ class Prepared:
         """Run `sets.check` on every set that the package does not define."""
         with self.backend.scope(self.dtype):
             for i, C in self.region.constrained:
-                if is_own(C):
+                if C.is_own:
                     check_promises(C, self.backend, self.theta[i])
 
-    def agree(self, value: float) -> float:
-        """A number that differs from process to process, such as the clock, as process 0 has it."""
-        return (self.group or self.compiler.placement).agree(value)
+    @cached_property
+    def agree(self) -> Callable[[float], float]:
+        """Makes a number that differs from process to process, such as the clock, that of process 0."""
+        return (self.group or self.compiler.placement).agree
 
     def synchronised(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """`fun` with results that are those of process 0 to the last bit, so that all of them take the same steps."""

@@ -30,43 +30,29 @@ class Record:
         Iterations between the rows that are kept from here on.
     """
 
+    done: int  # number of iterations
+    seconds: float  # time of the last iterate
+    row: list[float]  # the last iterate's numbers, as `RECORD` names them
+
     def __init__(self, table: np.ndarray, every: int) -> None:
         self.every = every
         self._kept = array("d", table[:-1].tobytes())  # a tenth of the memory of lists of floats
-        self._last: list[float] = table[-1].tolist()
-
-    @property
-    def done(self) -> int:
-        """Number of iterations."""
-        return int(self._last[0])
-
-    @property
-    def seconds(self) -> float:
-        """Time of the last iterate."""
-        return self._last[1]
-
-    @property
-    def row(self) -> list[float]:
-        """The last iterate's numbers, as `RECORD` names them."""
-        return self._last[2:]
+        self.rewind((len(self._kept), table[-1].tolist()))
 
     def add(self, row: Sequence[float], seconds: float) -> None:
         """The row of the next iterate."""
         if self.done % self.every == 0:
-            self._kept.extend(self._last)
-        self._last = [self._last[0] + 1, seconds, *row]
-
-    def replace(self, row: Sequence[float]) -> None:
-        """Another row for the last iterate."""
-        self._last = [*self._last[:2], *row]
+            self._kept.extend((self.done, self.seconds, *self.row))
+        self.done, self.seconds, self.row = self.done + 1, seconds, list(row)
 
     def mark(self) -> Mark:
         """What `rewind` and `table` take to return to this row."""
-        return len(self._kept), self._last
+        return len(self._kept), [self.done, self.seconds, *self.row]
 
     def rewind(self, mark: Mark) -> None:
         """Forget the rows since a mark."""
-        n, self._last = mark
+        n, (done, self.seconds, *self.row) = mark
+        self.done = int(done)
         del self._kept[n:]
 
     def table(self, mark: Mark | None = None) -> np.ndarray:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from xvarpro.driver.restarts import kinked, restart
 from xvarpro.driver.weights import weights
 from xvarpro.errors import ProblemError
 from xvarpro.objective.interface import Objective
-from xvarpro.sets.promises import Promises, is_own
+from xvarpro.sets.promises import Promises
 from xvarpro.sets.region import event
 
 BATCH = 0.2  # seconds that Ctrl-C waits for a compiled loop
@@ -122,7 +123,7 @@ class Run:
             for make in (program.start, program.end, program.recheck, program.assess, program.probe)
         )
         loop = backend.loop(program.step, lambda state: _record(state.iterate), running, ("step", *key))
-        self._loop = prepared.synchronised(loop)
+        self._loop, self._shared = prepared.synchronised(loop), prepared.synchronised(np.asarray)
 
     def start(self, trace_every: int = 1) -> None:
         """The first state; a compiled loop compiles here, on no iterations, so that the clock does not count it."""
@@ -219,7 +220,7 @@ class Run:
                 state, rows = self._loop(self.operands, self.state, min(batch, max_iter - done, schedule.left(done)))
             except linalg_errors():
                 return Status.NON_FINITE
-            rows = self.prepared.synchronised(np.asarray)(rows).tolist()
+            rows = self._shared(rows).tolist()
             now = self.clock() - began
             self._pace = (now - elapsed) / len(rows)
             for i, row in enumerate(rows):
@@ -243,7 +244,7 @@ class Run:
         stationary = exact and not any(self.record.row[1:3])  # no curvature changes what a gap of 0 promises
         if not stationary and doubtful(exact, prepared.region, self.algorithm, self.state):
             self.state = self._recheck(self.operands, self.state)
-            self.record.replace(self.row())
+            self.record.row = self.row()
 
     def continues(self, status: Status, max_iter: int) -> bool:
         """Whether the iterations go on after an end: it was in doubt, or a lower point is known.
@@ -259,11 +260,11 @@ class Run:
             status is Status.NO_DESCENT and (self.prepared.region.constrained or kinked(self.prepared))
         ):
             self.state = self._assess(self.operands, self.state)
-            self.record.replace(self.row())
+            self.record.row = self.row()
         if self.status is Status.RUNNING:
             return True  # to end at once where a callback has asked for it
         state = restart(self) if self.restarts < RESTARTS else None
-        self.record.replace(self.row())  # with the work of looking for it
+        self.record.row = self.row()  # with the work of looking for it
         if state is None:
             return False
         if self.stopped or self.record.done >= max_iter:
@@ -295,7 +296,7 @@ class Run:
 
     def worked(self, counts: Sequence[float]) -> None:
         """Add to the work that the state does not count."""
-        self.work = [a + b for a, b in zip(self.work, self._rows(counts), strict=True)]
+        self.work = list(map(add, self.work, self._rows(counts)))
 
     def _rows(self, counts: Sequence[float]) -> list[float]:
         """Counts with rows in the place of mini-batches: in numbers of the host, which float32 would round."""
@@ -328,7 +329,7 @@ class Run:
         """Certify the last iterate where the algorithm does not certify every one, in place of the last row."""
         if not self.algorithm.certifies_every_iteration:
             self.state = self._end(self.operands, self.state)
-            self.record.replace(self.row())
+            self.record.row = self.row()
 
     def finish(self, status: Status) -> Status:
         """The status of the result, at the end of the iterations."""
@@ -351,7 +352,7 @@ class Run:
         prepared, gap_A = self.prepared, self.record.row[1]
         theta = self.state.iterate.theta
         for i, C in prepared.region.constrained:
-            if is_own(C):
+            if C.is_own:
                 x = prepared.backend.to_numpy(theta[i])
                 advice = "See lmo, center, project and violation"
                 Promises(C, prepared.backend, theta[i]).is_member(x, "what a solve ends at", advice)
@@ -377,8 +378,9 @@ class Run:
     def _totalled(self, row: list[float]) -> list[float]:
         """A row of `RECORD` with value and gaps in the caller's units, and all work that has been done."""
         unit = self.prepared.y_unit
-        counts = [n + before for n, before in zip(self._rows(row[WORK:]), self.work, strict=True)]
-        return [x / unit / unit for x in row[:3]] + row[3:WORK] + counts
+        value, gap_A, gap_B, *rest = row
+        counts = map(add, self._rows(rest[WORK:]), self.work)
+        return [value / unit / unit, gap_A / unit / unit, gap_B / unit / unit, *rest[:WORK], *counts]
 
     def _batch(self, elapsed: float, done: int, limit: float) -> int:
         """Steps for the next call of a compiled loop: a fifth of a second's worth, or what the time limit leaves."""

@@ -17,8 +17,8 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.lower.stack import condition_of, deficient
 from xvarpro.objective.least_squares import as_matrix, scaled
-from xvarpro.problem import each
 from xvarpro.problem.column_chunks import ColumnChunks
+from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks, Stream
 from xvarpro.problem.samples import check_samples
@@ -106,7 +106,7 @@ class Transfer:
     def problem(self, problem: Problem) -> Problem:
         """The problem with arrays of the backend, targets of shape (m, k), and residual weights (m, 1) or (m, k)."""
         leaves, names, treedef = trees.named(problem.data, "data")
-        if any(map(each.is_each, each.leaves(problem))):
+        if Each in trees.types(problem):
             raise ProblemError(
                 "a single problem must hold nothing that is marked xv.Each; got a mark. Use xv.solve_many for a batch "
                 "of problems, with xv.many.lifted where it is stated for one"
@@ -164,7 +164,7 @@ class Transfer:
             weights=weights,
             covariance=None,
             W=None if level.W is None else trees.map_arrays(self.plain, level.W.resolved()),
-            solver=trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver),
+            solver=level.solver and trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver),
         )
 
     def whitening(self, covariance: Array, prefix: str, rows: int | None) -> Whitening:
@@ -233,7 +233,7 @@ class Transfer:
             raise ProblemError(f"{name}{where} must be finite; got NaN or inf at index {at}")
 
     def _work_dtype(self, x: Array) -> str:
-        return FLOATS[self.dtype] if dtype_name(x).startswith("complex") else self.dtype
+        return FLOATS[self.dtype] if trees.is_complex(x) else self.dtype
 
     def _move(self, x: Array, dtype: str | None) -> Array:
         return exchange.move(x, self.to, dtype=dtype, device=self.device, tally=self.tally)

@@ -18,7 +18,7 @@ def weights(prepared: Prepared, theta: Leaves) -> Array:
     """``w`` at theta, for the target as given, as the caller's array."""
     if prepared.compressed:
         return joined(coefficients(prepared, theta))
-    return w_to_caller(prepared, prepared.call(_solve_lower, theta, once=True))
+    return prepared.w_to_caller(prepared.call(_solve_lower, theta, once=True))
 
 
 def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
@@ -34,14 +34,7 @@ def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
         )
     passes = Passes(y, prepared.structure.rows[0], prepared.columns) if isinstance(y, ColumnChunks) else None
     for block in passes() if passes else columns(y, max(y.shape[0], 1024)):
-        yield w_to_caller(prepared, prepared.call(_solve_lower, theta, prepared.target(block), once=True))
-
-
-def w_to_caller(prepared: Prepared, w: Array) -> Array:
-    """``w``, (n, k), in the caller's units and shape."""
-    with prepared.backend.scope(prepared.dtype):
-        w = w if prepared.y_unit == 1.0 else w / prepared.y_unit
-        return prepared.layout.array(w[:, 0] if prepared.vector else w, prepared.backend)
+        yield prepared.w_to_caller(prepared.call(_solve_lower, theta, prepared.target(block), once=True))
 
 
 def _solve_lower(objective: Objective, theta: Leaves, *y: Array) -> Array:

@@ -25,7 +25,6 @@ from xvarpro.driver.outcome import outcome, recipe
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.driver.record import WORK, Record, Schedule
 from xvarpro.driver.run import Run
-from xvarpro.driver.weights import w_to_caller
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import chosen
@@ -335,7 +334,7 @@ class _Descent:
             "seconds": time.perf_counter() - self.began,
             "loss": self.loss,
             "weights": prepared.layout.array(self.factor[:, 0] if prepared.vector else self.factor, prepared.backend),
-            "_w": w_to_caller(prepared, self.now.w),
+            "_w": prepared.w_to_caller(self.now.w),
             "_weights": None,
             "_continuation": None,
             "_prepared": None,  # with the weights of the last of them

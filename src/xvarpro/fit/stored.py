@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from os import PathLike
 from typing import Any, TypeVar, get_type_hints
@@ -25,7 +26,6 @@ from xvarpro.fit.serialization import checked, decode, encode, opaque
 from xvarpro.problem.loading import relocated, split_name
 from xvarpro.results.files import NUMBERS, ArrayFile, reading, write_atomically
 from xvarpro.results.outcome import Counts, Outcome, Trace, Verified
-from xvarpro.results.provenance import check as check_provenance
 from xvarpro.results.recipe import Opaque, Recipe
 
 FORMAT = 5
@@ -181,11 +181,24 @@ def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
     return {name: tuple(getattr(x, "shape", ())) for name, x in named}
 
 
+def _check_provenance(stored: Mapping[str, Any]) -> None:
+    """Refuse a provenance from a file that lacks what a verification reads."""
+    match stored:
+        case {
+            "backend": str(),
+            "device": str(),
+            "dtype": "float32" | "float64",
+            "determinism": {"held": bool(), "unpromised": list()},
+        }:
+            return
+    raise ProblemError("its provenance must have a backend, a device, a dtype and whether the solve was deterministic")
+
+
 def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
     """The fields of a result from a file, or a ProblemError that says what in the file is none of a result."""
     parts = {"theta": object, "recipe": dict, "status": str, "counts": dict, "verified": dict}
     meta = checked(meta, {"format": int, **parts, **_PLAIN}, "result")
-    check_provenance(meta["provenance"])
+    _check_provenance(meta["provenance"])
     dtype = meta["provenance"]["dtype"]
     recipe = _recipe(meta["recipe"], file, dtype, folder)
     theta = decode(meta["theta"], "theta", file)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from xvarpro.backends import Backend
 from xvarpro.backends.powers import power_of_two
@@ -40,10 +41,10 @@ def refine(backend: Backend, factor: QRFactor, matrix: Callable[[], Array], targ
     to refine. Below the rows of `a` given, at the ridge, ``a = -A b``.
     """
     (Q, R), (top, b) = factor, solution
-    m, xp = top.shape[0], namespace_of(R)
+    m, xp = top.shape[0], backend.xp
     if xp.finfo(R.dtype).eps > 1e-12 or not affordable(R, m, b):
         return solution
-    steps = _steps(R)
+    steps = _steps(xp, R)
 
     def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         n, top, b = carry
@@ -66,10 +67,9 @@ def affordable(R: Array, m: int, b: Array) -> bool:
     return R.ndim == 2 and (m + b.shape[0]) * b.shape[1] <= LARGEST
 
 
-def _steps(R: Array) -> Array:
+def _steps(xp: Any, R: Array) -> Array:
     """None where the diagonal of R shows a condition below `HARD`, one below eps^-1/2, then three."""
-    xp = namespace_of(R)
-    share = pivots(R)
+    share = pivots(xp, R)
     condition = xp.max(share) / xp.min(share)
     one = xp.astype(condition > HARD, xp.int32)
     return one + 2 * xp.astype(condition > xp.finfo(R.dtype).eps ** -0.5, xp.int32)

@@ -57,7 +57,7 @@ def choose(M: Operator, lam: Ridge | float | Array = NO_RIDGE, Omega: Array | Op
     own = M.solver(*ridge)
     if not (own is None or isinstance(own, LowerSolver)):
         raise ProblemError(f"{type(M).__name__}.solver must return a solver of xvarpro.lower or None, got {own!r}")
-    fitting = _structured(M, ridge) if own is None else own
+    fitting = own if own is not None or isinstance(M, Dense) else _structured(M, ridge)
     if fitting is not None:
         return fitting
     if not M.explicit:
@@ -71,7 +71,7 @@ def _structured(M: Operator, ridge: Ridge) -> LowerSolver | None:
         return FourierDivision() if is_periodic(ridge, M) else None
     if isinstance(M, Diagonal) and ridge.Omega is None:
         return Division()
-    if isinstance(M, Dense) or not ridge.plain:
+    if not ridge.plain:
         return None
     if isinstance(M, BlockDiagonal) and M.explicit:
         return Blockwise(tuple(choose(block, ridge) for block in M.blocks))

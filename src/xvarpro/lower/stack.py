@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
@@ -42,11 +42,10 @@ def units(R: Array) -> Array:
     return R / positive_or_one(xp.sqrt(xp.sum(xp.abs(R) ** 2, axis=-2, keepdims=True)))
 
 
-def pivots(R: Array) -> Array:
+def pivots(xp: Any, R: Array) -> Array:
     """``|r_jj|`` over the length of column j of a triangle, (..., n): how far the column is from the span of those
     before it, whatever its units; 0 for a column of zeros.
     """
-    xp = namespace_of(R)
     d = xp.linalg.diagonal(R)
     none = d == 0
     # in units of the diagonal no square vanishes; one that overflows belongs to a pivot of 0
@@ -61,10 +60,10 @@ def deficient(backend: Backend, R: Array, rows: int) -> Array:
     column j from the span of those before it: where none is small, the rank is full. Small ones may be rounding or
     conditioning; the smallest singular value decides, and is computed only then.
     """
-    xp = namespace_of(R)
-    eps, n = xp.finfo(R.dtype).eps, R.shape[-1]
+    xp, n = backend.xp, R.shape[-1]
+    eps = xp.finfo(R.dtype).eps
     # written so that NaN counts as small
-    small = ~xp.all(pivots(R) > 1e4 * eps * n)
+    small = ~xp.all(pivots(xp, R) > 1e4 * eps * n)
 
     def decide(_: Array) -> Array:
         s = backend.svd(units(R))[1]
@@ -89,7 +88,7 @@ def factored(backend: Backend, system: System, A: Array) -> QRFactor:
     Q, R = backend.qr(A)
     if system.ridge.definite:
         return QRFactor(Q, R)
-    xp = namespace_of(R)
+    xp = backend.xp
     return QRFactor(Q, xp.where(deficient(backend, R, Q.shape[-2]), xp.nan, R))
 
 

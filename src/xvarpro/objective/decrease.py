@@ -44,7 +44,7 @@ def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> 
         # what the residual does not depend on, and what is held, promises nothing
         eps = xp.finfo(H.dtype).eps
         H = H + xp.eye(H.shape[0], dtype=H.dtype, device=device(H)) * xp.where(held > 0, 10 * eps * held, 1)
-        return 0.5 * v @ small.solve(H[None, ...], v[None, :])[0, :]
+        return 0.5 * v @ small.solve(xp, H[None, ...], v[None, :])[0, :]
     length = dot(g, g)
     bend = _bend(f, theta, grad, scaled(-1.0, g))
     found = 0.5 * length * length / positive_or_one(bend)

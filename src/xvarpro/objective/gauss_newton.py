@@ -76,14 +76,13 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
     if isinstance(f, Streamed):
         return _of_rows(f, theta)
     outputs, push = f.tangents(theta)
-    solved = low, upper, solver = f.solved(outputs)
-    point, system = f.point_of(theta, outputs, solved), low.system
-    r = point.r if f.problem.is_separable else low.residual(point.w)
+    solved = low, upper, solver, system = f.solved(outputs)
+    point, separable = f.point_of(theta, outputs, solved), f.problem.is_separable
+    r = point.r if separable else low.residual(point.w)
     w, r = solver.refine(f.backend, system, point.factor, low.y, point.w, r)
     turned = solver.tangent(f.backend, system, point.factor, low.y, w)
     flat = raveled(theta)
-    xp, p = namespace_of(flat), flat.shape[0]
-    separable = f.problem.is_separable
+    xp, p = f.backend.xp, flat.shape[0]
 
     # one solve for the tangents of all entries, where right-hand sides share design and face; a compiled program
     # gains nothing by it, and sharded columns side by side would have to be gathered
@@ -132,7 +131,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         m, k = low.y.shape
         J = answered(xp.reshape(xp.permute_dims(J, (1, 0, 2)), (m, p * k)))
         J = xp.permute_dims(xp.reshape(J, (-1, p, k)), (1, 0, 2))
-    return point, f.summed(slopes) if separable else raveled(f.gradient(point)), f.summed(gram(J))
+    return point, f.summed(slopes) if separable else raveled(f.gradient(point)), f.summed(gram(xp, J))
 
 
 def _of_rows(f: Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
@@ -146,7 +145,7 @@ def _of_rows(f: Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
     size = n + p * k
     T = xp.permute_dims(xp.reshape(R[n:size, n:size], (p * k, p, k)), (1, 0, 2))
     T = xp.concat([xp.real(T), xp.imag(T)], axis=1) if is_complex(T) else T
-    return point, slopes + raveled(f.penalty_gradient(theta)), gram(T)
+    return point, slopes + raveled(f.penalty_gradient(theta)), gram(xp, T)
 
 
 def condensed(f: Streamed, theta: Leaves, w: Array, ridge: Array | None = None) -> tuple[Array, Array, int]:
@@ -203,5 +202,4 @@ def _row(backend: Backend, level: EvaluatedLevel, dr: Array, dw: Array) -> Array
     """The tangent of a level's residual above that of the rows of its ridge, in real numbers."""
     if level.ridge.present:
         dr = backend.placement.concat_rows(dr, level.ridge.rows(dw))
-    xp = namespace_of(dr)
-    return backend.placement.concat_rows(xp.real(dr), xp.imag(dr)) if is_complex(dr) else dr
+    return backend.placement.concat_rows(backend.xp.real(dr), backend.xp.imag(dr)) if is_complex(dr) else dr

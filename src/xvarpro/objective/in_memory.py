@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,9 +16,8 @@ from xvarpro.backends.group import Group
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
-from xvarpro.errors import ModelError, ProblemError
-from xvarpro.lower.interface import LowerSolver
-from xvarpro.objective.failures import model_failures
+from xvarpro.errors import BackendNotInstalledError, ModelError, ProblemError
+from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.objective.interface import LowerReport, Objective, dead_columns
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
 from xvarpro.objective.mini_batch import LowerRows, chosen, mini_batch, rows_evaluated, some_columns
@@ -46,7 +48,7 @@ class ModelStructure(NamedTuple):
 
     def check(self, arrays: Leaves, skeleton: Skeleton) -> None:
         """Check that the outputs at another theta, taken apart by `partition`, have this structure."""
-        found = tuple([(tuple(x.shape), x.dtype) for x in arrays])
+        found = tuple(map(attrgetter("shape", "dtype"), arrays))
         check_same("the model functions", (found, skeleton.treedef), (self.arrays, self.skeleton.treedef))
 
 
@@ -63,7 +65,8 @@ def check_same(what: str, now: tuple[Any, Any], was: tuple[Any, Any]) -> None:
 COLUMNS = 2**10  # right-hand sides up to which w of a result is improved, which costs as much as to solve for it
 
 Pullback: TypeAlias = Callable[[ModelOutputs], Leaves]
-Solved: TypeAlias = tuple[EvaluatedLevel, EvaluatedLevel, LowerSolver]  # lower level, upper level, solver of the lower
+# lower level, upper level, solver of the lower one and what it takes
+Solved: TypeAlias = tuple[EvaluatedLevel, EvaluatedLevel, LowerSolver, System]
 
 
 class InMemory(Objective):
@@ -96,37 +99,26 @@ class InMemory(Objective):
         super().__init__(problem, backend, energy)
         self.treedef, self.structure, self.group = treedef, structure, group
         self._counted: list[int] = []
-        weights = [None if level is None else level.weights for level in (problem.lower, problem.upper)]
+        weights = problem.lower.weights, problem.upper and problem.upper.weights
         self.constants, self._held = partition((plain(problem.data), weights))
 
     # -- the user's functions
 
     def evaluate(self, theta: Leaves, constants: Leaves) -> ModelOutputs:
         """Call the user's functions; `theta` and `constants` may be traced."""
-        arrays, skeleton = self.parts(theta, constants)
-        return skeleton.fill(arrays)
-
-    def parts(self, theta: Leaves, constants: Leaves) -> tuple[Leaves, Skeleton]:
-        """As `evaluate`, taken apart."""
-        problem, tree = self.problem, unflatten(self.treedef, theta)
-        data, (low, high) = self._held.fill(constants)
-        with model_failures(self.backend, values=linalg_errors()):
-            R = problem.R(tree) if problem.R is not None and problem.mu else None
-            upper = None if problem.upper is None else evaluate_level(problem.upper, tree, data, high)
-            outputs = partition(ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R))
-        if self.structure is not None:
-            self.structure.check(*outputs)
-        return outputs
+        flat = _Flat(self)
+        outputs = flat(*theta, *constants)
+        return flat.filled(outputs)
 
     def outputs(self, *theta: Array) -> Leaves:
         """The arrays of `evaluate`."""
-        return self.parts(theta, self.constants)[0]
+        return _Flat(self)(*theta, *self.constants)
 
     def linearise(self, theta: Leaves) -> tuple[ModelOutputs, Pullback]:
         """Outputs at theta, and the map of cotangents of the outputs to cotangents of theta, good for one use."""
         flat = _Flat(self)
         outputs, pullback = self.backend.vjp(flat, theta, self.constants)
-        return flat.structure.fill(outputs), lambda cotangents: pullback(partition(cotangents)[0])
+        return flat.filled(outputs), lambda cotangents: pullback(partition(cotangents)[0])
 
     def tangents(self, theta: Leaves) -> tuple[ModelOutputs, Callable[[Leaves], ModelOutputs]]:
         """Outputs at theta, and the map of tangents of theta to those of the outputs; NaN as in `evaluate_or_nan`."""
@@ -136,7 +128,7 @@ class InMemory(Objective):
         except linalg_errors():
             nan, _ = self.evaluate_or_nan(theta)
             return nan, lambda tangent: nan
-        return flat.structure.fill(outputs), lambda tangent: flat.structure.fill(push(tangent))
+        return flat.filled(outputs), lambda tangent: flat.filled(push(tangent))
 
     def evaluate_or_nan(self, theta: Leaves, ahead: bool = False) -> tuple[ModelOutputs, list[Any] | tuple[()]]:
         """Outputs at theta, NaN where a framework raises because a model inverts a singular matrix.
@@ -174,9 +166,9 @@ class InMemory(Objective):
         return level.solver or lower.choose(low.M, low.ridge)
 
     def solved(self, outputs: ModelOutputs) -> Solved:
-        """Both levels, and the solver of the lower one."""
+        """Both levels, the solver of the lower one, and what it takes."""
         low, upper = self.levels(outputs)
-        return low, upper, self.solver(low)
+        return low, upper, self.solver(low), low.system
 
     def lower_level(self, theta: Leaves) -> tuple[ModelOutputs, LowerSolver, EvaluatedLevel]:
         """Outputs at theta, and the lower level there with its solver."""
@@ -307,11 +299,64 @@ class InMemory(Objective):
 class _Flat:
     """The user's functions from the leaves of theta and the constants to plain arrays; keeps the structure of these."""
 
+    filled: Callable[[Leaves], ModelOutputs]
+
     def __init__(self, f: InMemory) -> None:
         self.f = f
-        self.structure: Any = None
 
     def __call__(self, *arrays: Array) -> Leaves:
-        n = len(arrays) - len(self.f.constants)
-        outputs, self.structure = self.f.parts(arrays[:n], arrays[n:])
+        f, problem, n = self.f, self.f.problem, len(arrays) - len(self.f.constants)
+        tree, (data, (low, high)) = unflatten(f.treedef, arrays[:n]), f._held.fill(arrays[n:])
+        with model_failures(f.backend, values=linalg_errors):
+            R = problem.R(tree) if problem.R is not None and problem.mu else None
+            upper = None if problem.upper is None else evaluate_level(problem.upper, tree, data, high)
+            outputs, skeleton = partition(ModelOutputs(evaluate_level(problem.lower, tree, data, low), upper, R))
+        if f.structure is not None:
+            f.structure.check(outputs, skeleton)
+        self.filled = skeleton.fill
         return outputs
+
+
+ADVICE = "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
+
+
+@contextmanager
+def model_failures(
+    backend: Backend,
+    advice: str = ADVICE,
+    values: Callable[[], tuple[type[Exception], ...]] = tuple,
+    what: str = "a model function",
+    argument: str = "theta",
+) -> Iterator[None]:
+    """Turn what a user's function, `what`, raises inside into a `ModelError` that ends with `advice`.
+
+    Exceptions of the types that `values` returns pass: they are taken for NaN further up.
+    """
+    try:
+        yield
+    except values():
+        raise
+    except (ProblemError, ModelError, BackendNotInstalledError):
+        raise
+    except Exception as error:
+        if _called_numpy(error):
+            raise ModelError(
+                f"{what} must compute with functions of its arrays' namespace; got a call of NumPy's on an array that "
+                f"the {backend.name} backend differentiates or compiles. In the place of np.exp, write xp.exp with "
+                f"xp = xv.array_namespace({argument})"
+            ) from error
+        if any(dates in str(error) for dates in ("DateTime64", "<M8[")):
+            advice = "Dates are no numbers: pass the time since one, such as (t - t.min()) / np.timedelta64(1, 'h')"
+        if "Inference tensors" in str(error):
+            advice = (
+                "PyTorch takes no derivatives through arrays that were made inside torch.inference_mode(), such as one "
+                f"that {what} finds outside of its arguments: call solve outside of it, or inside torch.no_grad()"
+            )
+        raise ModelError(
+            f"{what} failed on the {backend.name} backend: {type(error).__name__}: {error}. {advice}"
+        ) from error
+
+
+def _called_numpy(error: Exception) -> bool:
+    """Whether NumPy asked an array for one of its protocols, `__array__` or `__array_ufunc__`, and was refused."""
+    return "__array_" in f"{error} {traceback.extract_tb(error.__traceback__)[-1].name}"

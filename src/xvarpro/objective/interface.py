@@ -38,9 +38,8 @@ class Objective(ABC):
 
         A residual is off by ``eps |y|``, hence its square by ``2 eps |y| |r|``, which is more than ``eps |r|^2``.
         """
-        xp = namespace_of(value)
-        size = xp.abs(value)
-        return rounding(size + xp.sqrt(size) * self.energy**0.5)
+        xp, size = self.backend.xp, abs(value)
+        return rounding(xp, size + xp.sqrt(size) * self.energy**0.5)
 
     def with_lower_tolerance(self, tol: Array | float) -> Objective:
         """The objective with an inexact lower level solved to a relative residual `tol`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import complex_dtype, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import complexified, inner, is_array, is_complex, leaves, map_arrays, partition, sum_
 from xvarpro.errors import ProblemError
@@ -40,7 +40,7 @@ class EvaluatedLevel(NamedTuple):
     @property
     def system(self) -> System:
         """The level without its target, as a `LowerSolver` takes it: not every framework multiplies real by complex."""
-        mixed = is_complex(self.y) and isinstance(self.M, Dense | BlockDiagonal | Stacked | Weighted)
+        mixed = complex_dtype(self.y.dtype) and isinstance(self.M, Dense | BlockDiagonal | Stacked | Weighted)
         return System(map_arrays(complexified, self.M) if mixed else self.M, self.ridge)
 
     def residual(self, w: Array) -> Array:
@@ -137,6 +137,8 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
 
 def is_complex_design(M: Operator) -> bool:
     """Whether any array of a design is complex."""
+    if isinstance(M, Dense):
+        return complex_dtype(M.array.dtype)
     return any(is_complex(x) for x in leaves(M) if is_array(x))
 
 

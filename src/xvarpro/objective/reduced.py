@@ -122,8 +122,7 @@ class Reduced(InMemory):
 
     def point_of(self, theta: Leaves, outputs: ModelOutputs, solved: Solved | None = None) -> Point:
         """The point at theta from what the user's functions return there; `solved` of that, where it is known."""
-        low, upper, solver = solved or self.solved(outputs)
-        system = low.system
+        low, upper, solver, system = solved or self.solved(outputs)
         factor = solver.factor(self.backend, system)
         w = solver.argmin(self.backend, system, factor, low.y)
         r = upper.residual(w)
@@ -139,8 +138,8 @@ class Reduced(InMemory):
 
     def lower_solution(self, point: Point, outputs: ModelOutputs) -> LowerSolution:
         """Solution of the lower level to the accuracy of the gradient, with the adjoint, from the factor of a point."""
-        low, upper, solver = self.solved(outputs)
-        system, factor = low.system, point.factor
+        low, upper, solver, system = self.solved(outputs)
+        factor = point.factor
         if outputs.upper is None:
             w, r = solver.refine(self.backend, system, factor, low.y, point.w, point.r)
             return LowerSolution(w, r, r, None)

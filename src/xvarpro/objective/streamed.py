@@ -101,9 +101,9 @@ class Streamed(Objective):
     def rounding(self, value: Array) -> Array:
         if not self.problem.is_separable:  # the upper residual is computed, not condensed
             return super().rounding(value)
-        size = namespace_of(value).abs(value)
+        xp, size = self.backend.xp, abs(value)
         # every fold rounds once more
-        return rounding(size + self._accumulation.noise(size, self.energy) * self._folds**0.5)
+        return rounding(xp, size + self._accumulation.noise(size, self.energy) * self._folds**0.5)
 
     @property
     def target_shape(self) -> tuple[int, int]:

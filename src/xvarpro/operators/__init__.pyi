@@ -1,10 +1,9 @@
-from xvarpro.operators._conversion import as_operator
 from xvarpro.operators._dottest import DotTest, dottest
 from xvarpro.operators.blocks import BlockDiagonal, Stacked
 from xvarpro.operators.circulant import Circulant, CirculantPerColumn, StackedCirculant
 from xvarpro.operators.combined import Composition, Sum
 from xvarpro.operators.convolution import FullConvolution, Toeplitz, ValidConvolution
-from xvarpro.operators.dense import Dense
+from xvarpro.operators.dense import Dense, as_operator
 from xvarpro.operators.diagonal import Diagonal, LowRankPlusDiagonal
 from xvarpro.operators.interface import Operator
 from xvarpro.operators.kronecker import Kronecker

@@ -9,13 +9,8 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import is_array, is_complex
 from xvarpro.errors import ProblemError
-from xvarpro.operators.dense import Dense
+from xvarpro.operators.dense import as_operator
 from xvarpro.operators.interface import Operator
-
-
-def as_operator(M: Array | Operator) -> Operator:
-    """What a model returned, as an operator: arrays are dense designs."""
-    return M if isinstance(M, Operator) else Dense(M)
 
 
 def parts_of(name: str, given: Any) -> tuple[Operator, ...]:

@@ -77,3 +77,8 @@ class Dense(Operator):
 def _by_column(A: Array, w: Array) -> Array:
     """``A[j] w[:, j]`` in column j."""
     return product(A, namespace_of(w).expand_dims(w.mT, axis=2))[:, :, 0].mT
+
+
+def as_operator(M: Array | Operator) -> Operator:
+    """What a model returned, as an operator: arrays are dense designs."""
+    return M if isinstance(M, Operator) else Dense(M)

@@ -10,8 +10,7 @@ from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import is_array
 from xvarpro.errors import ProblemError
 from xvarpro.operators._arithmetic import as_gradient, drawn
-from xvarpro.operators._conversion import as_operator
-from xvarpro.operators.dense import Dense
+from xvarpro.operators.dense import Dense, as_operator
 from xvarpro.operators.interface import Operator
 
 

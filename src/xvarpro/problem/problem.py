@@ -203,13 +203,15 @@ class Problem(Struct):
     @property
     def in_rows(self) -> bool:
         """Whether the target of a level is given as `RowChunks`."""
-        return any(isinstance(level.y, RowChunks) for level in self.levels)
+        return isinstance(self.lower.y, RowChunks) or (self.upper is not None and isinstance(self.upper.y, RowChunks))
 
     @property
     def group(self) -> Group | None:
         """The processes that hold rows or columns of the targets; None where this one has all of them."""
-        found = [y.group for y in (level.y for level in self.levels) if isinstance(y, ColumnChunks | RowChunks)]
-        return next((group for group in found if group is not None), None)
+        for level in self.levels:
+            if isinstance(level.y, ColumnChunks | RowChunks) and level.y.group is not None:
+                return level.y.group
+        return None
 
     @property
     def kinked(self) -> bool:

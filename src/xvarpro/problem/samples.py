@@ -94,4 +94,5 @@ def check_samples(data: Tree, rows: int) -> None:
 
 
 def _mapped(fun: Callable[[Samples], Array], data: Tree) -> Tree:
-    return optree.tree_map(lambda x: fun(x) if is_samples(x) else x, data, is_leaf=is_samples, namespace=NAMESPACE)
+    found, treedef = optree.tree_flatten(data, is_leaf=is_samples, namespace=NAMESPACE)
+    return optree.tree_unflatten(treedef, [fun(x) if isinstance(x, Samples) else x for x in found])

@@ -1,23 +1,30 @@
-"""What a solve was called with, stored with its result so that it can be repeated, and fingerprints of its data."""
+"""What a solve was called with, and where, stored with its result so that it can be repeated; fingerprints of data."""
 
 from __future__ import annotations
 
 import hashlib
 import operator
+import os
+import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from xvarpro._version import __version__
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import exchange, of, owner
+from xvarpro.backends import Backend, exchange, is_deterministic, of, owner
 from xvarpro.core import trees
+from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
-from xvarpro.core.struct import Tree
+from xvarpro.core.struct import Array, Tree
 from xvarpro.problem.problem import Problem
 
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
+_CPUS = Path("/proc/cpuinfo")
 WRITTEN = "written to after the solve"  # and before its fingerprint was asked for
 
 
@@ -75,7 +82,8 @@ class Fingerprints(Mapping[str, str]):
     """
 
     def __init__(self, problem: Problem, theta0: Tree = None) -> None:
-        self._leaves, self._names, self._theta0 = trees.leaves(problem), _names(problem, ""), theta0
+        self._leaves, names, _ = trees.named(problem, "")
+        self._names, self._theta0 = [name.lstrip(".") for name in names], theta0
         self._sums = list(map(_checksum, self._leaves, self._names))
 
     @cached_property
@@ -125,6 +133,8 @@ def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
 
 
 def _checksum(x: Any, name: str) -> Any:
+    if type(x) in trees.PLAIN:
+        return None
     x = exchange.as_array(x, name)
     backend = of(x) if trees.is_array(x) else None
     return None if backend is None else backend.checksum(x)
@@ -150,3 +160,42 @@ def _hash(x: Any, name: str) -> str:
     found = hashlib.sha256(f"{kind} {tuple(x.shape)}".encode())
     found.update(host.view(np.uint8).data)
     return found.hexdigest()[:32]
+
+
+def provenance(backend: Backend, theta: Array, **more: object) -> dict[str, Any]:
+    """Backend, device and dtype of an array, `more` entries, versions, processor and threads, as JSON types."""
+    device = device_of(theta)
+    held = is_deterministic(backend)
+    unpromised = list(backend.nondeterministic_operations(device)) if held else []
+    return {
+        "xvarpro": __version__,
+        "backend": backend.name,
+        "device": str(device),
+        "dtype": dtype_name(theta),
+        **more,
+        "framework": backend.describe(),
+        "host": _host(),
+        "determinism": {"held": held, "unpromised": unpromised},
+    }
+
+
+def _host() -> dict[str, Any]:
+    """Processor, system, number of CPUs and the variables that libraries read their number of threads from."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "processor": _processor(),
+        "cpus": len(affinity(0)) if affinity else os.cpu_count(),
+        **{name: os.environ.get(name, "unset") for name in _THREADS},
+    }
+
+
+@cache
+def _processor() -> str:
+    """Model of the processor: linear algebra chooses its kernels, and with them the rounding, by it."""
+    if _CPUS.is_file():
+        for line in _CPUS.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

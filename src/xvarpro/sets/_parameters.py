@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -92,16 +92,20 @@ def as_like(parameter: Array | complex, like: Array) -> Array:
 
     A real one stays real, a complex one complex.
     """
-    xp = namespace_of(like)
-    if isinstance(parameter, float):
-        return xp.asarray(parameter, dtype=real_dtype(like), device=device(like))
-    owner = backends.of(parameter)
-    if owner is not None and owner is not backends.owner(like):
-        parameter = backends.to_numpy(parameter)
-    dtype = real_dtype(like)
-    if isinstance(parameter, complex) or (owner is not None and is_complex(parameter)):
-        dtype = xp.complex64 if dtype == xp.float32 else xp.complex128
-    return xp.asarray(parameter, dtype=dtype, device=device(like))
+    return all_like((parameter,), like)[0]
+
+
+def all_like(parameters: Iterable[Array | complex], like: Array) -> list[Array]:
+    """`as_like` of several."""
+    xp, real, place, found = namespace_of(like), real_dtype(like), device(like), []
+    for parameter in parameters:
+        dtype, owner = real, None if isinstance(parameter, float) else backends.of(parameter)
+        if owner is not None and owner is not backends.owner(like):
+            parameter = backends.to_numpy(parameter)
+        if isinstance(parameter, complex) or (owner is not None and is_complex(parameter)):
+            dtype = xp.complex64 if real == xp.float32 else xp.complex128
+        found.append(xp.asarray(parameter, dtype=dtype, device=place))
+    return found
 
 
 def spread(parameter: Array | float, like: Array) -> Array:

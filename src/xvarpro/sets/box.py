@@ -17,7 +17,7 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import NormBall
 from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
-from xvarpro.sets._parameters import as_like, broadcasts, host_numbers
+from xvarpro.sets._parameters import all_like, broadcasts, host_numbers
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import largest, norm, or_one, phase
@@ -109,9 +109,6 @@ class Box(_Entrywise):
         for name in ("lower", "upper"):
             broadcasts(self, name, getattr(self, name), shape)
 
-    def _bounds(self, like: Array) -> tuple[Array, Array]:
-        return as_like(self.lower, like), as_like(self.upper, like)
-
     def lmo(self, g: Array) -> Array:
         if not self.bounded:
             raise ProblemError(
@@ -119,18 +116,18 @@ class Box(_Entrywise):
                 f"got lower={shown(self.lower)}, upper={shown(self.upper)}. Give finite bounds, or use a method that "
                 "projects"
             )
-        return namespace_of(g).where(g < 0, as_like(self.upper, g), as_like(self.lower, g))
+        return namespace_of(g).where(g < 0, *all_like((self.upper, self.lower), g))
 
     def ahead(self, g: Array, x: Array) -> tuple[Array, Array]:
         xp, zero = namespace_of(g), namespace_of(g).zeros_like(g)
-        lower, upper = self._bounds(g)
+        lower, upper = all_like((self.lower, self.upper), g)
         end = xp.where(g < 0, upper, lower)
         met = xp.isfinite(end)
         return xp.where(met, end, x) - x, xp.where(met, zero, g)
 
     def project(self, x: Array) -> Array:
-        xp = namespace_of(x)
-        return xp.minimum(xp.maximum(x, as_like(self.lower, x)), as_like(self.upper, x))
+        xp, (lower, upper) = namespace_of(x), all_like((self.lower, self.upper), x)
+        return xp.minimum(xp.maximum(x, lower), upper)
 
     def diameter(self, like: Array) -> float:
         width = np.broadcast_to(backends.to_numpy(self.upper) - backends.to_numpy(self.lower), like.shape)
@@ -138,7 +135,7 @@ class Box(_Entrywise):
 
     def violation(self, x: Array) -> Array:
         xp = namespace_of(x)
-        lower, upper = self._bounds(x)
+        lower, upper = all_like((self.lower, self.upper), x)
         finite = xp.isfinite(x)
         x = xp.where(finite, x, 0)
         # an entry with an infinite bound has no width: it is measured by itself
@@ -149,7 +146,7 @@ class Box(_Entrywise):
 
     def center(self, like: Array) -> Array:
         xp = namespace_of(like)
-        lower, upper = (xp.zeros_like(like) + bound for bound in self._bounds(like))
+        lower, upper = (xp.zeros_like(like) + bound for bound in all_like((self.lower, self.upper), like))
         wide = 1 + _sizes(lower, upper)  # instead of an infinite distance to the other bound, or to 0
         low = xp.where(xp.isfinite(lower), lower, xp.minimum(upper, wide) - wide)
         high = xp.where(xp.isfinite(upper), upper, xp.maximum(lower, -wide) + wide)
@@ -163,20 +160,21 @@ class Box(_Entrywise):
         return self.project(self.center(like) + xp.asarray(draw, dtype=like.dtype, device=device(like)))
 
     def _held(self, x: Array) -> Array:
-        lower, upper = self._bounds(x)
+        lower, upper = all_like((self.lower, self.upper), x)
         # a step that ends at a bound is rounded at the size of that bound: the other one may be in other units
         return negligible(x - lower, _sizes(lower, lower)) | negligible(upper - x, _sizes(upper, upper))
 
     def reach(self, d: Array, x: Array) -> Array:
         xp = namespace_of(d)
-        lower, upper = self._bounds(x)
+        lower, upper = all_like((self.lower, self.upper), x)
         return ratio_test(xp.reshape(xp.where(d < 0, x - lower, upper - x), (-1,)), xp.reshape(xp.abs(d), (-1,)))
 
 
 def _sizes(lower: Array, upper: Array) -> Array:
     """The larger of the finite bounds of every entry; 0 without any."""
     xp = namespace_of(lower)
-    return xp.maximum(*(xp.where(xp.isfinite(b), xp.abs(b), 0) for b in (lower, upper)))
+    low, high = xp.where(xp.isfinite(lower), xp.abs(lower), 0), xp.where(xp.isfinite(upper), xp.abs(upper), 0)
+    return xp.maximum(low, high)
 
 
 @final

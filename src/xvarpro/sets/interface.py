@@ -80,6 +80,11 @@ class Set(Struct):
         """Whether the set defines `away`, `tangent` and `reach`."""
         return type(self).tangent is not Set.tangent
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the set is, or is made of, one that the package does not define."""
+        return type(self).__module__.partition(".")[0] != "xvarpro" or any(map(_is_own, vars(self).values()))
+
     # -- the oracle ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -203,6 +208,10 @@ class Set(Struct):
         A class whose parameters depend on the shape, or that has more than one regime, overrides it.
         """
         return (cls(),)
+
+
+def _is_own(part: object) -> bool:
+    return part.is_own if isinstance(part, Set) else isinstance(part, tuple) and any(map(_is_own, part))
 
 
 def check_matrix(C: Set, shape: tuple[int, ...], square: bool = False) -> None:

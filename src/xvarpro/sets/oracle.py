@@ -131,6 +131,8 @@ class Oracle(Set):
     vertices: bool = False
     compiled: bool = True
 
+    is_own = True
+
     def __post_init__(self) -> None:
         for name in ("fun", "outside", "projection"):
             value = getattr(self, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
-from xvarpro.sets.oracle import Oracle
 from xvarpro.sets.region import event
 
 DRAWN = 8  # gradients, and as many mixtures of their vertices
@@ -56,22 +55,6 @@ def check(C: Set, shape: tuple[int, ...], backend: str | Backend | None = None) 
     target = backend if isinstance(backend, Backend) else backends.get(backend or "numpy")
     with target.scope("float64"):
         check_promises(C, target, target.asarray(np.zeros(shape)))
-
-
-def is_own(C: Set) -> bool:
-    """Whether a set is, or is made of, one that the package does not define."""
-    return any(isinstance(part, Oracle) or type(part).__module__.split(".")[0] != "xvarpro" for part in _parts(C))
-
-
-def _parts(C: Any) -> Iterator[Set]:
-    """The set, and those that it is made of."""
-    if isinstance(C, Set):
-        yield C
-        for part in vars(C).values():
-            yield from _parts(part)
-    elif isinstance(C, tuple):
-        for part in C:
-            yield from _parts(part)
 
 
 class Promises:

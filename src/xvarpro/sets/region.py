@@ -180,25 +180,21 @@ class Region(Struct):
 
     # -- a batch
 
-    def split(self, x: Array) -> Leaves:
-        """Leaves (b, ...) of vectors (b, p)."""
-        return trees.parts(x, self.shapes)
-
     def join(self, leaves: Leaves) -> Array:
-        """Inverse of `split`."""
+        """Vectors (b, p) of leaves (b, ...): the inverse of `trees.parts` by `shapes`."""
         return trees.raveled(leaves, rows=leaves[0].ndim - len(self.shapes[0]))
 
     def nearest(self, x: Array, slope: Array) -> Array:
         """Nearest feasible points; of sets without a projection the vertices down the slope. Free leaves stay."""
-        out = list(self.split(x))
+        out = list(trees.parts(x, self.shapes))
         for i, C in self.constrained:
-            here, oracle = (out, C.project) if C.has_projection else (self.split(slope), C.lmo)
+            here, oracle = (out, C.project) if C.has_projection else (trees.parts(slope, self.shapes), C.lmo)
             out[i] = namespace_of(x).reshape(oracle(event(C, here[i], self.shapes[i])), out[i].shape)
-        return self.join(tuple(out))
+        return trees.raveled(tuple(out), rows=1)
 
     def vertices(self, slope: Array, x: Array) -> Array:
         """Points of the bounded sets down the slope; free leaves and unbounded ones are those of x."""
-        out, g = list(self.split(x)), self.split(slope)
+        out, g = list(trees.parts(x, self.shapes)), trees.parts(slope, self.shapes)
         for i, C in self.constrained:
             if C.bounded:
                 out[i] = namespace_of(x).reshape(C.lmo(event(C, g[i], self.shapes[i])), out[i].shape)
@@ -206,7 +202,7 @@ class Region(Struct):
 
     def evened(self, x: Array) -> Array:
         """Vectors (b, p) with the largest entry of a leaf everywhere in it, unless its set is one of bounds."""
-        xp, out = namespace_of(x), list(self.split(x))
+        xp, out = namespace_of(x), list(trees.parts(x, self.shapes))
         for i, C in self.constrained:
             if C.event_ndim:
                 flat = trees.raveled((out[i],), rows=1)
@@ -218,14 +214,14 @@ class Region(Struct):
         xp = namespace_of(x)
         b, p = x.shape
         eye = xp.eye(p, dtype=x.dtype, device=device(x))[:, None, :]
-        directions, points = (self.split(xp.broadcast_to(a, (p, b, p))) for a in (eye, x))
+        directions, points = (trees.parts(xp.broadcast_to(a, (p, b, p)), self.shapes) for a in (eye, x))
         return xp.permute_dims(self.join(self.tangent(directions, points)), (1, 0, 2))
 
     def reach(self, d: Array, x: Array) -> Array:
         """The largest share of directions in faces, at most 1, that stays feasible, (b,)."""
         xp = namespace_of(x)
         share = xp.ones_like(x[:, 0])
-        ways, leaves = self.split(d), self.split(x)
+        ways, leaves = trees.parts(d, self.shapes), trees.parts(x, self.shapes)
         for i, C in self.constrained:
             way, at = event(C, ways[i], self.shapes[i]), event(C, leaves[i], self.shapes[i])
             if C.event_ndim:
@@ -240,20 +236,20 @@ class Region(Struct):
     def gaps(self, x: Array, grad: Array) -> tuple[Array, Array]:
         """Both parts of the gap of Algorithm 2 for every problem, (b,), with what oracles hide."""
         xp = namespace_of(x)
-        leaves, g = self.split(x), self.split(grad)
+        leaves, g = trees.parts(x, self.shapes), trees.parts(grad, self.shapes)
         gap_A = gap_B = xp.zeros((x.shape[0],), dtype=x.dtype, device=device(x))
         for i, C in self.constrained:
             if not C.bounded:
                 way, rest = C.ahead(g[i], leaves[i])
-                gap_A, gap_B = gap_A - _each(g[i] * way), gap_B + xp.sqrt(_each(rest * rest))
+                gap_A, gap_B = gap_A - _each(xp, g[i] * way), gap_B + xp.sqrt(_each(xp, rest * rest))
                 continue
             v, hidden = C.certified(event(C, g[i], self.shapes[i]))
-            gap_A = gap_A - _each(g[i] * (xp.reshape(v, leaves[i].shape) - leaves[i]))
+            gap_A = gap_A - _each(xp, g[i] * (xp.reshape(v, leaves[i].shape) - leaves[i]))
             if hidden is not None:
-                gap_A = gap_A + _each(hidden)
+                gap_A = gap_A + _each(xp, hidden)
         for group, ball in self.free:
             if isinstance(ball.norm, L2):
-                size = xp.sqrt(trees.sum_(_each(g[i] * g[i]) for i in group))
+                size = xp.sqrt(trees.sum_(_each(xp, g[i] * g[i]) for i in group))
             else:
                 size = xp.stack([ball.norm.dual(tuple(g[i][n, ...] for i in group))[1] for n in range(x.shape[0])])
             gap_B = gap_B + ball.radius * size
@@ -268,9 +264,9 @@ def event(C: Set, x: Array, shape: tuple[int, ...] | None = None) -> Array:
     return namespace_of(x).reshape(x, (*x.shape[: x.ndim - len(shape)], math.prod(shape)))
 
 
-def _each(x: Array) -> Array:
+def _each(xp: Any, x: Array) -> Array:
     """Sums over all axes but the first."""
-    return namespace_of(x).sum(x, axis=tuple(range(1, x.ndim))) if x.ndim > 1 else x
+    return xp.sum(x, axis=tuple(range(1, x.ndim))) if x.ndim > 1 else x
 
 
 def _zero(theta: Leaves) -> Array:

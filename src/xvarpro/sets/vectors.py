@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xvarpro.core.namespace import device, is_array, is_complex, namespace_of
+from xvarpro.core.namespace import complex_dtype, device, is_array, is_complex, namespace_of
 from xvarpro.core.struct import Array
 
 
@@ -124,7 +124,7 @@ def phase(x: Array) -> Array:
 
 def real_dtype(x: Array) -> Any:
     """The dtype of the real part of `x`."""
-    if not is_complex(x):
+    if not complex_dtype(x.dtype):
         return x.dtype
     xp = namespace_of(x)
     return xp.float32 if x.dtype == xp.complex64 else xp.float64

@@ -285,8 +285,8 @@ def _condensed(f: Streamed, theta: Leaves) -> tuple[Array, Array, Array, int]:
 def _tangents(f: Reduced, theta: Leaves) -> tuple[Array, ...]:
     """Design, target, w, tangents of the residual with w held, and the gradient."""
     outputs, moved = _moved(f, theta)
-    low, _, solver = f.solved(outputs)
-    w, r = f.solution(solver, low, solver.factor(f.backend, low.system))
+    low, _, solver, system = f.solved(outputs)
+    w, r = f.solution(solver, low, solver.factor(f.backend, system))
     X = [residual_tangent(low, x.lower, w) for x in moved]
     xp = namespace_of(X[0])
     return low.M.dense(), low.y, w, xp.stack(X), xp.stack([trees.inner(x, r) for x in X])

@@ -16,7 +16,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import destination
 from xvarpro.driver.transfer import Transfer
 from xvarpro.errors import ProblemError
-from xvarpro.objective.failures import model_failures
+from xvarpro.objective.in_memory import model_failures
 from xvarpro.objective.least_squares import as_matrix
 from xvarpro.operators import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks

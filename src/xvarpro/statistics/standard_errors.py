@@ -17,7 +17,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_array
 from xvarpro.driver.weights import coefficients
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.objective.failures import model_failures
+from xvarpro.objective.in_memory import model_failures
 from xvarpro.problem.column_chunks import columns
 from xvarpro.results.outcome import joined
 from xvarpro.statistics import constraints

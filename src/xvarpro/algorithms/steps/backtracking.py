@@ -99,7 +99,7 @@ def backtrack_by_slope(
     """
     slope, value = line.slope, line.value
     xp = namespace_of(value)
-    zero, one, tiny = xp.zeros_like(value), xp.ones_like(value), rounding(value)
+    zero, one, tiny = xp.zeros_like(value), xp.ones_like(value), rounding(xp, value)
 
     def trial(memory: Array, n: Array, n_gradients: Array, rise: Array, promised: Array) -> _Trial:
         alpha = propose(memory)

@@ -96,7 +96,7 @@ class ExactStep(StepRule):
             middle = trial(xp.where(vertex < right.alpha, vertex, (1 - self.tol) * right.alpha))
             bracket = self._descend(line, trial, _Bracket(_Trial(zero, value), middle, right, n + 1))
             rose = bracket.right.value - value
-            doubtless = xp.isfinite(rose) & (rose > rounding(value))
+            doubtless = xp.isfinite(rose) & (rose > rounding(xp, value))
             rise = xp.where(doubtless, rose, zero)
             promised = xp.where(doubtless, gap * bracket.right.alpha, zero)
             bracket = self._narrow(line, trial, bracket)
@@ -118,7 +118,7 @@ class ExactStep(StepRule):
         xp = namespace_of(line.gap)
 
         def higher(b: _Bracket) -> Array:
-            return ~(b.middle.value <= b.left.value + rounding(b.left.value)) & (b.n < self.limit)
+            return ~(b.middle.value <= b.left.value + rounding(xp, b.left.value)) & (b.n < self.limit)
 
         def again(b: _Bracket) -> _Bracket:
             vertex = _vertex(b.middle, b.left.value, line.gap)
@@ -133,7 +133,7 @@ class ExactStep(StepRule):
 
         def wide(b: _Bracket) -> Array:
             depth = xp.maximum(b.left.value, b.right.value) - b.middle.value
-            resolved = depth > rounding(b.middle.value)
+            resolved = depth > rounding(xp, b.middle.value)
             return resolved & (b.right.alpha - b.left.alpha > 2 * self.tol * b.middle.alpha) & (b.n < self.limit)
 
         def again(b: _Bracket) -> _Bracket:

@@ -102,7 +102,7 @@ class ShortStep(StepRule):
             if not given:
                 return kept
             # an L that is given has the benefit of the doubt, until a value has contradicted it
-            return kept | ((first >= L) & (value - point.value >= promised - rounding(value)))
+            return kept | ((first >= L) & (value - point.value >= promised - rounding(xp, value)))
 
         def worsen(L: Array) -> Array:
             return L * self.grow

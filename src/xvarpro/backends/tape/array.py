@@ -14,7 +14,7 @@ _KEEP = "keep it an array and use functions of its namespace"
 class TracedArray:
     """A value, the tape it is recorded on and its place there (None: a constant, no gradient reaches it)."""
 
-    __slots__ = ("__weakref__", "index", "tape", "value")
+    __slots__ = ("__weakref__", "dtype", "index", "shape", "tape", "value")
 
     # NumPy's and CuPy's own operators then return NotImplemented, and the reflected ones below run
     __array_ufunc__ = None
@@ -24,30 +24,22 @@ class TracedArray:
         self.value = value
         self.tape = tape
         self.index = index
+        self.shape = value.shape
+        self.dtype = value.dtype
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return self.tape
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each axis."""
-        return self.value.shape
-
-    @property
-    def dtype(self) -> Any:
-        """The value's dtype."""
-        return self.value.dtype
-
-    @property
     def ndim(self) -> int:
         """Number of axes."""
-        return len(self.value.shape)
+        return len(self.shape)
 
     @property
     def size(self) -> int:
         """Number of entries."""
         # Torch, where the tape is tested too, has a method of this name
-        return math.prod(self.value.shape)
+        return math.prod(self.shape)
 
     @property
     def device(self) -> Any:
@@ -70,9 +62,9 @@ class TracedArray:
         return self.tape._getitem(self, key)
 
     def __len__(self) -> int:
-        if not self.value.shape:
+        if not self.shape:
             raise TypeError("len() of an array without axes")
-        return self.value.shape[0]
+        return self.shape[0]
 
     def __iter__(self) -> Iterator[TracedArray]:
         return iter(self.tape.unstack(self, axis=0))

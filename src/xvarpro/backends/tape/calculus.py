@@ -8,21 +8,21 @@ from typing import Any
 
 from xvarpro.backends.tape import namespace  # noqa: F401  (importing it gives the tape its functions)
 from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.engine import Tape, base
+from xvarpro.backends.tape.engine import Tape, ground
 from xvarpro.backends.tape.rules.table import Namespace
 from xvarpro.core.struct import Array
 
-_level = attrgetter("level")
+_value, _place, _form = attrgetter("value"), attrgetter("index"), attrgetter("shape", "dtype")
 
 
 def vjp(
     fun: Callable[..., Any],
-    primals: Sequence[Array],
-    constants: Sequence[Array] = (),
+    primals: Sequence[Any],
+    constants: Sequence[Any] = (),
     *,
     xp: Namespace,
     index_add: Callable[..., Array],
-) -> tuple[Any, Callable[[Any], tuple[Array, ...]]]:
+) -> tuple[Any, Pullback]:
     """Evaluate ``fun(*primals, *constants)``, which uses ``xp = primals[0].__array_namespace__()``, and record it.
 
     The outputs are one array, a tuple or a list of arrays, as `fun` returned them, and the pull-back maps cotangents
@@ -41,59 +41,51 @@ def vjp(
     TypeError, ValueError
         If `fun` leaves the traced namespace, or cotangents do not fit the outputs.
     """
-    arrays: tuple[Any, ...] = (*primals, *constants)
-    traces = [x.tape for x in arrays if type(x) is TracedArray]
-    tape = Tape(max((base(xp, index_add), *traces), key=_level))
-    leaves = [tape._input(x) for x in primals]
+    below: Any = xp if isinstance(xp, Tape) else ground(xp, index_add)
+    for x in (*primals, *constants):
+        if type(x) is TracedArray and x.tape.level > below.level:
+            below = x.tape
+    tape = Tape(below)
+    leaves = list(map(tape._input, primals))
     held = [tape._lift(c) if hasattr(c, "dtype") else c for c in constants]
     returned = fun(*leaves, *held)
     single = not isinstance(returned, (tuple, list))
-    outputs = [tape._lift(y) for y in ((returned,) if single else returned)]
-    return _values(outputs, returned), _pullback(tape, outputs, [x.value for x in leaves], single)
+    outputs = list(map(tape._lift, (returned,) if single else returned))
+    values = list(map(_value, outputs))
+    found = values[0] if single else values if isinstance(returned, list) else tuple(values)
+    return found, Pullback(tape, outputs, list(map(_value, leaves)), single)
 
 
-def _values(outputs: list[TracedArray], returned: Any) -> Any:
-    values = [y.value for y in outputs]
-    if not isinstance(returned, (tuple, list)):
-        return values[0]
-    return values if isinstance(returned, list) else tuple(values)
+class Pullback:
+    """The map from cotangents of the outputs that a tape has recorded to gradients of the primals."""
 
+    def __init__(self, tape: Tape, outputs: list[TracedArray], primals: Sequence[Array], single: bool = False) -> None:
+        # places, shapes and dtypes only: holding the outputs would keep their arrays as long as the pull-back
+        self._places, self._forms = list(map(_place, outputs)), list(map(_form, outputs))
+        self._tape, self._primals, self._single = tape, primals, single
 
-def _pullback(
-    tape: Tape, outputs: list[TracedArray], primals: list[Array], single: bool
-) -> Callable[[Any], tuple[Array, ...]]:
-    # places and shapes only: holding the outputs would keep their arrays as long as the pull-back
-    places, forms = [y.index for y in outputs], [(tuple(y.shape), y.dtype) for y in outputs]
+    def __call__(self, cotangents: Any) -> tuple[Array, ...]:
+        cotangents = (cotangents,) if self._single else tuple(cotangents)
+        xp, n = self._tape.below, len(self._forms)
+        if len(cotangents) != n:
+            raise ValueError(f"one cotangent for each output: {n} outputs, got {len(cotangents)}")
+        for g, (shape, dtype) in zip(cotangents, self._forms, strict=True):
+            if not hasattr(g, "dtype"):
+                raise TypeError(f"a cotangent must be an array, got {type(g).__name__}: use xp.ones_like(output)")
+            if g.shape != shape:
+                raise ValueError(f"a cotangent must have the shape of its output, {tuple(shape)}, got {tuple(g.shape)}")
+            if g.dtype != dtype:
+                raise TypeError(f"a cotangent must have the dtype of its output, {dtype}, got {g.dtype}")
+            if type(g) is TracedArray and g.tape.level > xp.level:
+                xp = g.tape
+        return tuple(self._tape._pull(zip(self._places, cotangents, strict=True), xp, self._primals))
 
-    def pullback(cotangents: Any) -> tuple[Array, ...]:
-        cotangents = (cotangents,) if single else tuple(cotangents)
-        _check(cotangents, forms)
-        traces = [g.tape for g in cotangents if isinstance(g, TracedArray)]
-        xp = max((tape.below, *traces), key=_level)
-        seeds = [(i, g) for i, g in zip(places, cotangents, strict=True) if i is not None]
-        gradients = tape._pull(seeds, xp)
-        # the leaves are the first nodes
-        return tuple(
-            [
-                xp.zeros_like(x)
-                if g is None
-                else g
-                if type(g) is type(x) or isinstance(g, TracedArray)
-                else xp.asarray(g)
-                for x, g in zip(primals, gradients, strict=False)
-            ]
-        )
+    def transposed(self, outputs: Sequence[Array]) -> Pullback:
+        """The map from tangents of the primals to those of the outputs, which are given.
 
-    return pullback
-
-
-def _check(cotangents: tuple[Array, ...], outputs: list[tuple[tuple[int, ...], Any]]) -> None:
-    if len(cotangents) != len(outputs):
-        raise ValueError(f"one cotangent for each output: {len(outputs)} outputs, got {len(cotangents)}")
-    for g, (shape, dtype) in zip(cotangents, outputs, strict=True):
-        if not hasattr(g, "dtype"):
-            raise TypeError(f"a cotangent must be an array, got {type(g).__name__}: use xp.ones_like(output)")
-        if tuple(g.shape) != shape:
-            raise ValueError(f"a cotangent must have the shape of its output, {shape}, got {tuple(g.shape)}")
-        if g.dtype != dtype:
-            raise TypeError(f"a cotangent must have the dtype of its output, {dtype}, got {g.dtype}")
+        A pull-back is linear: it does not matter where it is recorded.
+        """
+        tape = Tape(self._tape.below)
+        cotangents: Any = list(map(tape._input, outputs))
+        moved = self._tape._pull(zip(self._places, cotangents, strict=True), tape, self._primals)
+        return Pullback(tape, list(map(tape._lift, moved)), outputs)

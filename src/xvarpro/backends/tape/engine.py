@@ -13,15 +13,16 @@ recorded arrays go with the last reference to the pull-back, without waiting for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.errors import NoRuleError, StrayArrayError
-from xvarpro.backends.tape.rules.table import FORWARD, Like, Namespace, is_inexact
-from xvarpro.core.namespace import device
+from xvarpro.backends.tape.errors import NoRuleError
+from xvarpro.backends.tape.rules.table import FORWARD, Namespace
+from xvarpro.core.namespace import device, inexact_dtype
 from xvarpro.core.struct import Array
+from xvarpro.errors import ModelError
 
 _SCALARS = (float, int, complex, bool)
 _EXTENSIONS = ("linalg_", "fft_")
@@ -78,12 +79,7 @@ class Ground:
 
 
 # keyed by the objects themselves: the id of a freed backend may come back as another's
-_ground = lru_cache(maxsize=64)(Ground)
-
-
-def base(xp: Namespace, index_add: Callable[..., Array]) -> Ground | Tape:
-    """Return what a new tape is built on: the tape given, or the ground made of a raw namespace."""
-    return xp if isinstance(xp, Tape) else _ground(xp, index_add)
+ground = lru_cache(maxsize=64)(Ground)
 
 
 class Extension:
@@ -143,7 +139,7 @@ class Tape:
             if x.tape.level >= self.level and x.index is None:
                 return self._lift(x.value)  # no gradient reaches it there, so that none is cut here
             if x.tape.level >= self.level:
-                raise StrayArrayError(
+                raise ModelError(
                     "an array of one trace met the namespace of another: a function that is called later, as those of "
                     "MatrixFree and of vjp, must be given what depends on theta as its arguments and not close over it"
                 )
@@ -153,38 +149,28 @@ class Tape:
 
     def _operand(self, x: Any) -> Any:
         """Return the value of an operand that is not an array of this tape: a Python number stays one."""
-        return x if type(x) in _SCALARS else self._lift(x).value
+        plain = type(x) in _SCALARS or (hasattr(x, "dtype") and type(x) is not TracedArray)
+        return x if plain else self._lift(x).value
 
     def _value(self, x: Any) -> Any:
         return self._lift(x).value if type(x) is TracedArray else x
 
     def _constant(self, y: Any) -> Any:
         if isinstance(y, (tuple, list)):
-            return _several(y, [TracedArray(v, self, None) for v in y])
+            return several(y, [TracedArray(v, self, None) for v in y])
         return TracedArray(y, self, None)
 
     def _input(self, x: Array) -> TracedArray:
         """Enter a leaf: an array that gets a gradient."""
-        value = self._lift(x).value
-        if not is_inexact(value.dtype):
+        value = self._operand(x)
+        if not inexact_dtype(value.dtype):
             raise TypeError(f"gradients need floating-point arrays, got dtype {value.dtype}: pass it as a constant")
         self.nodes.append(None)
         return TracedArray(value, self, len(self.nodes) - 1)
 
-    def _record(self, pull: Any, parents: Any, y: Any, kept: Any, operands: Any, extra: Any) -> Any:
-        nodes = self.nodes
-        if not isinstance(y, (tuple, list)):
-            nodes.append((pull, parents, kept, operands, extra, 1))
-            return TracedArray(y, self, len(nodes) - 1)
-        # each result has a place for its gradient; on the way back the last is reached first, and then all are known
-        first = len(nodes)
-        nodes.extend([None] * (len(y) - 1))
-        nodes.append((pull, parents, kept, operands, extra, len(y)))
-        return _several(y, [TracedArray(v, self, first + i) for i, v in enumerate(y)])
-
     # -------------------------------------------------------------------------------------------- the transpose
 
-    def _pull(self, seeds: list[tuple[int, Array]], xp: Ground | Tape) -> list[Array | None]:
+    def _pull(self, seeds: Iterable[tuple[int | None, Array]], xp: Any, primals: Sequence[Array]) -> list[Any]:
         """Bring gradients at recorded arrays back to the leaves with the functions of `xp`, raw or traced.
 
         With v_i = phi_i(v_j for the parents j), the gradient of each v_j is the sum over the nodes i that it enters of
@@ -196,7 +182,9 @@ class Tape:
         gradients: list[Any] = [None] * len(nodes)
         g: Any
         for i, g in seeds:
-            _add(gradients, i, g if upper is None else upper._lift(g))
+            if i is not None:
+                g, before = g if upper is None else upper._lift(g), gradients[i]
+                gradients[i] = g if before is None else before + g
         for i in range(len(nodes) - 1, -1, -1):
             node = nodes[i]
             if node is None:
@@ -206,25 +194,18 @@ class Tape:
             if g is None or (results > 1 and all(v is None for v in g)):
                 continue
             gradients[i] = None  # read once: its memory is free for those of the parents
-            if upper is not None:
-                y, operands = _lift_kept(upper, y), _lift_kept(upper, operands)
             for parent, d in zip(parents, pull(xp, g, y, operands, extra), strict=True):
-                _add(gradients, parent, d)
-        return gradients
+                before = gradients[parent]
+                gradients[parent] = d if before is None else before + d
+        for i, x in enumerate(primals):  # the first nodes
+            g = gradients[i]
+            if g is None:
+                gradients[i] = xp.zeros_like(x)
+            elif type(g) not in (type(x), TracedArray):
+                gradients[i] = xp.asarray(g)
+        return gradients[: len(primals)]
 
 
-def _several(values: Any, traced: list[TracedArray]) -> Any:
+def several(values: Any, traced: list[TracedArray]) -> Any:
     """Make the results of a function a tuple, a named one where the function's is."""
     return type(values)(*traced) if hasattr(values, "_fields") else tuple(traced)
-
-
-def _add(gradients: list[Any], i: int, d: Array | TracedArray) -> None:
-    before = gradients[i]
-    gradients[i] = d if before is None else before + d
-
-
-def _lift_kept(xp: Tape, kept: Any) -> Any:
-    """Make what a node holds constants of the tape that the backward pass is recorded on."""
-    if isinstance(kept, tuple):
-        return tuple([_lift_kept(xp, v) for v in kept])
-    return kept if kept is None or type(kept) is Like or type(kept) in _SCALARS else xp._lift(kept)

@@ -1,4 +1,4 @@
-"""The errors of the tape that a user is likely to meet."""
+"""The error of the tape that a user is likely to meet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,3 @@ class NoRuleError(AttributeError):
             "write this one with functions that have a rule, compute it outside the model and pass it as data, "
             "or choose a backend with its own derivatives (torch, jax)"
         )
-
-
-class StrayArrayError(TypeError):
-    """An array that has a gradient on one trace is used on another, where none would reach it."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.engine import Tape, public_name
+from xvarpro.backends.tape.engine import Tape, public_name, several
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.rules.table import Composite, Like, Namespace, Primitive, reads_of, unbroadcast
 from xvarpro.core.struct import Array
@@ -48,8 +48,8 @@ def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
 def binary_method(name: str, left: Callable[..., Array], right: Callable[..., Array] | None) -> Method:
     """Make the method of a function of two arrays that broadcast.
 
-    There are three pulls, so that none has to test which operand needs a gradient. `extra` holds an operand, or Like,
-    where the result has another shape or dtype than the operand.
+    There are three pulls, so that none has to test which operand needs a gradient. `extra` holds shape and dtype of an
+    operand where the result has others.
     """
     left_y, left_a, left_b = _reads(left)
     right_y, right_a, right_b = _reads(right)
@@ -61,24 +61,24 @@ def binary_method(name: str, left: Callable[..., Array], right: Callable[..., Ar
         i = j = None
         if type(a) is TracedArray and a.tape is self:
             a, i = a.value, a.index
-        else:
+        elif type(a) is TracedArray or not hasattr(a, "dtype"):
             a = self._operand(a)
         if type(b) is TracedArray and b.tape is self:
             b, j = b.value, b.index
-        else:
+        elif type(b) is TracedArray or not hasattr(b, "dtype"):
             b = self._operand(b)
         y = getattr(self.below, name)(a, b)
         if j is None or right is None:
             if i is None:
                 return TracedArray(y, self, None)
             kept = (a if left_a else None, b if left_b else None)
-            node: tuple[Any, ...] = (pull_left, (i,), y if left_y else None, kept, _like(a, y, left_a), 1)
+            node: tuple[Any, ...] = (pull_left, (i,), y if left_y else None, kept, _like(a, y), 1)
         elif i is None:
             kept = (a if right_a else None, b if right_b else None)
-            node = (pull_right, (j,), y if right_y else None, kept, _like(b, y, right_b), 1)
+            node = (pull_right, (j,), y if right_y else None, kept, _like(b, y), 1)
         else:
             kept = (a if both_a else None, b if both_b else None)
-            likes = (_like(a, y, both_a), _like(b, y, both_b))
+            likes = (_like(a, y), _like(b, y))
             node = (pull_both, (i, j), y if both_y else None, kept, likes, 1)
         nodes = self.nodes
         nodes.append(node)
@@ -108,10 +108,8 @@ def _pull_both(left: Any, right: Any) -> Method:
     return pull
 
 
-def _like(x: Array, y: Array, kept: bool) -> Array | Like | None:
-    if x.shape == y.shape and x.dtype == y.dtype:
-        return None
-    return x if kept else Like(x)
+def _like(x: Array, y: Array) -> Like | None:
+    return None if x.shape == y.shape and x.dtype == y.dtype else Like(x.shape, x.dtype)
 
 
 def _reads(derivative: Callable[..., Array] | None) -> tuple[bool, ...]:
@@ -151,8 +149,15 @@ def primitive_method(name: str, entry: Primitive) -> Method:
             return self._constant(y)
         for i, x in enumerate(values):
             if not (keeps[i] if i < len(keeps) else keeps_rest) and hasattr(x, "dtype"):
-                values[i] = Like(x)
-        return self._record(pull, parents, y, y if keeps_result else None, tuple(values), (rest, options, need))
+                values[i] = Like(x.shape, x.dtype)
+        nodes, extra, results = self.nodes, (rest, options, need), len(y) if isinstance(y, (tuple, list)) else 0
+        # each result has a place for its gradient; on the way back the last is reached first, and then all are known
+        first = len(nodes)
+        nodes.extend([None] * (results - 1))
+        nodes.append((pull, parents, y if keeps_result else None, tuple(values), extra, results or 1))
+        if not results:
+            return TracedArray(y, self, first)
+        return several(y, [TracedArray(v, self, first + i) for i, v in enumerate(y)])
 
     return method
 

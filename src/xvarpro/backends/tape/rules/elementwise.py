@@ -11,15 +11,13 @@ from xvarpro.backends.tape.rules.table import (
     composite,
     conj,
     constant,
-    is_complex,
-    is_inexact,
     match,
     nonzero_or_one,
     primitive,
     simple,
     unbroadcast,
 )
-from xvarpro.core.namespace import device
+from xvarpro.core.namespace import complex_dtype, device, inexact_dtype
 from xvarpro.core.struct import Array
 
 LN2, LN10 = math.log(2.0), math.log(10.0)
@@ -33,24 +31,28 @@ def _power_base(xp: Namespace, g: Array, _y: Array, a: Array, b: Array) -> Array
             return xp.zeros_like(g)
         return g * conj(xp, 2 * a if b == 2 else b * a ** (b - 1))
     # x^0 has slope 0 everywhere, 0^(0-1) must not be formed
-    return g * conj(xp, b * a ** xp.where(b == 0, xp.ones_like(b), b - 1))
+    return g * conj(xp, xp.pow(a, xp.where(b == 0, xp.ones_like(b), b - 1)) * b)
 
 
 def _power_exponent(xp: Namespace, g: Array, y: Array, a: Array, b: Array) -> Array:
     if not hasattr(a, "dtype"):
         a = xp.asarray(a, dtype=y.dtype, device=device(y))
-    elif is_complex(y.dtype):
+    elif complex_dtype(y.dtype):
         # a negative base has a logarithm then
         a = xp.astype(a, y.dtype)
-    b = xp.real(b) if is_complex(b.dtype) else b
+    b = xp.real(b) if complex_dtype(b.dtype) else b
     # 0^b is constant in b where it is finite
     flat = xp.logical_and(a == 0, b >= 0)
-    return g * conj(xp, y * xp.log(xp.where(flat, xp.ones_like(a), a)))
+    return g * conj(xp, xp.log(xp.where(flat, xp.ones_like(a), a)) * y)
 
 
 simple("add", lambda xp, g, _y, _a, _b: g, lambda xp, g, _y, _a, _b: g)
 simple("subtract", lambda xp, g, _y, _a, _b: g, lambda xp, g, _y, _a, _b: -g)
-simple("multiply", lambda xp, g, _y, _a, b: g * conj(xp, b), lambda xp, g, _y, a, _b: g * conj(xp, a))
+simple(
+    "multiply",
+    lambda xp, g, _y, _a, b: xp.multiply(g, conj(xp, b)),
+    lambda xp, g, _y, a, _b: xp.multiply(g, conj(xp, a)),
+)
 simple("divide", lambda xp, g, _y, _a, b: g / conj(xp, b), lambda xp, g, y, _a, b: -g * conj(xp, y / b))
 simple("pow", _power_base, _power_exponent)
 simple("remainder", lambda xp, g, _y, _a, _b: g, lambda xp, g, _y, a, b: -g * xp.floor_divide(a, b))
@@ -62,7 +64,7 @@ simple("sqrt", lambda xp, g, y, _x: g / (2 * conj(xp, y)))
 
 # ------------------------------------------------------------------------------------ elementary functions
 
-simple("exp", lambda xp, g, y, _x: g * conj(xp, y))
+simple("exp", lambda xp, g, y, _x: xp.multiply(g, conj(xp, y)))
 simple("expm1", lambda xp, g, y, _x: g * (conj(xp, y) + 1))
 simple("log", lambda xp, g, _y, x: g / conj(xp, x))
 simple("log1p", lambda xp, g, _y, x: g / (conj(xp, x) + 1))
@@ -103,11 +105,11 @@ def _smooth(xp: Namespace, g: Array, _y: Array, x: Array, fun: Callable[..., Arr
 
 
 def _abs(xp: Namespace, g: Array, y: Array, x: Array) -> Array:
-    return g * x / nonzero_or_one(xp, y) if is_complex(x.dtype) else g * xp.sign(x)
+    return g * x / nonzero_or_one(xp, y) if complex_dtype(x.dtype) else g * xp.sign(x)
 
 
 def _imag(xp: Namespace, g: Array, _y: Array, _x: Array) -> Array:
-    return xp.astype(g, _x.dtype) * 1j if is_complex(_x.dtype) else xp.zeros_like(g)
+    return xp.astype(g, _x.dtype) * 1j if complex_dtype(_x.dtype) else xp.zeros_like(g)
 
 
 simple("abs", _abs)
@@ -119,7 +121,7 @@ primitive("imag")(_imag)
 @composite("sign")
 def _sign(xp: Namespace, x: Array, /) -> Array:
     # steps on the real line, but z/|z| turns with z in the complex plane
-    return x / nonzero_or_one(xp, xp.abs(x)) if is_complex(x.dtype) else xp._sign(x)
+    return x / nonzero_or_one(xp, xp.abs(x)) if complex_dtype(x.dtype) else xp._sign(x)
 
 
 # ----------------------------------------------------------------------------------------------- selection
@@ -190,7 +192,7 @@ def _passes(xp: Namespace, i: int, x: Array, low: Array, high: Array) -> Array:
 @composite("astype")
 def _astype(xp: Namespace, x: Array, dtype: object, /, *, copy: bool = True) -> Array:
     # a cast to integers or booleans has steps only
-    return xp._cast(x, dtype) if is_inexact(dtype) else xp._cast_to_steps(x, dtype)
+    return xp._cast(x, dtype) if inexact_dtype(dtype) else xp._cast_to_steps(x, dtype)
 
 
 @primitive("_cast", forward=lambda xp, x, dtype: xp.astype(x, dtype))

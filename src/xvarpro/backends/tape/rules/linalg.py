@@ -18,11 +18,10 @@ from xvarpro.backends.tape.rules.table import (
     composite,
     conj,
     constant,
-    is_complex,
     primitive,
     unbroadcast,
 )
-from xvarpro.core.namespace import device, solve
+from xvarpro.core.namespace import complex_dtype, device, solve
 from xvarpro.core.struct import Array
 
 # named as in the standard
@@ -83,7 +82,7 @@ def _slogdet(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], A
     # d log|det| = Re tr(A^-1 dA); a complex sign turns by Im tr(A^-1 dA), a real one does not move
     g_sign, g_log = g
     weight = xp.zeros_like(A[..., 0, 0]) if g_log is None else xp.astype(g_log, A.dtype)
-    if g_sign is not None and is_complex(A.dtype):
+    if g_sign is not None and complex_dtype(A.dtype):
         weight = weight + xp.astype(xp.imag(g_sign * xp.conj(y[0])), A.dtype) * 1j
     return _scale(xp, weight) * adjoint(xp, xp.linalg.inv(A))
 
@@ -123,7 +122,7 @@ def _eigh(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], _A: 
     """Giles, Collected matrix derivative results, 2008, section 3.1, made Hermitian."""
     (gw, gV), (w, V) = g, y
     VH = adjoint(xp, V)
-    of_values = None if gw is None else V * xp.astype(xp.expand_dims(gw, axis=-2), V.dtype)
+    of_values = None if gw is None else xp.astype(xp.expand_dims(gw, axis=-2), V.dtype) * V
     of_vectors = None
     if gV is not None:
         one = xp.eye(w.shape[-1], dtype=w.dtype, device=device(w))
@@ -179,7 +178,7 @@ def _svd_rule(xp: Namespace, g: tuple[Array | None, ...], y: tuple[Array, ...], 
     """Townsend, Differentiating the singular value decomposition, 2016; the phases of a complex pair: PyTorch."""
     (gU, gS, gVh), (U, S, Vh) = g, y
     row, column = xp.expand_dims(S, axis=-2), xp.expand_dims(S, axis=-1)
-    of_values = None if gS is None else U * xp.astype(xp.expand_dims(gS, axis=-2), U.dtype)
+    of_values = None if gS is None else xp.astype(xp.expand_dims(gS, axis=-2), U.dtype) * U
     of_vectors = None
     if gU is not None or gVh is not None:
         of_vectors = xp.matmul(U, _turns(xp, gU, gVh, U, S, Vh))
@@ -202,7 +201,7 @@ def _turns(xp: Namespace, gU: Array | None, gVh: Array | None, U: Array, S: Arra
     if gU is not None:
         skew = _skew(xp, xp.matmul(adjoint(xp, U), gU))
         of_U = skew * inverse_gap * row
-        if is_complex(skew.dtype):
+        if complex_dtype(skew.dtype):
             of_U = of_U + skew * _identity(xp, skew) / (2 * row)
     if gVh is not None:
         of_V = column * (_skew(xp, xp.matmul(Vh, adjoint(xp, gVh))) * inverse_gap)

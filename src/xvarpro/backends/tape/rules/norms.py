@@ -36,7 +36,7 @@ def _vector_norm(xp: Namespace, x: Array, /, *, axis: Any = None, keepdims: bool
     forward=lambda xp, x, *, axis, keepdims: xp.linalg.vector_norm(x, axis=axis, keepdims=keepdims),
 )
 def _norm2(xp: Namespace, g: Array, y: Array, x: Array, *, axis: Any, keepdims: bool) -> Array:
-    return x * spread(xp, g / nonzero_or_one(xp, y), x, axis, keepdims)
+    return spread(xp, g / nonzero_or_one(xp, y), x, axis, keepdims) * x
 
 
 @primitive(

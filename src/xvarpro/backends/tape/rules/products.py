@@ -20,7 +20,7 @@ def _matmul_left(xp: Namespace, g: Array, _y: Array, a: Array, b: Array) -> Arra
 
 def _matmul_right(xp: Namespace, g: Array, _y: Array, a: Array, b: Array) -> Array:
     if a.ndim == 1:
-        return xp.expand_dims(conj(xp, a), axis=-1) * xp.expand_dims(g, axis=-2) if b.ndim > 1 else conj(xp, a) * g
+        return xp.expand_dims(conj(xp, a), axis=-1) * xp.expand_dims(g, axis=-2) if b.ndim > 1 else g * conj(xp, a)
     columns = xp.expand_dims(g, axis=-1) if b.ndim == 1 else g
     if b.ndim <= 2 and a.ndim > 2:
         # one matrix for a whole stack: one product over the joined rows, not a stack of products to be summed
@@ -38,7 +38,7 @@ def _vecdot(xp: Namespace, need: list[int], g: Array, _y: Array, a: Array, b: Ar
     # <a, b> = sum of conj(a) b
     axis = axis if axis < 0 else axis - max(a.ndim, b.ndim)
     g = xp.expand_dims(g, axis=axis)
-    return [unbroadcast(xp, b * conj(xp, g) if i == 0 else a * g, a if i == 0 else b) for i in need]
+    return [unbroadcast(xp, conj(xp, g) * b if i == 0 else g * a, a if i == 0 else b) for i in need]
 
 
 @composite("tensordot", operands=2)

@@ -43,7 +43,7 @@ def _var(
     xp: Namespace, g: Array, _y: Array, x: Array, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
     slope = spread(xp, g * (2.0 / (_length(x, axis) - correction)), x, axis, keepdims)
-    return (x - xp.mean(x, axis=axis, keepdims=True)) * slope
+    return slope * xp.subtract(x, xp.mean(x, axis=axis, keepdims=True))
 
 
 @primitive("std")
@@ -54,7 +54,7 @@ def _std(xp: Namespace, g: Array, y: Array, x: Array, **options: Any) -> Array:
 
 def _extremum(xp: Namespace, g: Array, y: Array, x: Array, *, axis: Axis = None, keepdims: bool = False) -> Array:
     # ties share the gradient, as in Torch's amax and in JAX
-    hit = xp.astype(x == spread(xp, y, x, axis, keepdims), g.dtype)
+    hit = xp.astype(spread(xp, y, x, axis, keepdims) == x, g.dtype)
     return hit * (spread(xp, g, x, axis, keepdims) / xp.sum(hit, axis=axis, keepdims=True))
 
 

@@ -5,7 +5,8 @@ API standard only, so a backward pass can itself be traced. Names with an unders
 of a function, or a transpose of indexing, which the standard lacks (see `indexing`).
 
 An underscore before a parameter says that the rule does not read the entries of that array: the tape then
-keeps the shape and the dtype of an operand and drops the array, or drops the result altogether.
+keeps the shape and the dtype of an operand and drops the array, or drops the result altogether. What it keeps is raw:
+where the gradient is traced, write such an array right of an operator, or call a function of `xp`.
 
 Complex numbers: the gradient of a real L is dL/dRe + i dL/dIm (PyTorch's convention; JAX's is its conjugate).
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from xvarpro.core.namespace import complex_dtype
 from xvarpro.core.struct import Array
 
 
@@ -25,14 +27,11 @@ class Namespace(Protocol):
     def __hash__(self) -> int: ...
 
 
-class Like:
+class Like(NamedTuple):
     """Shape and dtype of an operand whose entries no rule reads."""
 
-    __slots__ = ("dtype", "shape")
-
-    def __init__(self, x: Array) -> None:
-        self.shape = x.shape
-        self.dtype = x.dtype
+    shape: tuple[int, ...]
+    dtype: Any
 
 
 class Primitive(NamedTuple):
@@ -117,21 +116,6 @@ def reads_of(rule: Callable[..., Any]) -> list[bool]:
 
 # ------------------------------------------------------------------------------------------------- helpers
 
-# NumPy's and CuPy's dtypes have a kind, and their names take microseconds; array-api-strict's have a name only
-
-
-def is_complex(dtype: Any) -> bool:
-    """Tell whether a dtype, of whatever framework, is complex."""
-    try:
-        return dtype.kind == "c"
-    except AttributeError:
-        return "complex" in str(dtype)
-
-
-def is_inexact(dtype: Any) -> bool:
-    """Tell whether a dtype is real or complex floating, so that a derivative makes sense."""
-    return dtype.kind in "fc" if hasattr(dtype, "kind") else is_complex(dtype) or "float" in str(dtype)
-
 
 def conj(xp: Namespace, x: Array) -> Array:
     """Conjugate; a real array, which the standard refuses, comes back as it is."""
@@ -139,7 +123,7 @@ def conj(xp: Namespace, x: Array) -> Array:
         dtype = x.dtype
     except AttributeError:  # a Python number
         return x.conjugate()  # type: ignore[attr-defined]
-    return xp.conj(x) if is_complex(dtype) else x
+    return xp.conj(x) if complex_dtype(dtype) else x
 
 
 def transpose(xp: Namespace, A: Array) -> Array:
@@ -156,7 +140,7 @@ def match(xp: Namespace, g: Array, like: Array) -> Array:
     """Bring `g` to the dtype of the operand: the transpose of the promotion that the function made."""
     if g.dtype == like.dtype:
         return g
-    if is_complex(g.dtype) and not is_complex(like.dtype):
+    if complex_dtype(g.dtype) and not complex_dtype(like.dtype):
         g = xp.real(g)
     return g if g.dtype == like.dtype else xp.astype(g, like.dtype)
 
@@ -165,7 +149,7 @@ def unbroadcast(xp: Namespace, g: Array, like: Array) -> Array:
     """Transpose of broadcasting (a sum) and of promotion."""
     shape = like.shape
     if g.shape != shape:
-        extra = g.ndim - len(shape)
+        extra = len(g.shape) - len(shape)
         if extra:
             g = xp.sum(g, axis=tuple(range(extra)))
         stretched = tuple(i for i, (m, n) in enumerate(zip(g.shape, shape, strict=True)) if m != n)
@@ -185,8 +169,10 @@ def spread(xp: Namespace, v: Array, like: Array, axis: Any, keepdims: bool) -> A
     """Give a reduced array its reduced axes back, with length 1."""
     if keepdims:
         return v
-    gone = axes_of(axis, len(like.shape))
-    return xp.reshape(v, tuple([1 if i in gone else n for i, n in enumerate(like.shape)]))
+    shape = list(like.shape)
+    for i in range(len(shape)) if axis is None else (axis,) if isinstance(axis, int) else axis:
+        shape[i] = 1
+    return xp.reshape(v, tuple(shape))
 
 
 def nonzero_or_one(xp: Namespace, x: Array) -> Array:
