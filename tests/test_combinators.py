@@ -242,6 +242,12 @@ def test_bounds_pick_a_set():
     assert tree["b"] == sets.Free()
 
 
+def test_a_set_in_other_coordinates_is_strictly_convex_where_its_inner_one_is():
+    for inner, expected in ((sets.L2Ball(), True), (sets.Simplex(), False)):
+        for C in (sets.Counted(inner), sets.ShiftScale(inner, 2.0)):
+            assert C.strictly_convex is expected
+
+
 def test_a_flattened_kernel_is_a_matrix():
     """Every method, of sets with faces too, over batches."""
     draw, shape = rng(4), (3, 2, 2, 2)

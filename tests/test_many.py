@@ -477,18 +477,32 @@ def test_equal_terms_are_a_minimum_as_in_a_solve_of_one_problem():
     assert np.abs(grad).max() <= 1e-6 * value
 
 
+def assessed(x, g, of, lowest, tol):
+    """What ends without descent at x, (b, 1), in [lowest, 1] are: slopes there are g, and `of` gives gradients."""
+    one, zero = np.ones(len(x)), np.zeros(len(x))
+
+    class Objective:
+        region = resolve(xv.sets.Box(lowest, 1.0), x[0])
+
+        def local(self, at):
+            return Local(one, of(at), 0 * at[:, :, None], one < 0)
+
+    f, code = Objective(), np.full(len(x), xv.Status.NO_DESCENT.code)
+    point = Point(x, f.local(x), g * (x[:, 0] - lowest), zero, one, None, zero)
+    found = _assessed(f, np.asarray(tol), BatchState(point, one, code, zero), code)
+    return [xv.Status.of(c) for c in found]
+
+
 def test_an_end_without_descent_is_a_success_below_the_squared_tolerance():
     """Of parabolas 1/2 K (x - c)^2 the slopes are given: g^2 / (2 K) is left to gain, and the gap is g x."""
     g, K = 1e-3 * np.array([2**0.5 * 0.999, 2**0.5 * 1.001, 1.999, 2.001]), np.array([1.0, 1.0, 1e4, 1e4])
-    x, one, zero = np.full((4, 1), 0.5), np.ones(4), np.zeros(4)
+    x = np.full((4, 1), 0.5)
+    found = assessed(x, g, lambda at: g[:, None] + K[:, None] * (at - x), 0.0, 1e-3)
+    assert found == [xv.Status.CONVERGED, xv.Status.NO_DESCENT] * 2
 
-    class Parabolas:
-        region = resolve(xv.sets.Box(0.0, 1.0), x[0])
 
-        def local(self, at):
-            return Local(one, g[:, None] + K[:, None] * (at - x), 0 * K[:, None, None], one < 0)
-
-    f, code = Parabolas(), np.full(4, xv.Status.NO_DESCENT.code)
-    point = Point(x, f.local(x), g * x[:, 0], zero, one, None, zero)
-    found = _assessed(f, np.asarray(1e-3), BatchState(point, one, code, zero), code)
-    assert [xv.Status.of(c) for c in found] == [xv.Status.CONVERGED, xv.Status.NO_DESCENT] * 2
+def test_an_end_next_to_a_vertex_is_not_bent_up_by_rounding_of_gradients():
+    """A slope of 1e-2 promises 5e-10 on the way to a vertex at 5e-8, where rounding of it is 1e-4."""
+    x = np.array([[0.5 + 5e-8]])
+    found = assessed(x, np.array([1e-2]), lambda at: np.where(at == x, 1e-2, 1e-2 - 1e-4), 0.5, 1e-6)
+    assert found == [xv.Status.NO_DESCENT]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import xvarpro as xv
 from xvarpro.core import trees
@@ -77,6 +78,9 @@ def test_a_pair_of_bounds_is_a_box():
     assert constrained["theta['D']"] == Box(-1.0, np.inf)
     assert free == []
     assert resolve((0.0, 1.0), np.ones(3)).constrained == ((0, Box(0.0, 1.0)),)
+    constrained, _ = named(resolve({"s": scipy.optimize.Bounds(low, high), "D": scipy.optimize.Bounds()}, THETA))
+    assert list(constrained) == ["theta['s']"]
+    assert constrained["theta['s']"].upper.tolist() == high.tolist()
 
 
 def test_tuples_match_tuples():
@@ -91,6 +95,7 @@ def test_tuples_match_tuples():
         ({"t": Box()}, r"over must have keys of theta, \['D', 'net', 's'\], got 't'"),
         ({"net": Box()}, r"must hold a set per array, got Box\(.*\) for theta\['net'\], a list of several"),
         ({"net": [Box()]}, r"over must have 2 entries for theta\['net'\], got 1: None marks a free one"),
+        ({"s": scipy.optimize.LinearConstraint(np.eye(3), 0.0, 1.0)}, r"must hold sets such as .*LinearConstraint"),
         ({"net": {"a": Box()}}, r"over must match theta\['net'\], which is a list, got a dict of sets"),
         ([Box()], r"over must match theta, which is a dict, got a list of sets"),
         ({"s": [Box()]}, r"over must hold a set or one pair .* for theta\['s'\], which is one array, got \[Box"),

@@ -5,6 +5,7 @@ from inspect import isabstract
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import algorithms, lower, operators, sets, steps
@@ -98,6 +99,7 @@ WRONG = [
     (lambda: sets.bounds([(0.0, 1.0), 2.0]), "must be pairs"),
     (lambda: sets.bounds({"a": 0.0}, 1.0), "upper must have the keys ['a'], got 1.0"),
     (lambda: sets.bounds(0.0, "b"), "bounds must be numbers"),
+    (lambda: sets.bounds(scipy.optimize.LinearConstraint(np.eye(2))), "bounds must be numbers"),
     (lambda: sets.bounds({"a": 0.0}, {"b": 1.0}), "must have the keys"),
     (lambda: sets.Product((sets.Simplex(),), (1, 2)), "sizes must be 1 whole numbers"),
     (lambda: sets.Product((sets.Simplex(),), 3), "sizes must be 1 whole numbers >= 1, one per set, got 3"),

@@ -389,7 +389,7 @@ def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
     def parabola(d: Array) -> tuple[Array, Array]:
         """The largest decrease for steps of at most 1, and the second derivative, from a difference of gradients."""
         size, length = (positive_or_one(xp.sqrt(dots(a, D * a))) for a in (x, d))
-        h = xp.finfo(x.dtype).eps ** (1 / 3) * xp.minimum(size / length, xp.ones_like(size))
+        h = xp.finfo(x.dtype).eps ** (1 / 3) * size / length  # beyond the end of a short step: less is rounding
         slope, bend = -dots(grad, d), dots(f.local(x + h[:, None] * d).grad - grad, d) / h
         alpha = xp.where(bend > slope, slope / positive_or_one(bend), 1)
         return xp.where(slope > 0, alpha * (slope - 0.5 * alpha * bend), 0 * slope), bend

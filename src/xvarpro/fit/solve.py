@@ -66,8 +66,8 @@ def solve(
         and `deterministic` are then the result's where they are left out. Of a module (`torch.nn.Module`, Flax NNX,
         Equinox) the trainable parameters are theta, by dotted name; the functions of the problem receive a module.
     over : Set, Free, a pair of bounds or a tree of them, optional
-        Sets for the leaves of theta, or ``(lower, upper)`` for a `Box`; leaves without one are free. Keys may be
-        patterns: ``{"*.weight": set}``.
+        Sets for the leaves of theta, or ``(lower, upper)`` or SciPy's ``Bounds`` for a `Box`; leaves without one are
+        free. Keys may be patterns: ``{"*.weight": set}``.
     algorithm : Algorithm, optional
         One of `xvarpro.algorithms`; None chooses one for the sets of the problem, which the result names.
     tol : float

@@ -70,6 +70,10 @@ class WrappedSet(_MadeOfSets):
 class MappedSet(WrappedSet):
     """`inner` in other coordinates: those of points, and of gradients and directions; by default its own."""
 
+    @property
+    def strictly_convex(self) -> bool:
+        return self.inner.strictly_convex
+
     def _in(self, x: Array) -> Array:
         """The point of `inner` for a point."""
         return x

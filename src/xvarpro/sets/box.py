@@ -275,7 +275,7 @@ def bounds(lower: Tree, upper: Tree = None) -> Any:
         if not isinstance(upper, Mapping) or set(upper) != set(lower):
             raise ProblemError(f"bounds: upper must have the keys {sorted(map(str, lower))}, got {shown(upper)}")
         return {key: bounds(part, unbounded(upper[key], math.inf)) for key, part in lower.items()}
-    if upper is None and hasattr(lower, "lb") and hasattr(lower, "ub"):
+    if upper is None and are_bounds(lower):
         lower, upper = lower.lb, lower.ub
     elif upper is None and isinstance(lower, list | tuple):
         if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in lower):
@@ -289,6 +289,11 @@ def bounds(lower: Tree, upper: Tree = None) -> Any:
     if not low.shape and not high.shape and 0 <= high == -low:
         return LinfBall(float(high))
     return Box(lower, upper)
+
+
+def are_bounds(x: object) -> bool:
+    """Whether an object has bounds as SciPy's ``Bounds`` has: those of a linear constraint are not of theta."""
+    return hasattr(x, "lb") and hasattr(x, "ub") and not (hasattr(x, "A") or hasattr(x, "fun"))
 
 
 def unbounded(x: Any, infinity: float) -> Any:

@@ -71,10 +71,6 @@ class ShiftScale(MappedSet):
         event = (math.prod(shape),) if self.event_ndim == 1 else shape
         broadcasts(self, "shift", self.shift, event)
 
-    @property
-    def strictly_convex(self) -> bool:
-        return self.inner.strictly_convex
-
     def _in(self, x: Array) -> Array:
         return (x - as_like(self.shift, x)) / self.scale
 

@@ -78,10 +78,6 @@ class Flattened(MappedSet):
     def event_ndim(self) -> int:
         return self.axes
 
-    @property
-    def strictly_convex(self) -> bool:
-        return self.inner.strictly_convex
-
     def check(self, shape: tuple[int, ...]) -> None:
         if len(shape) != self.axes:
             raise ProblemError(

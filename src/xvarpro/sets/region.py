@@ -13,7 +13,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.sets.box import Box
+from xvarpro.sets.box import Box, are_bounds, bounds
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
 from xvarpro.sets.norms import L2
@@ -279,8 +279,9 @@ def resolve(over: Tree, theta: Tree) -> Region:
     Parameters
     ----------
     over : None, Set, Free, a pair of bounds, or a tree of them
-        A set for each constrained leaf, or ``(lower, upper)`` for a `Box`, None being no bound. In a dict, keys that
-        are left out are free; so is None. A key may be a pattern, ``"*.weight"``, for all that match and are not named.
+        A set for each constrained leaf, or ``(lower, upper)`` or SciPy's ``Bounds`` for a `Box`, None being no bound.
+        In a dict, keys that are left out are free; so is None. A key may be a pattern, ``"*.weight"``, for all that
+        match and are not named.
     theta : pytree of arrays
 
     Raises
@@ -315,6 +316,8 @@ def resolve(over: Tree, theta: Tree) -> Region:
             by_key = _spread(over, at, path)
             for key in at:
                 walk(by_key.get(key), at[key], f"{path}[{key!r}]")
+        elif are_bounds(over):
+            walk(bounds(over), at, path)
         elif isinstance(over, list | tuple) and isinstance(at, int):
             walk(_box(over, path), at, path)
         elif isinstance(over, Sequence) and not isinstance(over, str):
