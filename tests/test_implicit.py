@@ -219,6 +219,20 @@ def test_an_error_of_theta_is_not_divided_by_the_ridge_of_a_wide_design(dtype, l
     assert abs(float(found.data["lam"]) / (y1 / (y2 - lam * y1) - y2 / (y1 - lam * y2)) - 1) <= 10 * off
 
 
+@pytest.mark.parametrize("method", [None, xv.algorithms.ProjectedQuasiNewton()], ids=["default", "quasi-Newton"])
+def test_in_single_precision_a_solve_of_a_wide_design_ends_at_its_minimum_and_so_do_derivatives(method):
+    """The objective, of order lam, is no difference of targets of order 1: their rounding does not end the solve."""
+    y1, y2, lam = 3.0, 2.0, 1e-6
+    data = {"Y": np.array([y1, y2], np.float32), "lam": np.asarray(lam, np.float32)}
+    problem = xv.separable(rivals, target, lam=ridge, data=data)
+    for start in (-1.0, 0.1, 2.0):
+        fit = xv.solve(problem, np.array([start], np.float32), algorithm=method)
+        assert fit.status is xv.Status.CONVERGED
+        assert abs(float(fit.theta[0]) - np.log((y1 - lam * y2) / (y2 - lam * y1))) <= 2e-6
+        found = xv.implicit.gradient(problem, fit.theta, Cotangent(np.ones(1, np.float32)))
+        assert abs(float(found.data["lam"]) / (y1 / (y2 - lam * y1) - y2 / (y1 - lam * y2)) - 1) <= 2e-5
+
+
 def test_a_ridge_that_depends_on_theta_and_on_data_under_a_wide_design():
     data = {"Y": np.array([3.0, 2.0]), "lam": np.asarray(0.1)}
 

@@ -63,6 +63,21 @@ def test_scale_shape_and_rounding_are_those_of_the_upper_target(kind):
     assert float(f.rounding(np.asarray(-4.0))) == pytest.approx(4 * EPS * (4 + 2 * 3), rel=1e-14)
 
 
+@pytest.mark.parametrize("blocks", [False, True])
+def test_the_scale_of_a_wide_design_is_that_of_its_dual_form(blocks):
+    """``1/2 |M|^2 |r|^2 / lam``; that of the target where rows depend on each other, and r has a part that stays."""
+    y, lam = np.array([3.0, 4.0]), 1e-3
+    for dependent, want in ((False, 0.5 * lam * np.sum(y**2) * 4 / (4 + lam) ** 2), (True, 12.5)):
+        rows = np.array([[2.0, 0, 0, 0], [2.0, 0, 0, 0] if dependent else [0, 0, 2.0, 0]])
+
+        def design(theta, data):
+            whole = data + 0 * theta[0]
+            return xv.operators.BlockDiagonal([whole]) if blocks else whole
+
+        f, theta = objective(xv.separable(design, y, lam=lam, data=rows))
+        assert float(f.scale(theta)) == pytest.approx(want, rel=1e-9)
+
+
 def test_the_scale_of_rows_in_chunks_is_that_of_its_theta():
     """It is read off the latest point where that is at the same theta."""
     rows = xv.RowChunks.cut({"t": T}, moving, 5)

@@ -212,10 +212,28 @@ class InMemory(Objective):
 
     def scale(self, theta: Leaves) -> Array:
         y: Any = self.upper.y
-        if callable(y):
+        wide = self.problem.is_separable and self.problem.lower.ridge.present and self.problem.lower.W is None
+        if callable(y) or wide:
             outputs = self.evaluate(theta, self.constants)
-            y = (outputs.upper or outputs.lower).y
-        return self.summed(0.5 * inner(y, y))
+            low, upper, solver, _ = self.solved(outputs)
+            y, wide = upper.y, wide and solver.exact and low.ridge.plain and low.M.shape[0] < low.M.shape[1]
+        whole = self.summed(0.5 * inner(y, y))
+        return self._scale_of_dual(low, solver, whole) if wide else whole
+
+    def _scale_of_dual(self, low: EvaluatedLevel, solver: LowerSolver, whole: Array) -> Array:
+        """``1/2 |M|^2 |r|^2 / lam`` where the solver has the dual form and that is less than the whole, 0-d.
+
+        There r is ``-lam a``, with ``w = M^H a``, and no difference of y. Rounding of M, of size ``eps |M|``, changes a
+        by ``eps |M| |a| / s`` for the least singular value s, and the slope ``<r, dM w>`` by ``lam |M| s |a|`` of that.
+        """
+        given = self.backend, low.system, solver.factor(self.backend, low.system)
+        w, back = solver.argmin(*given, low.y), low.M.rmatvec(low.y)
+        r = low.residual(w)
+        if solver.adjoint(*given, back, low.y, w, r).coupling is None:
+            return whole
+        size = inner(back, back) / positive_or_one(inner(low.y, low.y) * low.ridge.lam)
+        found = self.summed(0.5 * size * inner(r, r))
+        return namespace_of(found).where(found < whole, found, whole)
 
     @property
     def target_shape(self) -> tuple[int, int]:

@@ -78,7 +78,7 @@ class Objective(ABC):
 
     @abstractmethod
     def scale(self, theta: Leaves) -> Array:
-        """``1/2 |y|^2`` of the upper level at theta, 0-d: what the objective is a difference of."""
+        """``1/2 |y|^2`` of the upper level at theta, 0-d: what the objective is a difference of; less if of nothing."""
 
     @abstractmethod
     def diagnose(self, theta: Leaves) -> LowerReport:
