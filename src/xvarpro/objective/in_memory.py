@@ -212,11 +212,12 @@ class InMemory(Objective):
 
     def scale(self, theta: Leaves) -> Array:
         y: Any = self.upper.y
-        wide = self.problem.is_separable and self.problem.lower.ridge.present and self.problem.lower.W is None
+        level, structure = self.problem.lower, self.structure
+        wide = structure is not None and structure.rows[0] < structure.w_shape[0]
+        wide = wide and self.problem.is_separable and level.ridge.present and level.W is None
         if callable(y) or wide:
-            outputs = self.evaluate(theta, self.constants)
-            low, upper, solver, _ = self.solved(outputs)
-            y, wide = upper.y, wide and solver.exact and low.ridge.plain and low.M.shape[0] < low.M.shape[1]
+            low, upper, solver, _ = self.solved(self.evaluate(theta, self.constants))
+            y, wide = upper.y, wide and solver.exact and low.ridge.plain
         whole = self.summed(0.5 * inner(y, y))
         return self._scale_of_dual(low, solver, whole) if wide else whole
 
