@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core import small, trees
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.small import Factor
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
@@ -45,7 +45,9 @@ class Outputs(NamedTuple):
 class Lower(NamedTuple):
     """A solved lower level."""
 
-    factor: Factor  # of the columns that are free, with a row of the identity below for each of the others
+    # of the columns that are free, with a row of the identity below for each of the others; where the design is wide, Q
+    # spans what the columns leave
+    factor: Factor
     w: Array  # (b, k, n)
     r: Array  # (b, k, m), then the ridge's rows; ``M w - y`` comes first
     deficient: Array  # (b,)
@@ -165,12 +167,20 @@ class Batch:
         return Local(xp.where(deficient, xp.full_like(value, xp.nan), value), grad, curvature, deficient)
 
     def energy(self, x: Array) -> Array:
-        """``1/2 |y|^2`` of the upper level, per problem: the scale of what the objective is a difference of."""
+        """``1/2 |y|^2`` of the upper level, per problem: the scale of what the objective is a difference of.
+
+        Of wide designs less, as `InMemory.scale` has it.
+        """
         level: Any = self.problem.upper or self.problem.lower
         outputs = self.weighted(self.outputs(x))
         given = outputs.y_L if self.problem.is_separable else outputs.y_U
         y = self._target(level, given, outputs.M_L.shape[0])
-        return self._summed(_half_squares(y))
+        energy = _half_squares(y)
+        if self._is_wide(outputs.M_L):
+            xp, back, r = namespace_of(y), y @ _conj(outputs.M_L), self.lower(outputs).r[..., : y.shape[2]]
+            own = _half_squares(back) * (_half_squares(r) / (positive_or_one(energy) * level.ridge.lam))
+            energy = xp.where(own < energy, own, energy)
+        return self._summed(energy)
 
     # -- the levels
 
@@ -178,6 +188,8 @@ class Batch:
         """Factor and solve the lower level of every problem, from `weighted` outputs."""
         level: Any = self.problem.lower
         M, y = outputs.M_L.mT, self._target(level, outputs.y_L, outputs.M_L.shape[0])
+        if self._is_wide(outputs.M_L):
+            return self._by_dual(outputs.M_L, y)
         xp = namespace_of(M)
         A = _stacked(M, level.ridge)
         f = small.factor(A)
@@ -190,6 +202,23 @@ class Batch:
         if level.W is not None:
             return self._bounded(A, f, along, y, lost)
         return Lower(f, small.solve_upper(f.R, along), -small.rest(f, y, along), lost, f.R)
+
+    def _is_wide(self, M: Array) -> bool:
+        """Whether the dual form solves the lower level: w and r are then products, and no differences of the target."""
+        level = self.problem.lower
+        plain = level.W is None and level.ridge.plain and level.ridge.definite
+        return bool(plain and self.problem.is_separable and M.shape[1] < M.shape[2])
+
+    def _by_dual(self, M: Array, y: Array) -> Lower:
+        """``V = [-root R^-1; Q]`` spans what ``[M; root]`` leaves, with ``[M^H; root] = [Q; .] R``, root of lam."""
+        level, xp = self.problem.lower, namespace_of(M)
+        b, m, n = M.shape
+        eye = xp.broadcast_to(xp.eye(m, dtype=M.dtype, device=device(M)), (b, m, m))
+        f = small.factor(xp.concat([_conj(M), level.ridge.root * eye], axis=2))
+        Q, z = f.Q[..., :n], small.solve_adjoint(f.R, y)
+        V = xp.concat([-level.ridge.root * small.solve_upper(f.R, eye), Q], axis=2)
+        never = xp.zeros((b,), dtype=xp.bool, device=device(M))
+        return Lower(f._replace(Q=V), z @ Q, level.ridge.root * (z @ V), never, f.R)
 
     def _bounded(self, A: Array, f: Factor, along: Array, y: Array, lost: Array) -> Lower:
         """With w between bounds.
@@ -222,7 +251,9 @@ class Batch:
     def _separable(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         """Values, gradients, and Kaufman's Jacobians (b, p, ...): see `objective.gauss_newton`."""
         f, X = low.factor, self._moved(low, tangents)
-        J = _grouped(small.rest(f, X, small.coefficients(f, X)), len(tangents))
+        along = small.coefficients(f, X)
+        left = along @ f.Q if self._is_wide(outputs.M_L) else small.rest(f, X, along)
+        J = _grouped(left, len(tangents))
         # equal to products with X, which would multiply what rounding leaves of r in the range of the design
         return _half_squares(low.r), _products(J, low.r), J
 
