@@ -201,7 +201,8 @@ class LevenbergMarquardt(Algorithm):
         after = select(f.backend, accepted, found, point._replace(model=model, rejected=point.rejected + 1))
         lost = still | (after.rejected > REJECTIONS)
         if step.shape[1] == 1:  # a minimum between two points whose values are the same
-            lost = lost | (level & (_dots(xp, local.grad, step) > 0))
+            near = -_dots(xp, point.local.grad, step) <= noise
+            lost = lost | (level & near & (_dots(xp, local.grad, step) > 0))
         return after, accepted, ~accepted & lost
 
     def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
@@ -250,9 +251,11 @@ class LevenbergMarquardt(Algorithm):
         root = xp.sqrt(positive_or_one(model.scale))
         change = new.grad - old.grad
         by_gauss, by_secant = [(change - _times(H, step)) / root for H in (old.curvature, model.Q)]
-        quasi = _dots(xp, by_secant, by_secant) < SWITCH * _dots(xp, by_gauss, by_gauss)
+        off = [_dots(xp, e, e) for e in (by_secant, by_gauss)]
+        quasi = off[0] < SWITCH * off[1]
+        # what it has learned is kept while it predicts no worse: where J tends to 0 the curvature is not J's
         after = Model(
-            _bfgs(backend, select(backend, quasi, model.Q, new.curvature), step, change, root),
+            _bfgs(backend, select(backend, off[0] < off[1], model.Q, new.curvature), step, change, root),
             quasi,
             xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
             model.damping * shrink,
