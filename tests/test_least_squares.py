@@ -129,3 +129,19 @@ def test_what_is_no_residual_is_named(subtests):
     ):
         with subtests.test(words), pytest.raises(kind, match=words):
             call()
+
+
+def test_a_step_over_a_minimum_to_the_same_value_is_made_shorter():
+    """From 1 the first step of x^2 + 5 ends at the bound -1."""
+    fit = xv.least_squares(lambda x: x**2 + 5, np.ones(1), over=(-1.0, 3.0))
+    assert fit.status is xv.Status.CONVERGED
+    assert abs(fit.theta[0]) <= 1e-7
+
+
+def test_curvature_that_is_not_that_of_the_jacobian_is_learned():
+    """J tends to 0 and the residual does not: with each step forgetting what the last one had learned it took 236."""
+    start, low, high = np.array([0.3, -2.0, 1.5]), np.full(3, -4.0), np.full(3, 3.0)
+    fit = xv.least_squares(lambda x: x**2 + 5, start, over=xv.sets.Box(low, high))
+    assert fit.status is xv.Status.CONVERGED
+    np.testing.assert_allclose(fit.theta, 0, atol=1e-6)
+    assert fit.n_iter <= 60

@@ -190,7 +190,8 @@ class LevenbergMarquardt(Algorithm):
         after = select(f.backend, accepted, found, point._replace(model=model, rejected=point.rejected + 1))
         lost = still | (after.rejected > REJECTIONS)
         if step.shape[1] == 1:  # a minimum between two points whose values are the same
-            lost = lost | (level & (xp.sum(local.grad * step, axis=1) > 0))
+            near = -xp.sum(point.local.grad * step, axis=1) <= noise
+            lost = lost | (level & near & (xp.sum(local.grad * step, axis=1) > 0))
         return after, accepted, ~accepted & lost
 
     def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
@@ -241,9 +242,11 @@ class LevenbergMarquardt(Algorithm):
         root = xp.sqrt(xp.where(model.scale > 0, model.scale, 1))
         change = new.grad - old.grad
         by_gauss, by_secant = (change - _times(old.curvature, step)) / root, (change - _times(model.Q, step)) / root
-        quasi = xp.sum(by_secant * by_secant, axis=1) < SWITCH * xp.sum(by_gauss * by_gauss, axis=1)
+        off_gauss, off_secant = xp.sum(by_gauss * by_gauss, axis=1), xp.sum(by_secant * by_secant, axis=1)
+        quasi = off_secant < SWITCH * off_gauss
+        # what it has learned is kept while it predicts no worse: where J tends to 0 the curvature is not J's
         after = Model(
-            _bfgs(backend, select(backend, quasi, model.Q, new.curvature), step, change, root),
+            _bfgs(backend, select(backend, off_secant < off_gauss, model.Q, new.curvature), step, change, root),
             quasi,
             xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
             model.damping * shrink,
