@@ -22,7 +22,6 @@ from xvarpro_conformance.checks import lower_level as levels
 from xvarpro_conformance.checks import operators as designs
 from xvarpro_conformance.checks import paper, results
 from xvarpro_conformance.checks import sets as contracts
-from xvarpro_conformance.references import dense
 from xvarpro_conformance.references import sets as references
 
 from .support import rng
@@ -345,24 +344,8 @@ def test_rational_arithmetic_solves_the_level(name):
     assert np.linalg.norm(H @ v - level.c) <= 1e-13 * np.linalg.norm(level.c)
 
 
-@pytest.mark.parametrize("make", [dense.exponentials, dense.dictionary, dense.network, dense.wide, dense.atoms])
-def test_a_dense_problem_is_the_one_that_the_package_takes(make):
-    """Its hand-written gradient is the limit of differences of its value, and both are the package's."""
-    made = dense.of(make)
-    f, theta = made.f, made.theta0
-    value, gradient = xv.value_and_gradient(made.reference.problem, made.reference.theta0)
-    assert f.value(theta) == pytest.approx(float(value), rel=1e-12)
-    grad = f.gradient(theta)
-    assert grad == pytest.approx(dense.flat(gradient), rel=1e-9, abs=1e-12)
-    v = rng(0).normal(size=theta.size)
-    difference = (f.value(theta + 1e-5 * v) - f.value(theta - 1e-5 * v)) / 2e-5
-    assert difference == pytest.approx(grad @ v, rel=1e-6)
-
-
 def test_a_way_has_a_best_iterate_that_is_not_its_last():
-    fits = [
-        evaluation.solve(evaluation.NUMPY, dense.of(w.make).reference, w.algorithm, 7) for w in results.ways().values()
-    ]
+    fits = [evaluation.solve(evaluation.NUMPY, w.make(), w.algorithm, 7) for w in results.ways().values()]
     assert any(np.argmin(fit.trace.value) < fit.n_iter for fit in fits)
 
 

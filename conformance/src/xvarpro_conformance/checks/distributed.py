@@ -18,12 +18,10 @@ from xvarpro.core.trees import map_arrays
 from xvarpro_conformance import evaluation, kinds, problems
 from xvarpro_conformance.checks import reduced, solves
 from xvarpro_conformance.checks.solves import Way
+from xvarpro_conformance.evaluation import flat
 from xvarpro_conformance.kinds import BOX, MANY, OMEGA, RATES, WAVES, T, Y
 from xvarpro_conformance.members import together
 from xvarpro_conformance.problems import Reference, held
-from xvarpro_conformance.references import dense
-from xvarpro_conformance.references.dense import Dense
-from xvarpro_conformance.references.sets import known
 from xvarpro_conformance.suite import Measured, Target, check
 
 Make = Callable[[], Reference]
@@ -218,20 +216,16 @@ class Steps(NamedTuple):
     rows: int
 
 
-def mixtures() -> Dense:
+def mixtures() -> Reference:
     """Four mixtures of three decays with noise, in a box, with a small penalty."""
     rng, t = np.random.default_rng(0), T["lower"]
     y = held(np.exp(-np.outer(t, [0.7, 2.0, 7.0])) @ rng.normal(size=(3, 4)) + 1e-2 * rng.normal(size=(24, 4)))
     problem = xv.separable(problems.decays, y, data=t, lam=1e-2, R=problems.energy, mu=1e-5)
-    f = dense.Objective(
-        dense.decays(t), y, 1e-2, known(BOX, (3,)),
-        penalty=lambda theta: (float(np.sum(theta**4)), 4 * theta**3), mu=1e-5,
-    )  # fmt: skip
-    return Dense(Reference(problem, np.array([0.5, 3.0, 8.0]), BOX), f)
+    return Reference(problem, np.array([0.5, 3.0, 8.0]), BOX)
 
 
 def _mixtures_in_rows(group: Group) -> xv.Problem:
-    problem = dense.of(mixtures).reference.problem
+    problem = mixtures().problem
     y = rows(problem.data, problem.lower.y, LOWER, group)
     return replace(problem, lower=replace(problem.lower, y=y), data=None)
 
@@ -246,7 +240,7 @@ def _rows_of_network(group: Group) -> xv.Problem:
 
 
 def _columns_of_dictionary(group: Group) -> xv.Problem:
-    problem = dense.of(dense.dictionary).reference.problem
+    problem = problems.dictionary().problem
     y = xv.ColumnChunks.cut(own(np.asarray(problem.lower.y), (0, 10, 40, 90), group, axis=1), 30, group)
     return replace(problem, lower=replace(problem.lower, y=y))
 
@@ -256,8 +250,8 @@ def steps() -> dict[str, Steps]:
     marquardt, paper = xv.algorithms.LevenbergMarquardt(), xv.algorithms.cr_varpro()
     return {
         "Levenberg-Marquardt, rows": Steps(Way(marquardt, mixtures, 8, single=3), _mixtures_in_rows, 24),
-        "cr_varpro, rows of two levels": Steps(Way(paper, dense.network, 10), _rows_of_network, 70),
-        "cr_varpro, compressed columns": Steps(Way(paper, dense.dictionary, 10), _columns_of_dictionary, 20),
+        "cr_varpro, rows of two levels": Steps(Way(paper, problems.network, 10), _rows_of_network, 70),
+        "cr_varpro, compressed columns": Steps(Way(paper, problems.dictionary, 10), _columns_of_dictionary, 20),
     }
 
 
@@ -266,7 +260,7 @@ def the_same(fits: list[xv.Result]) -> Iterator[Measured]:
     first, *others = fits
     names = ("iteration", *solves.COLUMNS, "rows", "seconds")
     for i, other in enumerate(others, 1):
-        yield Measured(f"theta, member {i}", dense.flat(other.theta), dense.flat(first.theta))
+        yield Measured(f"theta, member {i}", flat(other.theta), flat(first.theta))
         got, want = (np.stack([getattr(fit.trace, name) for name in names]) for fit in (other, first))
         yield Measured(f"trace, member {i}", got, want)
         got, want = (np.array([f.value, f.gap_A, f.gap_B, f.n_iter, f.seconds]) for f in (other, first))
@@ -279,7 +273,7 @@ def step_decisions(target: Target, case: Steps) -> Iterator[Measured]:
     """All iterates are those of NumPy on all data, in double precision, and have the same bits in every member."""
     target.represent(())
     n = case.way.single if target.dtype == "float32" else case.way.iterations
-    made = dense.of(case.way.make).reference
+    made = case.way.make()
 
     def solve(group: Group) -> xv.Result:
         return evaluation.solve(target, replace(made, problem=case.of(group)), case.way.algorithm, n)
@@ -297,7 +291,7 @@ def first_member(target: Target, case: None) -> Iterator[Measured]:
     What stands for rounding is a penalty that is another one in each.
     """
     target.represent(())
-    made = dense.of(mixtures).reference
+    made = mixtures()
     # the last one takes theta out of the range in which its units are left as they are
     factors = 1.0, 0.5, float(np.finfo(target.dtype).max) ** -0.3
 
@@ -305,7 +299,7 @@ def first_member(target: Target, case: None) -> Iterator[Measured]:
         seen = []
 
         def watch(info: xv.IterationInfo) -> bool:
-            seen.append(dense.flat(info.theta))
+            seen.append(flat(info.theta))
             return info.iteration == (5 if group.rank == 0 else 1)
 
         def penalty(theta: Array) -> Array:

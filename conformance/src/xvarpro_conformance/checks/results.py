@@ -11,10 +11,11 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.core.struct import Array, Tree
+from xvarpro.core.trees import map_arrays
 from xvarpro_conformance import evaluation, problems
 from xvarpro_conformance.checks.solves import COUNTS, first_off
+from xvarpro_conformance.evaluation import flat
 from xvarpro_conformance.problems import Reference, held
-from xvarpro_conformance.references import dense
 from xvarpro_conformance.references.sets import known
 from xvarpro_conformance.suite import Measured, Target, check
 
@@ -179,32 +180,32 @@ class Way(NamedTuple):
     """A method on a problem, watched."""
 
     algorithm: algorithms.Algorithm
-    make: Callable[[], dense.Dense]
+    make: Callable[[], Reference]
 
 
 def ways() -> dict[str, Way]:
     """With a free block, with a gap that rises, with a best iterate that is not the last one."""
     spectral, loop = algorithms.SpectralProjectedGradient(), algorithms.FrankWolfe(xv.steps.OpenLoop())
     return {
-        "cr_varpro": Way(algorithms.cr_varpro(), dense.network),
-        "blended pairwise": Way(algorithms.ActiveSetFrankWolfe(), dense.wide),
-        "spectral": Way(spectral, dense.dictionary),
-        "open loop": Way(loop, dense.wide),
+        "cr_varpro": Way(algorithms.cr_varpro(), problems.network),
+        "blended pairwise": Way(algorithms.ActiveSetFrankWolfe(), problems.wide),
+        "spectral": Way(spectral, problems.dictionary),
+        "open loop": Way(loop, problems.wide),
     }
 
 
-@check("results", ways, against="closed form")
+@check("results", ways)
 def trace(target: Target, case: Way) -> Iterator[Measured]:
-    """Value and gaps of each row are those of the theta that a callback saw then, by dense algebra."""
-    made, n = dense.of(case.make), 7
-    f, seen = made.f, [made.theta0]
+    """Value and gaps of each row are those of the theta that a callback saw then, on NumPy."""
+    made, n = case.make(), 7
+    seen = [made.theta0]
 
     def watch(info: xv.IterationInfo) -> None:
-        seen.append(dense.flat(info.theta))
+        seen.append(map_arrays(lambda x: np.array(x, np.float64), info.theta))
 
-    got = evaluation.solve(target, made.reference, case.algorithm, n, callback=watch)
-    cond = max(dense.condition(f, theta) for theta in seen)
-    rows = [(f.value(x), *f.direction(x)[1:]) for x in seen]
+    got = evaluation.solve(target, made, case.algorithm, n, callback=watch)
+    cond = max(evaluation.condition(made, theta) for theta in seen)
+    rows = [evaluation.certified(made, theta)[:3] for theta in seen]
     tolerance = 4 * evaluation.gradient_tolerance(target.eps, cond)
     for name, want in zip(("value", "gap_A", "gap_B"), np.array(rows).T, strict=True):
         found = getattr(got.trace, name)
@@ -215,7 +216,7 @@ def trace(target: Target, case: Way) -> Iterator[Measured]:
     yield Measured("iterations", got.trace.iteration, np.arange(n + 1))
     best = int(np.argmin(got.trace.value))  # of methods that are not monotone it need not be the last
     yield Measured("value of the result", got.value, got.trace.value[best])
-    yield Measured("theta of the result", dense.flat(got.theta), seen[best])
+    yield Measured("theta of the result", flat(got.theta), flat(seen[best]))
     yield Measured("time", bool((np.diff(got.trace.seconds) >= 0).all()), True)
     for name in COUNTS:
         yield Measured(f"{name} of the result", getattr(got.counts, name), int(getattr(got.trace, name)[-1]))
@@ -225,8 +226,8 @@ def trace(target: Target, case: Way) -> Iterator[Measured]:
 def long_trace(target: Target, case: None) -> Iterator[Measured]:
     """Of thousands of iterations, several calls of a compiled loop, no row is missing or another's."""
     n = LONG if target.backend.compiled else EAGER
-    made, rule = dense.of(dense.round_), algorithms.FrankWolfe(xv.steps.OpenLoop())
-    got = evaluation.solve(target, made.reference, rule, n, compiled=True)
+    made, rule = problems.in_a_ball(), algorithms.FrankWolfe(xv.steps.OpenLoop())
+    got = evaluation.solve(target, made, rule, n, compiled=True)
     t = np.arange(n + 1)
     yield Measured("iterations", got.n_iter, n)
     yield Measured("iterations in the trace", got.trace.iteration, t)
@@ -234,6 +235,6 @@ def long_trace(target: Target, case: None) -> Iterator[Measured]:
     for name in ("values", "gradients", "lmos"):
         yield Measured(name, getattr(got.trace, name), t + 1)
     yield Measured("value of the result", got.value, float(got.trace.value.min()))
-    first = evaluation.solve(evaluation.NUMPY, made.reference, rule, EAGER).trace
+    first = evaluation.solve(evaluation.NUMPY, made, rule, EAGER).trace
     for name in ("value", "gap_A"):
         yield first_off(name, getattr(got.trace, name)[: EAGER + 1], getattr(first, name), 1e-6)
