@@ -140,7 +140,7 @@ class Place(str):
 
 
 @pytest.mark.parametrize(
-    ("place", "only"), [(Place("cpu"), "derivatives/functions/elementwise"), (1j, "exchange/devices by name")]
+    ("place", "only"), [(Place("cpu"), "derivatives/functions/elementwise"), (1j, "exchange/copies")]
 )
 def test_devices_need_no_hash_and_no_processor_among_them(place, only):
     report = run(backend(devices=lambda self: {"far:0": place}), "float64", only)

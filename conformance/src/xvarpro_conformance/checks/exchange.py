@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -288,174 +287,9 @@ def _sum(*counts: tuple[str, int]) -> dict[str, int]:
     return total
 
 
-class Column:
-    """Numbers, or names, that are read as an array, as a column of a table is."""
-
-    dtype: Any = START.dtype
-
-    def __init__(self, values: np.ndarray = START, **known: str) -> None:
-        self.values = values
-        vars(self).update(known)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self.values
-
-
-class Table:
-    """Columns with names."""
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return START
-
-
-class Broken(Column):
-    """What raises when it is read."""
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        raise LookupError("no entries")
-
-
-class Quantity(Column):
-    """Numbers that may have a unit."""
-
-    unit: str | None = None
-
-
-class Units(Column):
-    """The same, by another name."""
-
-    units: str | None = None
-
-
-class Sparse:
-    """A sparse matrix."""
-
-    def toarray(self) -> np.ndarray:
-        return START
-
-
-class Older:
-    """A sparse matrix of another kind."""
-
-    def todense(self) -> np.ndarray:
-        return START
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return START
-
-
-class Hidden(Column):
-    """Numbers of which some are hidden."""
-
-    def get_mask(self) -> None:
-        return None
-
-
-class Exported:
-    """An array of a framework that is not known."""
-
-    dtype, shape = START.dtype, START.shape
-
-    def __dlpack__(self, **how: Any) -> Any:
-        return START.__dlpack__(**how)
-
-    def __dlpack_device__(self) -> Any:
-        return START.__dlpack_device__()
-
-
-# what is given as an array, and words of the error; none where it is one
-GIVEN: dict[str, tuple[Callable[[], Any], str]] = {
-    "a column": (Column, ""),
-    "numbers without a unit": (Quantity, ""),
-    "numbers without units": (Units, ""),
-    "a buffer": (lambda: memoryview(START.copy()), ""),
-    "an array of Python's": (lambda: array("d", START[0]), ""),
-    "a masked array without a mask": (lambda: np.ma.masked_array(START.copy()), ""),
-    "a table": (Table, "which is a table. Pass its columns"),
-    "what cannot be read": (Broken, "cannot be read as one: no entries"),
-    "a sparse matrix": (Sparse, "which is sparse. Pass x.toarray()"),
-    "a sparse matrix of another kind": (Older, "which is sparse. Pass x.toarray()"),
-    "numbers of a unit": (lambda: Quantity(unit="m"), "which has units"),
-    "numbers of units": (lambda: Units(units="m"), "which has units"),
-    "a masked array": (lambda: np.ma.masked_array(START.copy(), mask=START > 1.0), "whose mask would be lost"),
-    "hidden numbers": (Hidden, "whose mask would be lost"),
-}
-
-
-@check("exchange", lambda: GIVEN, against="definition")
-def arrays_in_other_forms(target: Target, case: tuple[Callable[[], Any], str]) -> Iterator[Measured]:
-    """Numbers in another form are an array of them; what says more than an array can is refused, by its name."""
-    make, words = case
-    x, said = make(), ""
-    try:
-        found = exchange.as_array(x, "the data")
-        with target.scope():
-            moved = exchange.move(found, target.backend, dtype=target.dtype, device=target.place)
-            yield Measured("values", target.host(moved), target.held(np.asarray(x)))
-    except ProblemError as error:
-        said = str(error)
-    yield Measured("error", words in said if words else said, True if words else "")
-    yield Measured("what is named", not words or "the data must be" in said, True)
-
-
-class Placed(NamedTuple):
-    """What `find_device` looks at."""
-
-    name: str
-    places: dict[str, Any]
-
-    def devices(self) -> dict[str, Any]:
-        return self.places
-
-
 @check("exchange", against="definition")
-def devices_by_name(target: Target, case: None) -> Iterator[Measured]:
-    """A device is found by its name, with or without index, or is one of the framework's; other names are refused."""
-    several: Any = Placed("several", {"cpu": 1.0, "cuda:0": 2.0, "cuda:1": 3.0})
-    for device, place in (("cpu", 1.0), ("cuda", 2.0), ("gpu", 2.0), ("cuda:1", 3.0), ("gpu:1", 3.0), (2.5, 2.5)):
-        yield Measured(f"{device}", exchange.find_device(several, device), place)
-    names: Any = Placed("names", {"cpu": "cpu"})
-    backend = target.backend
-    for there, device in ((several, "cuda:2"), (several, "nowhere"), (names, 2.5), (backend, "nowhere:3")):
-        try:
-            said = f"found {exchange.find_device(there, device)}"
-        except ValueError as error:
-            said = str(error)
-        first = next(iter(there.devices()))
-        yield Measured(f"{device} on {there.name}", said.startswith(f"device must be one of '{first}'") or said, True)
-    for name, place in backend.devices().items():
-        yield Measured(name, str(exchange.find_device(backend, name)), str(place))
-        yield Measured(f"{name} itself", str(exchange.find_device(backend, place)), str(place))
-
-
-@check("exchange", against="definition")
-def what_is_no_array(target: Target, case: None) -> Iterator[Measured]:
-    """What is no array stays as it is, or is refused where one is needed; arrays of unknown frameworks are read."""
-    for x in (Column(np.array(["a", "b"])), "words", 1.5, None, np.array(["a"])):
-        yield Measured(f"a {type(x).__name__} stays", exchange.as_array(x, "x") is x, True)
-    for what, value, right in (
-        ("numbers", [1.0, 2.0], np.array([1.0, 2.0])),
-        ("rows", ((1, 2), (3, 4)), np.array([[1, 2], [3, 4]])),
-        ("a column", Column(), START),
-        ("words", ["a"], "must hold numbers"),
-        ("rows of different lengths", [[1.0], [1.0, 2.0]], "must hold numbers, or lists of them of one length"),
-    ):
-        try:
-            found: Any = exchange.numbers(value, "x")
-        except ProblemError as error:
-            found = right if isinstance(right, str) and right in str(error) else str(error)
-        yield Measured(what, found, right)
-    with target.scope():
-        unknown: tuple[Any, ...] = (Exported(), Column())
-        for x in unknown:
-            found = exchange.move(x, target.backend, dtype=target.dtype, device=target.place)
-            yield Measured(f"a {type(x).__name__} arrives", target.host(found), target.held(START))
-        try:
-            exchange.move(Sparse(), target.backend)  # type: ignore[arg-type]
-            said = "nothing"
-        except ExchangeError as error:
-            said = str(error)
-    yield Measured("nothing of an array", "a known framework or with __dlpack__" in said or said, True)
+def arrays_without_numbers(target: Target, case: None) -> Iterator[Measured]:
+    """An array that has no numbers in memory is refused by its name, and no other is."""
     hollow = {what: (x, True) for what, x in frameworks.hooks(target.backend).hollow().items()}
     with target.scope():
         sound = {f"entries of {n}": (target.send(np.ones(n)), False) for n in (0, 3)}
