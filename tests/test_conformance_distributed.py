@@ -36,7 +36,7 @@ FAULTS = {
     ),
     "states of their own": (Prepared, "synchronised", lambda _, fun: fun, "first member"),
     "a theta0 of their own": (Group, "same", lambda _, obj: obj, "first member"),
-    "clocks of their own": (Prepared, "agree", lambda _, x: x, "step decisions/Levenberg-Marquardt, rows"),
+    "clocks of their own": (Prepared, "agree", lambda _, x: x, "first member"),
 }  # fmt: skip
 
 

@@ -17,11 +17,10 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import map_arrays
 from xvarpro_conformance import evaluation, kinds, problems
 from xvarpro_conformance.checks import reduced, solves
-from xvarpro_conformance.checks.solves import Way
 from xvarpro_conformance.evaluation import flat
 from xvarpro_conformance.kinds import BOX, MANY, OMEGA, RATES, WAVES, T, Y
 from xvarpro_conformance.members import together
-from xvarpro_conformance.problems import Reference, held
+from xvarpro_conformance.problems import Reference
 from xvarpro_conformance.suite import Measured, Target, check
 
 Make = Callable[[], Reference]
@@ -208,53 +207,6 @@ def _weights(want: np.ndarray, found: list[np.ndarray], tolerance: float) -> Ite
 # -- solves ------------------------------------------------------------------------------------------------------------
 
 
-class Steps(NamedTuple):
-    """A method on all data, the problem of a member, and how many rows or columns a value counts for."""
-
-    way: Way
-    of: Callable[[Group], xv.Problem]
-    rows: int
-
-
-def mixtures() -> Reference:
-    """Four mixtures of three decays with noise, in a box, with a small penalty."""
-    rng, t = np.random.default_rng(0), T["lower"]
-    y = held(np.exp(-np.outer(t, [0.7, 2.0, 7.0])) @ rng.normal(size=(3, 4)) + 1e-2 * rng.normal(size=(24, 4)))
-    problem = xv.separable(problems.decays, y, data=t, lam=1e-2, R=problems.energy, mu=1e-5)
-    return Reference(problem, np.array([0.5, 3.0, 8.0]), BOX)
-
-
-def _mixtures_in_rows(group: Group) -> xv.Problem:
-    problem = mixtures().problem
-    y = rows(problem.data, problem.lower.y, LOWER, group)
-    return replace(problem, lower=replace(problem.lower, y=y), data=None)
-
-
-def _rows_of_network(group: Group) -> xv.Problem:
-    problem = problems.network().problem
-    levels = zip(problem.levels, ("train", "validation"), ((0, 2, 8, 40), (0, 2, 8, 30)), strict=True)
-    below, above = (
-        replace(level, y=rows({name: problem.data[name]}, level.y, edges, group)) for level, name, edges in levels
-    )
-    return replace(problem, lower=below, upper=above, data=None)
-
-
-def _columns_of_dictionary(group: Group) -> xv.Problem:
-    problem = problems.dictionary().problem
-    y = xv.ColumnChunks.cut(own(np.asarray(problem.lower.y), (0, 10, 40, 90), group, axis=1), 30, group)
-    return replace(problem, lower=replace(problem.lower, y=y))
-
-
-def steps() -> dict[str, Steps]:
-    """Rows and compressed columns, by methods that take one evaluation for a step and several."""
-    marquardt, paper = xv.algorithms.LevenbergMarquardt(), xv.algorithms.cr_varpro()
-    return {
-        "Levenberg-Marquardt, rows": Steps(Way(marquardt, mixtures, 8, single=3), _mixtures_in_rows, 24),
-        "cr_varpro, rows of two levels": Steps(Way(paper, problems.network, 10), _rows_of_network, 70),
-        "cr_varpro, compressed columns": Steps(Way(paper, problems.dictionary, 10), _columns_of_dictionary, 20),
-    }
-
-
 def the_same(fits: list[xv.Result]) -> Iterator[Measured]:
     """Iterates, clocks and ends are those of member 0, to the last bit."""
     first, *others = fits
@@ -268,22 +220,6 @@ def the_same(fits: list[xv.Result]) -> Iterator[Measured]:
         yield Measured(f"how it ended, member {i}", other.status.name, first.status.name)
 
 
-@check("distributed", steps)
-def step_decisions(target: Target, case: Steps) -> Iterator[Measured]:
-    """All iterates are those of NumPy on all data, in double precision, and have the same bits in every member."""
-    target.represent(())
-    n = case.way.single if target.dtype == "float32" else case.way.iterations
-    made = case.way.make()
-
-    def solve(group: Group) -> xv.Result:
-        return evaluation.solve(target, replace(made, problem=case.of(group)), case.way.algorithm, n)
-
-    fits = together(3, solve)
-    yield Measured("rows", fits[0].trace.rows, case.rows * fits[0].trace.values)
-    yield from solves.step_by_step(target, case.way, fits[0], n)
-    yield from the_same(fits)
-
-
 @check("distributed", against="definition")
 def first_member(target: Target, case: None) -> Iterator[Measured]:
     """Where member 0 starts all do, and end when its callback says so, however processors of others round.
@@ -291,7 +227,8 @@ def first_member(target: Target, case: None) -> Iterator[Measured]:
     What stands for rounding is a penalty that is another one in each.
     """
     target.represent(())
-    made = mixtures()
+    made = problems.exponentials()
+    given, level = made.problem.data, made.problem.lower
     # the last one takes theta out of the range in which its units are left as they are
     factors = 1.0, 0.5, float(np.finfo(target.dtype).max) ** -0.3
 
@@ -305,13 +242,13 @@ def first_member(target: Target, case: None) -> Iterator[Measured]:
         def penalty(theta: Array) -> Array:
             return problems.energy(theta) * (1 + 1e-2 * group.rank)
 
-        problem = replace(_mixtures_in_rows(group), R=penalty, mu=1.0)
+        problem = xv.separable(kinds.rows_at, rows(given, level.y, (0, 2, 20, 60), group), lam=1e-4, R=penalty, mu=0.01)
         part = replace(made, problem=problem, theta0=factors[group.rank] * made.theta0)
         fit = evaluation.solve(target, part, None, 8, callback=watch)
         return np.stack(seen), fit
 
     iterates, fits = zip(*together(3, solve), strict=True)
-    start = replace(made, problem=replace(made.problem, mu=1.0))
+    start = replace(made, problem=replace(made.problem, R=problems.energy, mu=0.01))
     value = evaluation.evaluate(evaluation.NUMPY, start).value
     yield Measured("value at theta0", fits[0].trace.value[0], value, solves.VALUES[target.dtype])
     yield Measured("iterations", fits[0].n_iter, 5)

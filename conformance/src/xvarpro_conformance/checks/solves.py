@@ -125,22 +125,6 @@ def rounding_of_values(made: Reference, thetas: list[Tree], values: np.ndarray, 
     return found
 
 
-def step_by_step(target: Target, way: Way, got: xv.Result, n: int) -> Iterator[Measured]:
-    """The first n iterations next to those of NumPy."""
-    want = course(way)
-    values, trace = want.fit.trace.value[: n + 1], got.trace
-    rounding = rounding_of_values(way.make(), want.thetas[: n + 1], values, target.eps)
-    rounding = np.maximum(VALUES[target.dtype], rounding)
-    yield Measured("iterations", got.n_iter, n)
-    yield Measured("how it ended", got.status.name, "MAX_ITER")
-    yield Measured("iterations in the trace", trace.iteration, np.arange(n + 1))
-    for name in COLUMNS:
-        tolerance = 0.0 if name in COUNTS else rounding if name == "value" else DIFFERENCES[target.dtype]
-        yield first_off(name, getattr(trace, name), getattr(want.fit.trace, name)[: n + 1], tolerance)
-    end = int(np.argmin(values)) if not way.algorithm.monotone else n
-    yield Measured("theta", flat(got.theta), flat(want.thetas[end]), 1e3 * VALUES[target.dtype])
-
-
 @check("solves", ways)
 def step_decisions(target: Target, way: Way) -> Iterator[Measured]:
     """Values, gaps, steps and counts of all iterates are those of NumPy in double precision."""
@@ -151,7 +135,18 @@ def step_decisions(target: Target, way: Way) -> Iterator[Measured]:
     if target.backend.compiled and not (way.compiled or target.thorough):
         n = min(n, SLOW)
     got = evaluation.solve(target, way.make(), way.algorithm, n, compiled=way.compiled and not single)
-    yield from step_by_step(target, way, got, n)
+    want, trace = course(way), got.trace
+    values = want.fit.trace.value[: n + 1]
+    rounding = rounding_of_values(way.make(), want.thetas[: n + 1], values, target.eps)
+    rounding = np.maximum(VALUES[target.dtype], rounding)
+    yield Measured("iterations", got.n_iter, n)
+    yield Measured("how it ended", got.status.name, "MAX_ITER")
+    yield Measured("iterations in the trace", trace.iteration, np.arange(n + 1))
+    for name in COLUMNS:
+        tolerance = 0.0 if name in COUNTS else rounding if name == "value" else DIFFERENCES[target.dtype]
+        yield first_off(name, getattr(trace, name), getattr(want.fit.trace, name)[: n + 1], tolerance)
+    end = int(np.argmin(values)) if not way.algorithm.monotone else n
+    yield Measured("theta", flat(got.theta), flat(want.thetas[end]), 1e3 * VALUES[target.dtype])
 
 
 # -- where a solve ends ------------------------------------------------------------------------------------------------
