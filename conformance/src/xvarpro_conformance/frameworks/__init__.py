@@ -100,10 +100,6 @@ class Hooks:
         """Arrays that have no numbers in memory to compute with."""
         return {}
 
-    def undetermined(self) -> dict[str, Callable[[Array], Array]]:
-        """Functions without a deterministic algorithm on the host, by the name that `deterministic` refuses them by."""
-        return {}
-
     def survives_fork(self) -> bool:
         """Whether a process that is forked now can compute; where it cannot, `scope` refuses to."""
         return True

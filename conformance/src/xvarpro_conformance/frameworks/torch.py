@@ -122,12 +122,6 @@ class TorchHooks(Hooks):
     def hollow(self) -> dict[str, Tensor]:
         return {"meta": torch.empty(3, device="meta"), "sparse": torch.eye(2).to_sparse()}
 
-    def undetermined(self) -> dict[str, Any]:
-        def put(x: Tensor) -> Tensor:
-            return x.clone().put_(torch.zeros(1, dtype=torch.int64, device=x.device), x.reshape(-1)[:1])
-
-        return {"put_": put}
-
     def survives_fork(self) -> bool:
         return torch.get_num_threads() == 1
 
