@@ -46,7 +46,6 @@ AGAINST = {
     "closed form": "a formula written out in the suite, in plain NumPy or Python",
     "linear program": "an optimum that a solver of linear programs finds",
     "more digits": "arithmetic of more digits",
-    "rational arithmetic": "fractions, which are exact",
     "NumPy": "this package on NumPy in double precision: no proof for what all backends share",
 }
 
