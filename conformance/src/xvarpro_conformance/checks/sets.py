@@ -27,6 +27,7 @@ TIED = CLEAR = 8
 NEAR = 4
 SOME = slice(TIED // 2, TIED + CLEAR // 2)  # those that are asked in other units
 FAR = 2.0**100  # 1.3e30: what both precisions can be asked
+LITTLE = 2.0**-10  # of a gradient whose entries are 0, 1 and 2
 BOUND = 2e-3  # a violation may be a bound that is good to a part in a thousand
 
 
@@ -46,7 +47,7 @@ class Case:
     @cached_property
     def diameter(self) -> float:
         """Of the set, for one event."""
-        return reference.diameter(self.known, self.shape)
+        return reference.diameter(self.C, self.shape)
 
     @cached_property
     def vertices(self) -> np.ndarray:
@@ -59,8 +60,8 @@ class Case:
         return max(1.0, self.diameter, float(np.abs(self.vertices).max()))
 
     def of(self, g: np.ndarray) -> np.ndarray:
-        """The vertices for gradients (n, *event)."""
-        return np.array([self.known.vertex(x) for x in g])
+        """The vertices for gradients (n, *event), by NumPy."""
+        return np.asarray(self.C.lmo(g))
 
     def inner(self, g: np.ndarray, v: np.ndarray) -> np.ndarray:
         """``Re <g, v>`` of each of (n, *event)."""
@@ -301,28 +302,41 @@ def least(case: Case, g: np.ndarray) -> np.ndarray:
 
 @check("sets", cases, against="closed form")
 def oracle(target: Target, case: Case) -> Iterator[Measured]:
-    """Vertices have the least product with the gradient, whatever its size, and of ties are those of the rule.
+    """Vertices are members, have the least product with the gradient, whatever its size, and are those of NumPy.
 
-    A gradient alone has the vertex that it has in a batch; points, support and violation have its precision.
+    Of ties they are those of the rule. A gradient alone has the vertex that it has in a batch; points, support and
+    violation have its precision.
     """
     found, g, tolerance = _of(answers, target, case), asked(target, case), case.rounding * target.eps
     got, idle, size = found.vertices, found.idle[0], 8 * tolerance
-    if case.ruled:
-        yield Measured("vertices where there are ties", got[:TIED], case.vertices[:TIED], size)
-        yield Measured("vertices where entries are nearly equal", got[-NEAR:], case.of(g[-NEAR:]), size)
-        yield Measured("vertex for a gradient of zero", idle, case.known.vertex(np.zeros(case.shape)), size)
-    yield Measured("vertices", got[TIED:-NEAR], case.vertices[TIED:], size)
+    yield member("violation of vertices, by definition", case, got, size)
     yield Measured("<g, v>", case.inner(g, got), least(case, g), tolerance)
     yield Measured("finite for a gradient of zero", bool(np.isfinite(idle).all()), True)
     yield member("violation for a gradient of zero", case, idle[None], tolerance)
+    ruled = slice(0 if case.ruled else TIED, -NEAR)
+    want = case.of(g)
+    yield Measured("vertices", got[ruled], want[ruled], size)
+    if case.ruled:
+        yield Measured("vertex for a gradient of zero", idle, case.of(0 * g[:1])[0], size)
+        yield Measured("vertices where entries are nearly equal", got[-NEAR:], want[-NEAR:], size)
+        yield from _ties(case, g[:TIED], got[:TIED])
+        lost = case.inner(g[-NEAR:], got[-NEAR:]) - least(case, g[-NEAR:])
+        yield Measured("<g, v> where entries are nearly equal", lost, 0 * lost, 32 * target.eps, case.size)
     if case.C.event_ndim:
         yield Measured("vertex for a gradient alone", found.alone, got[case.single], size)
-    some, want = gradients(case.shape)[SOME], case.vertices[SOME]
-    ruled = slice(0 if case.ruled else TIED - SOME.start, None)
+    some, ruled = gradients(case.shape)[SOME], slice(0 if case.ruled else TIED - SOME.start, None)
     for name, v in (("times 2^100", found.up), ("times 2^-100", found.down)):
-        yield Measured(f"vertices, {name}", v[ruled], want[ruled], size)
+        yield Measured(f"vertices, {name}", v[ruled], want[SOME][ruled], size)
         yield Measured(f"<g, v>, {name}", case.inner(some, v), least(case, some), tolerance)
     yield Measured("precision", found.dtypes, (target.dtype,) * len(found.dtypes))
+
+
+def _ties(case: Case, g: np.ndarray, v: np.ndarray) -> Iterator[Measured]:
+    """Where several are as good, it is the one that is best alone once the gradient has moved by little."""
+    if case.known.ties is not None:
+        aside = g + LITTLE * np.array([case.known.ties(x) for x in g])
+        lost = case.inner(aside, v) - least(case, aside)
+        yield Measured("<g, v> where there are ties, a little aside", lost, 0 * lost, 1e-6 * LITTLE, case.size)
 
 
 def member(what: str, case: Case, x: np.ndarray, tolerance: float) -> Measured:
