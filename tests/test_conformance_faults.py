@@ -204,7 +204,7 @@ FAULTS = {
     "a tie broken differently on one framework": Fault(
         sets.CappedSimplex, "lmo", lambda own: on("torch", lambda C, g: own(C, g.flip(-1)).flip(-1), own),
         ("sets/oracle/C*", "sets/oracle/L*", "sets/support/C*"), {"oracle/CappedSimplex 0", "oracle/CappedSimplex 1"},
-        "vertices where there are ties", ("torch", "float64"),
+        "a little aside of ties", ("torch", "float64"),
     ),
     "an oracle that depends on units": Fault(
         sets.LinfBall, "lmo", lambda own: lambda C, g: own(C, np.where((g != 0) & (abs(g) < 1e-12), -1.0, g)),

@@ -336,7 +336,7 @@ def _ties(case: Case, g: np.ndarray, v: np.ndarray) -> Iterator[Measured]:
     if case.known.ties is not None:
         aside = g + LITTLE * np.array([case.known.ties(x) for x in g])
         lost = case.inner(aside, v) - least(case, aside)
-        yield Measured("<g, v> where there are ties, a little aside", lost, 0 * lost, 1e-6 * LITTLE, case.size)
+        yield Measured("what is lost a little aside of ties", lost, 0 * lost, 1e-6 * LITTLE, case.size)
 
 
 def member(what: str, case: Case, x: np.ndarray, tolerance: float) -> Measured:
