@@ -328,10 +328,10 @@ def test_gradients_are_clear(subtests):
 
 def test_every_number_of_a_reference_problem_is_one_of_both_precisions():
     """What is compared in float32 is the arithmetic, not the rounding of data."""
-    for make in kinds.every().values():
+    for name, make in kinds.every().items():
         reference = make()
         for x in (*trees.leaves(reference.theta0), *trees.leaves(reference.problem.data)):
-            assert (problems.held(x) == x).all(), make.__name__
+            assert (problems.held(x) == x).all(), name
 
 
 @pytest.mark.parametrize("name", ["QR, no ridge", "QR, weighted ridge", "QR, complex"])

@@ -18,7 +18,7 @@ from xvarpro.core.trees import map_arrays
 from xvarpro_conformance import evaluation, kinds, problems
 from xvarpro_conformance.checks import reduced, solves
 from xvarpro_conformance.evaluation import flat
-from xvarpro_conformance.kinds import BOX, MANY, OMEGA, RATES, WAVES, T, Y
+from xvarpro_conformance.kinds import BOX, KINDS, MANY, OMEGA, RATES, WAVY, T, Y
 from xvarpro_conformance.members import together
 from xvarpro_conformance.problems import Reference
 from xvarpro_conformance.suite import Measured, Target, check
@@ -69,79 +69,59 @@ class Parts(NamedTuple):
 
 def _one_level(group: Group, solver: Any = None) -> xv.Problem:
     y = rows(T["lower"], MANY["lower"], LOWER, group)
-    return xv.separable(kinds.rows_at, y, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, solver=solver)
-
-
-def unridged() -> Reference:
-    """Decays without a ridge, whose rank has to be that of all rows."""
-    return Reference(xv.separable(kinds.lower_decays, Y["lower"], data=T), RATES, BOX)
+    return xv.separable(problems.decays, y, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, solver=solver)
 
 
 def _unridged(group: Group) -> xv.Problem:
-    return xv.separable(kinds.rows_at, rows(T["lower"], Y["lower"], LOWER, group))
+    return xv.separable(problems.decays, rows(T["lower"], Y["lower"], LOWER, group))
 
 
 def _two_levels(group: Group) -> xv.Problem:
-    below, above = rows(T["lower"], kinds.target_at, LOWER, group), rows(T["upper"], Y["upper"], UPPER, group)
+    below, above = rows(T["lower"], kinds.swinging, LOWER, group), rows(T["upper"], Y["upper"], UPPER, group)
     return xv.bilevel(
-        lower=xv.Level(kinds.rows_at, below, lam=0.1),
-        upper=xv.Level(kinds.rows_at, above, lam=0.2, Omega=OMEGA),
+        lower=xv.Level(problems.decays, below, lam=0.1),
+        upper=xv.Level(problems.decays, above, lam=0.2, Omega=OMEGA),
     )
 
 
 def _below_an_array(group: Group) -> xv.Problem:
-    below = xv.Level(kinds.rows_at, rows(T["lower"], Y["lower"], LOWER, group), lam=0.05)
-    return xv.bilevel(lower=below, upper=xv.Level(kinds.upper_decays, Y["upper"]), data=T)
+    below = xv.Level(problems.decays, rows(T["lower"], Y["lower"], LOWER, group), lam=0.05)
+    return xv.bilevel(lower=below, upper=xv.Level(kinds.at("upper", problems.decays), Y["upper"]), data=T)
 
 
 def _complex_rows(group: Group) -> xv.Problem:
-    y: Any = kinds.complex_waves().problem.lower.y
     cuts = [slice(a, b) for a, b in pairwise((0, 2, 8, 14, 24))]
-    chunks = [({**WAVES, "lower": T["lower"][cut]}, y[cut]) for cut in cuts]
+    chunks = [(T["lower"][cut], WAVY[cut, 0]) for cut in cuts]
     mine = chunks[:1] if group.rank == 0 else chunks[1:]
     return xv.separable(kinds.waves, xv.RowChunks(mine, group=group), lam=0.1)
 
 
 def _columns(group: Group, compress: bool) -> xv.Problem:
     y = columns(MANY["lower"], COLUMNS, group)
-    return xv.separable(
-        kinds.lower_decays, y, data=T, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, compress=compress
-    )
+    return kinds.one(y=y, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, compress=compress).problem
 
 
-TURNED = MANY["lower"] + 1j * np.roll(MANY["lower"], 1, axis=1)
-
-
-def levels_of_columns() -> Reference:
+def levels_of_columns(y: Any = WAVY, y_upper: Any = MANY["upper"]) -> Reference:
     """Two complex levels, each with a ridge, and a penalty."""
-    return Reference(_levels(TURNED, MANY["upper"]), RATES, BOX)
-
-
-def _levels(y: Any, y_upper: Any) -> xv.Problem:
-    return xv.bilevel(
-        lower=xv.Level(kinds.waves, y, lam=0.1),
-        upper=xv.Level(kinds.waves_above, y_upper, lam=0.2, Omega=OMEGA),
-        data=WAVES,
-        R=problems.energy,
-        mu=0.02,
-        compress=False,
-    )
+    below, above = {"y": y, "lam": 0.1}, {"y": y_upper, "lam": 0.2, "Omega": OMEGA}
+    low, high = ({"M": kinds.waves, **level} for level in (below, above))
+    return kinds.two(low, high, R=problems.energy, mu=0.02, compress=False)
 
 
 def _levels_of_columns(group: Group) -> xv.Problem:
-    return _levels(columns(TURNED, COLUMNS, group), columns(MANY["upper"], COLUMNS, group))
+    return levels_of_columns(columns(WAVY, COLUMNS, group), columns(MANY["upper"], COLUMNS, group)).problem
 
 
 def parts() -> dict[str, Parts]:
     """Rows and columns, of one level and of two."""
-    streamed = kinds.streamed
+    streamed = KINDS["streamed"]
     return {
         "rows": Parts(streamed, _one_level, ("float64",)),
         "rows by Cholesky": Parts(streamed, partial(_one_level, solver=xv.lower.Cholesky())),
-        "rows without ridge": Parts(unridged, _unridged),
-        "rows of two levels": Parts(kinds.streamed_levels, _two_levels, modelled=False),
-        "rows below an array": Parts(kinds.unequal_splits, _below_an_array, modelled=False),
-        "complex rows": Parts(kinds.complex_waves, _complex_rows, is_complex=True),
+        "rows without ridge": Parts(kinds.one, _unridged),
+        "rows of two levels": Parts(KINDS["streamed_levels"], _two_levels, modelled=False),
+        "rows below an array": Parts(KINDS["unequal_splits"], _below_an_array, modelled=False),
+        "complex rows": Parts(KINDS["complex_waves"], _complex_rows, is_complex=True),
         "columns": Parts(streamed, partial(_columns, compress=False)),
         "compressed columns": Parts(streamed, partial(_columns, compress=True)),
         "columns of two levels": Parts(levels_of_columns, _levels_of_columns, is_complex=True),
@@ -159,7 +139,7 @@ def value_and_derivatives(target: Target, case: Parts) -> Iterator[Measured]:
     """Value, weights, gradient and Gauss-Newton matrix of every member are those of all data, to the same bits."""
     case.applies(target)
     known = reduced.exact(case.whole)
-    found = together(3 if case.whole is not kinds.complex_waves else 2, partial(_found, target, case))
+    found = together(3 if case.whole is not KINDS["complex_waves"] else 2, partial(_found, target, case))
     (value, gradient, *model), *others = ((*first, *rest) for *first, _, rest in found)
     tolerance = evaluation.gradient_tolerance(target.eps, known.condition)
     yield Measured("value", value, known.value, evaluation.value_tolerance(target.eps, known.condition))
@@ -242,7 +222,9 @@ def first_member(target: Target, case: None) -> Iterator[Measured]:
         def penalty(theta: Array) -> Array:
             return problems.energy(theta) * (1 + 1e-2 * group.rank)
 
-        problem = xv.separable(kinds.rows_at, rows(given, level.y, (0, 2, 20, 60), group), lam=1e-4, R=penalty, mu=0.01)
+        problem = xv.separable(
+            problems.decays, rows(given, level.y, (0, 2, 20, 60), group), lam=1e-4, R=penalty, mu=0.01
+        )
         part = replace(made, problem=problem, theta0=factors[group.rank] * made.theta0)
         fit = evaluation.solve(target, part, None, 8, callback=watch)
         return np.stack(seen), fit

@@ -27,7 +27,8 @@ from xvarpro_conformance.references import lower
 from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check
 
 Make = Callable[[], Reference]
-SECOND = (kinds.two_ridges, kinds.complex_target)  # those that are compiled
+KINDS = kinds.KINDS
+SECOND = (KINDS["two_ridges"], KINDS["complex_target"])  # those that are compiled
 
 
 @cache
@@ -54,22 +55,23 @@ def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
 
 def _complex_design(target: Target, make: Make) -> None:
     """Raise where a problem of real data needs complex numbers that the framework does not have."""
-    if make is kinds.real_target:
+    if make is KINDS["real_target"]:
         find_dtype(target.backend.xp, target.complex_dtype)
 
 
 def _take_turns(target: Target, make: Make) -> None:
     """Where problems are compiled, one of the small ones in each precision, and what others stand for in none."""
     _complex_design(target, make)
-    if make in kinds.KINDS:
-        target.represent(alternate(kinds.KINDS.index(make)) if make in kinds.COMPILED else ())
+    name = next((name for name, kind in KINDS.items() if kind is make), "")
+    if name:
+        target.represent(alternate(list(KINDS).index(name)) if name in kinds.COMPILED else ())
 
 
 @cache
 def second() -> dict[str, Make]:
     """Problems with second derivatives: all rows in memory, few parameters, few columns."""
-    none = (kinds.streamed, kinds.streamed_levels, kinds.in_columns, kinds.circulant)
-    return {make.__name__: make for make in kinds.KINDS if make not in (*none, kinds.rank_deficient)}
+    none = ("streamed", "streamed_levels", "in_columns", "circulant", "rank_deficient")
+    return {name: make for name, make in KINDS.items() if name not in none}
 
 
 @check("reduced gradient", second, against="more digits")
@@ -128,7 +130,7 @@ def called(target: Target, reference: Reference, fun: Callable[..., Leaves], *gi
 def inexact_lower_level(target: Target, start: float) -> Iterator[Measured]:
     """The gap of a lower level that two iterations have left unsolved is not below that of the exact gradient."""
     target.represent(())
-    reference = kinds.wide_levels()
+    reference = KINDS["wide_levels"]()
     theta = start * reference.theta0
     known = _exact_at(start)
     low = replace(reference.problem.lower, solver=xv.lower.LSMR(limit=2))
@@ -141,7 +143,7 @@ def inexact_lower_level(target: Target, start: float) -> Iterator[Measured]:
 
 @cache
 def _exact_at(start: float) -> lower.Exact:
-    reference = kinds.wide_levels()
+    reference = KINDS["wide_levels"]()
     return lower.Exact(reference.problem, start * reference.theta0)
 
 

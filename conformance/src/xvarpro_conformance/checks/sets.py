@@ -319,7 +319,7 @@ def oracle(target: Target, case: Case) -> Iterator[Measured]:
     if case.ruled:
         yield Measured("vertex for a gradient of zero", idle, case.of(0 * g[:1])[0], size)
         yield Measured("vertices where entries are nearly equal", got[-NEAR:], want[-NEAR:], size)
-        yield from _ties(case, g[:TIED], got[:TIED])
+        yield from _ties(case, np.concatenate([g[:TIED], 0 * g[:1]]), np.concatenate([got[:TIED], found.idle[:1]]))
         lost = case.inner(g[-NEAR:], got[-NEAR:]) - least(case, g[-NEAR:])
         yield Measured("<g, v> where entries are nearly equal", lost, 0 * lost, 32 * target.eps, case.size)
     if case.C.event_ndim:

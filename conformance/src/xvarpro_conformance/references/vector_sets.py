@@ -127,10 +127,15 @@ def _weighted_l1(C: sets.WeightedL1Ball, shape: tuple[int, ...]) -> Known:
         size = abs(x - c)
         return words.worst((size @ weights - 1) / unit, np.where(wide, 0.0, size).max(-1) / stray)
 
+    def ties(g: np.ndarray) -> np.ndarray:
+        if widths[0] == 0 and not (widths * g).any():
+            return widths  # the first has no vertex of its own: the widest one comes first
+        return wide * words.by_size(g, 1 / np.where(wide, widths, 1.0))
+
     return Known(
         lambda g: words.inner(g, c) + (widths * abs(g)).max(-1),
         outside,
-        lambda g: wide * words.by_size(g, 1 / np.where(wide, widths, 1.0)),
+        ties,
     )
 
 
