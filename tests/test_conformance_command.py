@@ -169,7 +169,7 @@ def test_wrong_use_is_status_4():
 
 SECOND = [
     "exchange/copies", "exchange/results/jax", "control flow/loops", "control flow/columns in waves",
-    "derivatives/functions/places", "factorisations/triangular solves/upper", "sets/oracle/Simplex 0",
+    "derivatives/functions/products", "factorisations/triangular solves/upper", "sets/oracle/Simplex 0",
     "reduced gradient/kinds of problems/chosen_ridge",
 ]  # fmt: skip
 

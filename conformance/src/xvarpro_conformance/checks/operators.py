@@ -120,24 +120,6 @@ def gradient_of_the_design(target: Target, case: Case) -> Iterator[Measured]:
         yield Measured(f"array {i}", one, other, ROUNDING * target.eps)
 
 
-@cache
-def firsts() -> dict[str, Case]:
-    """One real design of each class."""
-    return {name: case for name, case in cases().items() if name.endswith(" 0, real")}
-
-
-@check("operators", firsts, against="definition")
-def dottest(target: Target, case: Case) -> Iterator[Measured]:
-    """`dottest` finds that products, adjoint, gradient and dense form belong to one matrix."""
-    # it runs op by op, each compiled for seconds where ops are: there one design shows that it works
-    target.represent(case.turn if isinstance(case.M, operators.Dense) else ())
-    with target.scope():
-        found = operators.dottest(target.send_tree(case.M))
-    yield Measured("<M w, r> - <w, M^H r>", found.adjoint, 0.0, ROUNDING * target.eps, 1.0)
-    yield Measured("gradient against differences", found.gradient, 0.0, ROUNDING * target.eps ** (2 / 3), 1.0)
-    yield Measured("dense form", found.dense, 0.0, ROUNDING * target.eps, 1.0)
-
-
 @check("operators", cases, against="definition")
 def precision(target: Target, case: Case) -> Iterator[Measured]:
     """Products have the target's precision, real or complex as the design is; gradients are as their arrays."""

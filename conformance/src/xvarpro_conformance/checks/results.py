@@ -156,23 +156,6 @@ def kinks(target: Target, case: None) -> Iterator[Measured]:
     yield Measured("kinks", got.verified.kinks, int((y[:4] == 0).sum()))
 
 
-def pair_of_rates(theta: Array, t: Array) -> Array:
-    """Decays of two rates."""
-    return problems.decays(theta, t)
-
-
-@check("results", against="definition")
-def loss_of_rank(target: Target, case: None) -> Iterator[Measured]:
-    """Two equal columns without a ridge are no result: the status says that rank is lost, or the solve refuses."""
-    t = held(np.linspace(0.0, 2.0, 8))
-    problem = xv.separable(pair_of_rates, held(np.exp(-t) + 0.5), data=t)
-    made = Reference(problem, np.array([1.0, 1.0]), xv.sets.Box(0.0, 10.0))
-    got = at_start(target, made)
-    yield Measured("status", got.status.name, "RANK_DEFICIENT")
-    yield Measured("success", got.status.success, False)
-    yield Measured("condition above 1 / (100 eps)", bool(got.verified.condition > 0.01 / target.eps), True)
-
-
 # -- the way there -----------------------------------------------------------------------------------------------------
 
 
