@@ -40,16 +40,6 @@ AREAS = (
 )
 
 
-# what a check can be proven against: nothing of it is computed by what is checked
-AGAINST = {
-    "definition": "a property by which the right answer is known: a residual, an inequality, an equality of bits",
-    "closed form": "a formula written out in the suite, in plain NumPy or Python",
-    "linear program": "an optimum that a solver of linear programs finds",
-    "more digits": "arithmetic of more digits",
-    "NumPy": "this package on NumPy in double precision: no proof for what all backends share",
-}
-
-
 class Inapplicable(Exception):  # noqa: N818 - an outcome, not an error
     """Raised by a check that does not apply to a target; the message is the reason."""
 
@@ -265,8 +255,6 @@ class Check:
         Without arguments, to a mapping from the name of a case to what `fun` is given.
     dtypes : tuple of str
         The precisions that it applies to.
-    against : str
-        Of `AGAINST`: what it is proven against.
     """
 
     area: str
@@ -274,7 +262,6 @@ class Check:
     fun: Callable[[Target, Any], Iterable[Measured]]
     cases: Callable[[], Mapping[str, Any]]
     dtypes: tuple[str, ...]
-    against: str = "NumPy"
 
     @property
     def says(self) -> str:
@@ -289,15 +276,13 @@ def check(
     area: str,
     cases: Callable[[], Mapping[str, Any]] | None = None,
     dtypes: tuple[str, ...] = ("float64", "float32"),
-    against: str = "NumPy",
 ) -> Callable[[Callable[[Target, Any], Iterable[Measured]]], Callable[[Target, Any], Iterable[Measured]]]:
     """Enter a function into the suite, under its own name with spaces for underscores."""
     assert area in AREAS
-    assert against in AGAINST
 
     def enter(fun: Callable[[Target, Any], Iterable[Measured]]) -> Callable[[Target, Any], Iterable[Measured]]:
         name = fun.__name__.replace("_", " ")
-        CHECKS.append(Check(area, name, fun, cases or _once, dtypes, against))
+        CHECKS.append(Check(area, name, fun, cases or _once, dtypes))
         return fun
 
     return enter

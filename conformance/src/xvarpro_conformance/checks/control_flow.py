@@ -51,7 +51,7 @@ def countdown(backend: Backend) -> Callable[..., Any]:
 WAVES = {"no columns": (), "one": (3,), "none runs": (0, 0), "three waves": (1,) * 40 + (2,) * 15 + (5,) * 4 + (9, 0)}
 
 
-@check("control flow", lambda: WAVES, against="closed form")
+@check("control flow", lambda: WAVES)
 def columns_in_waves(target: Target, counts: tuple[int, ...]) -> Iterator[Measured]:
     """Columns that end in several waves each keep their place, state and what they are given, which stays as it is."""
     k = len(counts)
@@ -82,7 +82,7 @@ def branch(backend: Backend) -> Callable[..., Any]:
     return fun
 
 
-@check("control flow", lambda: {"taken": -2.0, "not taken": 2.0, "not a number": np.nan}, against="closed form")
+@check("control flow", lambda: {"taken": -2.0, "not taken": 2.0, "not a number": np.nan})
 def branches(target: Target, x: float) -> Iterator[Measured]:
     """A function is applied where the condition holds; elsewhere the state is unchanged."""
     y = np.array([1.0, -3.0])
@@ -92,7 +92,7 @@ def branches(target: Target, x: float) -> Iterator[Measured]:
         yield Measured(f"array, {how}", right, sign * y)
 
 
-@check("control flow", against="closed form")
+@check("control flow")
 def calls(target: Target, case: None) -> Iterator[Measured]:
     """A program is kept under its key, serves other operands, and may be part of one that the caller compiles."""
     backend = target.backend
@@ -154,7 +154,7 @@ def below(state: State) -> Array:
 LOOPS = {"two chunks": 1025, "no steps": 0, "cut off": 5, "a chunk": 1024, "to its end": 4000}
 
 
-@check("control flow", lambda: LOOPS, against="closed form")
+@check("control flow", lambda: LOOPS)
 def loops(target: Target, n: int) -> Iterator[Measured]:
     """A loop, called until it has taken n steps, has a row for each, in order, and goes on from where it ended."""
     backend = target.backend
@@ -207,7 +207,7 @@ def nested(backend: Backend) -> Callable[..., Any]:
 GIVEN = np.array(1.0), np.array(6, np.int32)
 
 
-@check("control flow", lambda: {"in loops": GIVEN, "not at all": (GIVEN[0], 0 * GIVEN[1])}, against="closed form")
+@check("control flow", lambda: {"in loops": GIVEN, "not at all": (GIVEN[0], 0 * GIVEN[1])})
 def while_loops(target: Target, given: tuple[np.ndarray, ...]) -> Iterator[Measured]:
     """Loops take no step too many and nest, with branches and variables of the scopes around them, on mixed states."""
     pairs = [(i + 1) * (j + 1) for i in range(int(given[1])) for j in range(i) if j != 1]
@@ -237,7 +237,7 @@ def mapping(backend: Backend) -> Callable[..., Any]:
     return fun
 
 
-@check("control flow", lambda: {"several": 5, "one": 1}, against="closed form")
+@check("control flow", lambda: {"several": 5, "one": 1})
 def maps(target: Target, n: int) -> Iterator[Measured]:
     """A function is mapped over the first axis of arrays; what it finds around it is shared; derivatives go through."""
     rng = np.random.default_rng(0)
@@ -254,7 +254,7 @@ def maps(target: Target, n: int) -> Iterator[Measured]:
             yield Measured(f"{what}, {how}", got, expected, 128 * target.eps, float(np.max(np.abs(expected))))
 
 
-@check("control flow", against="closed form")
+@check("control flow")
 def programs(target: Target, case: None) -> Iterator[Measured]:
     """`program` gives shapes, the errors of the function and a name; `uncompiled` computes the same values."""
     backend = target.backend
@@ -319,7 +319,7 @@ def pure(x: Array) -> tuple[Array, ...]:
     return xp.cumulative_sum(kept * own), x[:0], xp.astype(x, xp.int32), 0.0 * x
 
 
-@check("control flow", against="definition")
+@check("control flow")
 def impure_models(target: Target, case: None) -> Iterator[Measured]:
     """Called twice, a function whose second call differs from its first is refused, and a pure one is not."""
     backend = target.backend

@@ -197,7 +197,7 @@ def inner(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> float:
     return sum(float(np.sum(np.real(np.conj(x) * y))) for x, y in zip(a, b, strict=True))
 
 
-@check("derivatives", cases, against="definition")
+@check("derivatives", cases)
 def functions(target: Target, draw: Draw) -> Iterator[Measured]:
     """Values, gradients dL/dRe + i dL/dIm, push-forwards and Hessian products are those of NumPy's differences."""
     if draw.fun is fourier and not hasattr(target.backend.xp, "fft"):
@@ -247,7 +247,7 @@ def of_none(x: Array, Z: Array, c: Array) -> tuple[Array, ...]:
 EDGES = {"several outputs and constants": of_some, "a constant": of_none}
 
 
-@check("derivatives", lambda: EDGES, against="closed form")
+@check("derivatives", lambda: EDGES)
 def edges(target: Target, function: Callable[..., tuple[Array, ...]]) -> Iterator[Measured]:
     """The gradient of an argument that is not used is zero, in its shape; constants are not differentiated."""
     rng = np.random.default_rng(0)
@@ -297,7 +297,7 @@ def mixed(backend: Backend) -> Callable[..., Any]:
     return fun
 
 
-@check("derivatives", against="closed form")
+@check("derivatives")
 def derivatives_of_derivatives(target: Target, case: None) -> Iterator[Measured]:
     """A gradient by what does not move has slopes by what does, constants or variables of the scope around it."""
     c, y, x, v = (np.random.default_rng(i).normal(size=3) for i in range(4))
@@ -310,7 +310,7 @@ def derivatives_of_derivatives(target: Target, case: None) -> Iterator[Measured]
     yield from _each("gradient and its slopes", got, want, 100 * target.eps, size(want))
 
 
-@check("derivatives", against="closed form")
+@check("derivatives")
 def derivatives_of_an_author(target: Target, case: None) -> Iterator[Measured]:
     """A function whose derivative in reverse somebody wrote has that one, also along a direction."""
     cubes = frameworks.hooks(target.backend).cubes()
@@ -343,7 +343,7 @@ def square(x: Array) -> Leaves:
     return (x * x,)
 
 
-@check("derivatives", against="definition")
+@check("derivatives")
 def derivatives_outside_of_a_scope(target: Target, case: None) -> Iterator[Measured]:
     """Values and gradients are plain arrays, which another framework can take; there is a cotangent for each output."""
     with target.scope():
@@ -388,7 +388,7 @@ def second_order(backend: Backend) -> Callable[..., Any]:
     return fun
 
 
-@check("derivatives", against="closed form")
+@check("derivatives")
 def second_derivatives(target: Target, case: None) -> Iterator[Measured]:
     """Hessian products and derivatives along a direction, of loops too, are those of the formula, call after call."""
     x, c, v = np.array([0.0, -1.25, -2.0]), np.array([0.5, -1.0, 0.25]), np.array([0.0, -0.75, -1.0])
@@ -406,7 +406,7 @@ def second_derivatives(target: Target, case: None) -> Iterator[Measured]:
     yield Measured("slope along a thousandth", got[4], 1e-3 * slope, error)
 
 
-@check("derivatives", lambda: {"real": False, "complex": True}, against="definition")
+@check("derivatives", lambda: {"real": False, "complex": True})
 def scattered_sums(target: Target, is_complex: bool) -> Iterator[Measured]:
     """Sums at places that come again and again add up, and what they are added to stays as it is."""
     backend = target.backend

@@ -134,7 +134,7 @@ def stated(case: Parts, group: Group) -> Reference:
     return Reference(case.of(group), whole.theta0, whole.over)
 
 
-@check("distributed", parts, against="more digits")
+@check("distributed", parts)
 def value_and_derivatives(target: Target, case: Parts) -> Iterator[Measured]:
     """Value, weights, gradient and Gauss-Newton matrix of every member are those of all data, to the same bits."""
     case.applies(target)
@@ -200,7 +200,7 @@ def the_same(fits: list[xv.Result]) -> Iterator[Measured]:
         yield Measured(f"how it ended, member {i}", other.status.name, first.status.name)
 
 
-@check("distributed", against="definition")
+@check("distributed")
 def first_member(target: Target, case: None) -> Iterator[Measured]:
     """Where member 0 starts all do, and end when its callback says so, however processors of others round.
 
@@ -248,7 +248,7 @@ def _inverts(theta: Array, t: Array) -> Array:
     return problems.decays(theta, t) + xp.linalg.inv(A)
 
 
-@check("distributed", against="definition")
+@check("distributed")
 def singular_matrix_of_a_member(target: Target, case: None) -> Iterator[Measured]:
     """Where a model inverts a singular matrix in the rows of one member, the value is no number in any of them."""
     target.represent(())

@@ -287,7 +287,7 @@ def _sum(*counts: tuple[str, int]) -> dict[str, int]:
     return total
 
 
-@check("exchange", against="definition")
+@check("exchange")
 def arrays_without_numbers(target: Target, case: None) -> Iterator[Measured]:
     """An array that has no numbers in memory is refused by its name, and no other is."""
     hollow = {what: (x, True) for what, x in frameworks.hooks(target.backend).hollow().items()}
@@ -302,7 +302,7 @@ def arrays_without_numbers(target: Target, case: None) -> Iterator[Measured]:
         yield Measured(what, said.startswith("x must be a dense array of numbers; got a "), is_hollow)
 
 
-@check("exchange", against="definition")
+@check("exchange")
 def numbers_on_the_host(target: Target, case: None) -> Iterator[Measured]:
     """Numbers are read from the device with all their digits, in order, NaN, infinities and signs of zeros too."""
     values = [1 / 3, -0.0, 0.0, np.inf, -np.inf, np.nan, 2.0**-60, 1.0 + 2.0**-23, *map(float, range(100))]

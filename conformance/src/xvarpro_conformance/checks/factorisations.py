@@ -83,7 +83,7 @@ def _unitary(what: str, Q: np.ndarray, tolerance: float) -> Measured:
     return Measured(what, _adjoint(Q) @ Q, eye, tolerance)
 
 
-@check("factorisations", matrices, against="definition")
+@check("factorisations", matrices)
 def qr(target: Target, A: np.ndarray) -> Iterator[Measured]:
     """Q has orthonormal columns, R is triangular, and Q R is the matrix; R alone has the same Gram matrix."""
     (Q, R), kinds = target.typed(member(target.backend, "qr"), A)
@@ -97,7 +97,7 @@ def qr(target: Target, A: np.ndarray) -> Iterator[Measured]:
         yield Measured(f"Gram matrix of {what}", _adjoint(factor) @ factor, _adjoint(A) @ A, tolerance)
 
 
-@check("factorisations", small_matrices, against="definition")
+@check("factorisations", small_matrices)
 def svd(target: Target, A: np.ndarray) -> Iterator[Measured]:
     """The factors are orthonormal, their product is the matrix, and the singular values descend."""
     (U, s, Vh), kinds = target.typed(member(target.backend, "svd"), A)
@@ -110,7 +110,7 @@ def svd(target: Target, A: np.ndarray) -> Iterator[Measured]:
     yield Measured("singular values", s, want, tolerance)
 
 
-@check("factorisations", small_matrices, against="definition")
+@check("factorisations", small_matrices)
 def cholesky(target: Target, A: np.ndarray) -> Iterator[Measured]:
     """The factor is lower triangular, and its product with its adjoint is the matrix."""
     gram = A @ _adjoint(A) if A.shape[-2] < A.shape[-1] else _adjoint(A) @ A
@@ -134,7 +134,7 @@ TRIANGULAR = {
 }  # fmt: skip
 
 
-@check("factorisations", lambda: TRIANGULAR, against="definition")
+@check("factorisations", lambda: TRIANGULAR)
 def triangular_solves(target: Target, case: tuple[Any, ...]) -> Iterator[Measured]:
     """Each equation has a residual of a rounding, whatever the units of rows and whatever the other triangle holds."""
     lead, wide, lower, transpose = case
@@ -162,7 +162,7 @@ ARGUMENTS: dict[str, Callable[[bool], tuple[np.ndarray, ...]]] = {
 }
 
 
-@check("factorisations", lambda: {name: name for name in ARGUMENTS}, against="definition")
+@check("factorisations", lambda: {name: name for name in ARGUMENTS})
 def arguments(target: Target, name: str) -> Iterator[Measured]:
     """What is factored or solved with is as it was before, bit for bit, also where the framework can write to it."""
     for wide in (False, True):
@@ -209,7 +209,7 @@ def without(package: str) -> Iterator[None]:
         sys.modules.update(there)
 
 
-@check("factorisations", lambda: {"real": False, "complex": True}, against="definition")
+@check("factorisations", lambda: {"real": False, "complex": True})
 def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
     """Sparse products equal dense ones, repeated entries are summed, and gradients are the transposed products."""
     rows, columns, entries, w, r = _sparse_parts(is_complex)
@@ -250,7 +250,7 @@ FAILING: dict[str, tuple[str, np.ndarray, np.ndarray, bool]] = {
 }
 
 
-@check("factorisations", lambda: FAILING, against="definition")
+@check("factorisations", lambda: FAILING)
 def failures(target: Target, case: tuple[str, np.ndarray, np.ndarray, bool]) -> Iterator[Measured]:
     """A factorisation that fails gives numbers that are not finite, and leaves the rest of a stack as it is."""
     name, bad, good, fails = case

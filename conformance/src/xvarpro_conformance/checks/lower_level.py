@@ -243,7 +243,7 @@ def levels_and_sets() -> dict[str, Level]:
     return levels() | levels_in_sets()
 
 
-@check("lower level", levels_and_sets, against="more digits")
+@check("lower level", levels_and_sets)
 def weights(target: Target, level: Level) -> Iterator[Measured]:
     """Weights, and those at a kink, equal those of a hundred digits, to eps x condition, and so do residuals."""
     plain, w, r, _, deficient, _, kinks = target.once(solved, level).values[:7]
@@ -255,7 +255,7 @@ def weights(target: Target, level: Level) -> Iterator[Measured]:
     yield Measured("kinks", int(kinks), want.kinks)
 
 
-@check("lower level", levels_and_sets, against="more digits")
+@check("lower level", levels_and_sets)
 def adjoint(target: Target, level: Level) -> Iterator[Measured]:
     """``M v`` and the gradient of the design equal those of a hundred digits, to eps x condition."""
     _, _, _, q, _, _, _, *got = target.once(solved, level).values
@@ -272,7 +272,7 @@ def adjoint(target: Target, level: Level) -> Iterator[Measured]:
         yield Measured("v", one, v, tolerance, whole)
 
 
-@check("lower level", levels, against="closed form")
+@check("lower level", levels)
 def condition(target: Target, level: Level) -> Iterator[Measured]:
     """The condition is that of the stacked matrix, as it is or scaled."""
     condition, known = target.once(solved, level).values[5], level.conditions
@@ -282,7 +282,7 @@ def condition(target: Target, level: Level) -> Iterator[Measured]:
     yield Measured("condition", condition, want, level.tolerance(target) * want)
 
 
-@check("lower level", levels, against="definition")
+@check("lower level", levels)
 def precision(target: Target, level: Level) -> Iterator[Measured]:
     """Weights and ``M v`` have the precision of the target, and are real or complex as the design is."""
     found = target.once(solved, level).dtypes
@@ -320,7 +320,7 @@ class Fitting(Level):
         return y if self.eps < 1e-10 else held(y)
 
 
-@check("lower level", hard, against="more digits")
+@check("lower level", hard)
 def large_condition(target: Target, solver: LowerSolver) -> Iterator[Measured]:
     """At condition eps^-0.4 weights are off by eps x condition; w, r and M v of QR in double precision by eps."""
     level = ill(solver, target.eps)
@@ -365,7 +365,7 @@ def dependent() -> dict[str, Level]:
     }
 
 
-@check("lower level", dependent, against="definition")
+@check("lower level", dependent)
 def loss_of_rank(target: Target, level: Level) -> Iterator[Measured]:
     """A design without full rank is reported, or solved by the w of least norm; nothing is raised."""
     plain, w, *_, deficient, condition, _ = target.once(solved, level).values[:7]
@@ -408,7 +408,7 @@ def _spoilt(M: Operator, bad: float) -> Operator:
     return skeleton.fill([first, *arrays[1:]])
 
 
-@check("lower level", not_finite, against="definition")
+@check("lower level", not_finite)
 def what_is_not_finite(target: Target, level: Level) -> Iterator[Measured]:
     """A NaN or an inf in the design is reported or gives weights that are not finite; nothing is raised."""
     plain, *_, deficient, _, _ = solved(target, level).values[:7]

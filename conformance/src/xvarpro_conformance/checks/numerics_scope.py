@@ -46,7 +46,7 @@ def beyond_single(x: Array) -> tuple[Array, ...]:
     )
 
 
-@check("numerics scope", dtypes=("float64",), against="definition")
+@check("numerics scope", dtypes=("float64",))
 def double_is_double(target: Target, case: None) -> Iterator[Measured]:
     """Arithmetic, products, sums and new arrays keep all digits of float64, compiled or not."""
     x = np.array(TINY)
@@ -67,7 +67,7 @@ def products(A: Array, B: Array) -> tuple[Array, ...]:
     return A @ B, xp.tensordot(A, B, axes=1), xp.matmul(xp.stack([A, A]), B), xp.matrix_transpose(A) @ A
 
 
-@check("numerics scope", against="definition")
+@check("numerics scope")
 def products_at_full_precision(target: Target, case: None) -> Iterator[Measured]:
     """A product with the identity keeps every bit of the mantissa: no shorter format is used in between."""
     rng = np.random.default_rng(0)
@@ -127,7 +127,7 @@ ACTIONS: dict[str, tuple[Callable[[Target], None], str]] = {
 }
 
 
-@check("numerics scope", lambda: ACTIONS, against="definition")
+@check("numerics scope", lambda: ACTIONS)
 def settings(target: Target, case: tuple[Callable[[Target], None], str]) -> Iterator[Measured]:
     """A scope restores every setting and random generator of every framework, also after an error."""
     (action, raises), before, raised = case, states(), ""
@@ -161,7 +161,7 @@ def _by_hand(theta: np.ndarray) -> tuple[float, np.ndarray]:
     return 0.5 * float(np.sum(r * r) + 0.1 * np.sum(w * w)), 2 * theta * (r @ w.T)
 
 
-@check("numerics scope", modes, against="closed form")
+@check("numerics scope", modes)
 def modes_of_the_caller(target: Target, case: tuple[str, str, int]) -> Iterator[Measured]:
     """Values, gradients and solves inside a caller's own mode are right, and the mode is on afterwards as before."""
     name, mode, position = case
@@ -199,7 +199,7 @@ def _double_digits(target: Target) -> int:
     return 52 if float(target.host(x)) == 1.0 + TINY else 23
 
 
-@check("numerics scope", against="definition")
+@check("numerics scope")
 def deterministic_settings(target: Target, case: None) -> Iterator[Measured]:
     """A deterministic backend's settings are on until the outermost scope ends, then as before, after an error too."""
     backend = _deterministic(target)
@@ -234,7 +234,7 @@ def _beginning(x: np.ndarray, by: int) -> np.ndarray:
     return out
 
 
-@check("numerics scope", against="definition")
+@check("numerics scope")
 def deterministic_bits(target: Target, case: None) -> Iterator[Measured]:
     """On a deterministic backend no bit of a product depends on the addresses of arrays, and a host leaves no gap."""
     backend, rng = _deterministic(target), np.random.default_rng(0)
@@ -256,7 +256,7 @@ def situations() -> dict[str, str]:
     return {"as it is": "", **{case: case for case in modes()}}
 
 
-@check("numerics scope", situations, dtypes=("float64",), against="definition")
+@check("numerics scope", situations, dtypes=("float64",))
 def forked_processes(target: Target, case: str) -> Iterator[Measured]:
     """A process that is forked computes, or refuses to where it would wait for threads that it does not have."""
     if sys.platform != "linux":

@@ -99,7 +99,7 @@ def products(target: Target, case: Case) -> Typed:
     return target.typed(_products, case.M, case.w, case.r, case.y)
 
 
-@check("operators", cases, against="closed form")
+@check("operators", cases)
 def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measured]:
     """Products with the design, its conjugate transpose and the residual equal those of its matrix, written out."""
     Mw, Mr, e, A, *_ = target.once(products, case).values
@@ -111,7 +111,7 @@ def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measure
     yield Measured("residual", e, designs.times(dense, case.w) - case.y, tolerance, size)
 
 
-@check("operators", cases, against="closed form")
+@check("operators", cases)
 def gradient_of_the_design(target: Target, case: Case) -> Iterator[Measured]:
     """`outer` is the gradient of ``Re <r, M w>`` by every array of the design, entry by entry."""
     got = target.once(products, case).values[4:]
@@ -120,7 +120,7 @@ def gradient_of_the_design(target: Target, case: Case) -> Iterator[Measured]:
         yield Measured(f"array {i}", one, other, ROUNDING * target.eps)
 
 
-@check("operators", cases, against="definition")
+@check("operators", cases)
 def precision(target: Target, case: Case) -> Iterator[Measured]:
     """Products have the target's precision, real or complex as the design is; gradients are as their arrays."""
     Mw, Mr, e, A, *outer = target.once(products, case).dtypes

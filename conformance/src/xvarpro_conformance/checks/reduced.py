@@ -38,7 +38,7 @@ def exact(make: Make) -> lower.Exact:
     return lower.Exact(reference.problem, reference.theta0, reference.matrix)
 
 
-@check("reduced gradient", kinds.every, against="more digits")
+@check("reduced gradient", kinds.every)
 def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
     """Value, weights and gradient equal those of dense normal equations and differences in a hundred digits."""
     _take_turns(target, make)
@@ -74,7 +74,7 @@ def second() -> dict[str, Make]:
     return {name: make for name, make in KINDS.items() if name not in none}
 
 
-@check("reduced gradient", second, against="more digits")
+@check("reduced gradient", second)
 def second_derivatives(target: Target, make: Make) -> Iterator[Measured]:
     """Products with the Hessian, also by the data, and slopes of w equal differences in a hundred digits."""
     _complex_design(target, make)
@@ -96,7 +96,7 @@ def _hessian(f: Any, theta: Leaves, u: Array, *e: Array) -> Leaves:
     return Hu, trees.dot(by_data, e), bends
 
 
-@check("reduced gradient", second, against="more digits")
+@check("reduced gradient", second)
 def gauss_newton_model(target: Target, make: Make) -> Iterator[Measured]:
     """Slopes of the residual, one for each entry of theta, equal differences in a hundred digits."""
     _complex_design(target, make)
@@ -126,7 +126,7 @@ def called(target: Target, reference: Reference, fun: Callable[..., Leaves], *gi
         return [target.host(x) for x in prepared.call(fun, prepared.theta, *map(target.send, given))]
 
 
-@check("reduced gradient", lambda: {"start at 1": 1.0, "start at 1.5": 1.5, "start at 2": 2.0}, against="more digits")
+@check("reduced gradient", lambda: {"start at 1": 1.0, "start at 1.5": 1.5, "start at 2": 2.0})
 def inexact_lower_level(target: Target, start: float) -> Iterator[Measured]:
     """The gap of a lower level that two iterations have left unsolved is not below that of the exact gradient."""
     target.represent(())
@@ -205,7 +205,7 @@ def _way(d: np.ndarray) -> np.ndarray:
     return np.random.default_rng(7).normal(size=d.shape)
 
 
-@check("reduced gradient", solutions, against="definition")
+@check("reduced gradient", solutions)
 def derivative_of_a_solution(target: Target, case: Nearest) -> Iterator[Measured]:
     """The nearest point of a set to d moves with d as differences of projections say, inside and on the boundary."""
     target.represent(case.turn)
@@ -226,7 +226,7 @@ def derivative_of_a_solution(target: Target, case: Nearest) -> Iterator[Measured
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
-@check("reduced gradient", lambda: BATCHES, against="more digits")
+@check("reduced gradient", lambda: BATCHES)
 def batches(target: Target, batch: Batch) -> Iterator[Measured]:
     """In a batch each problem has the value, gradient, weights and Gauss-Newton matrix that it has alone."""
     target.represent(())

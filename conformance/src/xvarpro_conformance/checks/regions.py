@@ -59,7 +59,7 @@ def everything() -> dict[str, Any]:
     return {C.__name__: C for C in (*exported(sets, Set), *_norms())}
 
 
-@check("sets", everything, against="definition")
+@check("sets", everything)
 def references(target: Target, kind: type) -> Iterator[Measured]:
     """What the package exports is compared with a definition, which shares nothing with it."""
     if issubclass(kind, norms.Norm):
@@ -84,7 +84,7 @@ def _blmo(C: Set, ball: sets.Free, theta: Tree, g: Tree) -> tuple[Array, ...]:
     return *way.d, way.gap_A, way.gap_B, region.violation(tuple(leaves))
 
 
-@check("sets", blocks, against="closed form")
+@check("sets", blocks)
 def gap(target: Target, case: tuple[norms.Norm, Case]) -> Iterator[Measured]:
     """The Frank-Wolfe gap is ``<g, x - v>`` in the set and the radius times the dual norm in the free block."""
     norm, of = case
@@ -112,7 +112,7 @@ def _half(C: Set, x: Array, g: Array) -> tuple[Array, ...]:
     return *way.d, way.gap_A, way.gap_B, C.project(x + g), C.violation(x + g)
 
 
-@check("sets", against="closed form")
+@check("sets")
 def half_bounded(target: Target, _: None) -> Iterator[Measured]:
     """Where a box has no bound down the slope, the gradient counts by its length, elsewhere by the way to the bound."""
     low, high = np.array([0.0, -np.inf, -1.0, -np.inf]), np.array([np.inf, 3.0, 2.0, np.inf])
@@ -162,7 +162,7 @@ def _certify(C: Set, g: Array) -> tuple[Any, ...]:
     return v, slack, C.support(-g)
 
 
-@check("sets", certificates, against="definition")
+@check("sets", certificates)
 def certified(target: Target, case: Inexact) -> Iterator[Measured]:
     """What an inexact oracle leaves of the minimum is at most what it reports, by dense decompositions."""
     of, draw = case.of, np.random.default_rng(7)

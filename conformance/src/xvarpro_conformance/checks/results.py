@@ -68,7 +68,7 @@ def outside() -> dict[str, Outside]:
     }
 
 
-@check("results", outside, against="closed form")
+@check("results", outside)
 def violation(target: Target, case: Outside) -> Iterator[Measured]:
     """A point outside of its set by hundreds of eps, which a solve may start from, is reported as that far outside."""
     A = held(np.random.default_rng(0).normal(size=(5, 3)))
@@ -91,7 +91,7 @@ def conditions() -> dict[str, tuple[float, float]]:
     return {"2": (2.0, 0.0), "100": (100.0, 0.0), "1e3, ridge": (1e3, 1e-2)}
 
 
-@check("results", conditions, against="closed form")
+@check("results", conditions)
 def condition(target: Target, case: tuple[float, float]) -> Iterator[Measured]:
     """The condition is that of the scaled matrix, ``sqrt((1 + c) / (1 - c))`` of two columns with cosine c."""
     cond, lam = case
@@ -126,7 +126,7 @@ def dead() -> dict[str, Dead]:
     }
 
 
-@check("results", dead, against="definition")
+@check("results", dead)
 def dead_units(target: Target, case: Dead) -> Iterator[Measured]:
     """Columns that are zero, or with a ridge rounding, are counted, small ones are not, and there is a warning."""
     A = held(np.random.default_rng(1).normal(size=(7, 5)))
@@ -143,7 +143,7 @@ def dead_units(target: Target, case: Dead) -> Iterator[Measured]:
     yield Measured("warnings", len(warned), int(bool(want)))
 
 
-@check("results", against="definition")
+@check("results")
 def kinks(target: Target, case: None) -> Iterator[Measured]:
     """Entries of w at a bound whose multiplier is 0 are counted, those with another one are not."""
     # orthogonal columns: w is max(0, <column, y> / |column|^2), and its multiplier -<column, y>
@@ -205,7 +205,7 @@ def trace(target: Target, case: Way) -> Iterator[Measured]:
         yield Measured(f"{name} of the result", getattr(got.counts, name), int(getattr(got.trace, name)[-1]))
 
 
-@check("results", dtypes=("float64",), against="closed form")
+@check("results", dtypes=("float64",))
 def long_trace(target: Target, case: None) -> Iterator[Measured]:
     """Of thousands of iterations, several calls of a compiled loop, no row is missing or another's."""
     n = LONG if target.backend.compiled else EAGER

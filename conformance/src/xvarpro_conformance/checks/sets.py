@@ -300,7 +300,7 @@ def least(case: Case, g: np.ndarray) -> np.ndarray:
 # -- what is promised --------------------------------------------------------------------------------------------------
 
 
-@check("sets", cases, against="closed form")
+@check("sets", cases)
 def oracle(target: Target, case: Case) -> Iterator[Measured]:
     """Vertices are members, have the least product with the gradient, whatever its size, and are those of NumPy.
 
@@ -347,7 +347,7 @@ def member(what: str, case: Case, x: np.ndarray, tolerance: float) -> Measured:
     return Measured(what, off, np.zeros_like(off), tolerance, 1.0)
 
 
-@check("sets", cases, against="closed form")
+@check("sets", cases)
 def support(target: Target, case: Case) -> Iterator[Measured]:
     """The support function is the largest product with a point of the set."""
     got, g = _of(answers, target, case).support, asked(target, case)
@@ -359,7 +359,7 @@ def support(target: Target, case: Case) -> Iterator[Measured]:
     yield Measured("support", got, want if case.C.event_ndim else want.sum(), tolerance, size)
 
 
-@check("sets", cases, against="closed form")
+@check("sets", cases)
 def violation(target: Target, case: Case) -> Iterator[Measured]:
     """A violation is 0 inside, the excess over the worst bound outside, in units of the set, and no NaN is inside."""
     got = _of(answers, target, case)
@@ -375,7 +375,7 @@ def violation(target: Target, case: Case) -> Iterator[Measured]:
     yield Measured("what is not finite is no member", bool(np.any(lost <= 1e-9)), False)
 
 
-@check("sets", cases, against="definition")
+@check("sets", cases)
 def centre_and_diameter(target: Target, case: Case) -> Iterator[Measured]:
     """The centre lies inside of all bounds that are not equations; the diameter is the largest distance of vertices."""
     got, tolerance = _of(answers, target, case).center, 8 * case.rounding * target.eps
@@ -406,7 +406,7 @@ AT_MOST = {
 }
 
 
-@check("sets", cases, against="closed form")
+@check("sets", cases)
 def random_points(target: Target, case: Case) -> Iterator[Measured]:
     """A random point mixes eight vertices that its seed alone determines."""
     draw = np.random.default_rng(3)
@@ -427,7 +427,7 @@ def _nearest(case: Case, x: np.ndarray, p: np.ndarray, tolerance: float) -> Iter
     )
 
 
-@check("sets", offering("has_projection"), against="definition")
+@check("sets", offering("has_projection"))
 def projection(target: Target, case: Case) -> Iterator[Measured]:
     """A projection is a member, and no vertex is on the side of the point that was projected; a member stays."""
     p, x, tolerance = _of(projections, target, case), to_project(target, case), case.rounding * target.eps
@@ -437,7 +437,7 @@ def projection(target: Target, case: Case) -> Iterator[Measured]:
     yield Measured("projections of points inside", p[-n:], x[-n:], tolerance, case.size)
 
 
-@check("sets", offering("has_faces"), against="definition")
+@check("sets", offering("has_faces"))
 def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
     """Vertex to leave, tangent, reach and end of a path are those of the inequalities that hold with equality."""
     away, tangent, _, *reach, end = _of(faces, target, case)
@@ -461,7 +461,7 @@ def faces_of_points(target: Target, case: Case) -> Iterator[Measured]:
     yield Measured("slides", end, ends, tolerance, case.size)
 
 
-@check("sets", offering("takes_complex"), against="closed form")
+@check("sets", offering("takes_complex"))
 def complex_numbers(target: Target, case: Case) -> Iterator[Measured]:
     """Points for complex gradients are members with the least real part of the product, and projections the nearest."""
     target.represent(case.turn)

@@ -181,7 +181,7 @@ def lowest(case: End) -> float:
     return evaluation.solve(evaluation.NUMPY, case.make(), case.algorithm, 300).value
 
 
-@check("solves", ends, dtypes=("float64",), against="definition")
+@check("solves", ends, dtypes=("float64",))
 def converged(target: Target, case: End) -> Iterator[Measured]:
     """A solve that has converged is as near as its tolerance to the minimum that it heads for.
 
@@ -199,7 +199,7 @@ def converged(target: Target, case: End) -> Iterator[Measured]:
     yield Measured("iterations", got.n_iter, again.n_iter)
 
 
-@check("solves", against="definition")
+@check("solves")
 def rounding_of_the_gap(target: Target, case: None) -> Iterator[Measured]:
     """Without a tolerance a solve ends at the first iterate whose gap is 10 eps of what rounds, and not before."""
     if target.backend.compiled and not target.thorough:
@@ -272,7 +272,7 @@ def methods() -> dict[str, Algorithm]:
     return {**found, "small batches": small}
 
 
-@check("solves", methods, dtypes=("float64",), against="closed form")
+@check("solves", methods, dtypes=("float64",))
 def known_minimum(target: Target, algorithm: Algorithm) -> Iterator[Measured]:
     """On a convex problem every method comes to the minimum that is known, as near as its rate promises."""
     if target.backend.compiled and not target.thorough:

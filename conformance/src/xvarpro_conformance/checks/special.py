@@ -54,7 +54,7 @@ def computed(backend: Backend, name: str) -> Callable[[Array], tuple[Array, ...]
     return values
 
 
-@check("derivatives", lambda: {name: name for name in POINTS}, against="more digits")
+@check("derivatives", lambda: {name: name for name in POINTS})
 def special_functions(target: Target, name: str) -> Iterator[Measured]:
     """Every function of `xv.special` and its first four derivatives are within the digits that it promises."""
     try:

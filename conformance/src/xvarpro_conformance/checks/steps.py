@@ -179,7 +179,7 @@ def decisions(target: Target, rule: StepRule) -> Iterator[Measured]:
         yield Measured(f"value, {name}", found.value, want.value, ROUNDING * target.eps, value)
 
 
-@check("steps", rules, against="definition")
+@check("steps", rules)
 def promises(target: Target, rule: Any) -> Iterator[Measured]:
     """A step is in its bounds, and its value that of the line; a monotone rule rises nowhere.
 
@@ -221,7 +221,7 @@ def _last_finite(line: Line) -> float:
     return next(end for end in (float(line.cap) / 2**j for j in range(60)) if end <= line.wall)
 
 
-@check("steps", rules, against="definition")
+@check("steps", rules)
 def units_of_the_objective(target: Target, rule: StepRule) -> Iterator[Measured]:
     """2^-40 f and 2^40 f, some 1e-12 and 1e12, lead to the same decisions, bit for bit."""
     plain = target.once(walk, rule)
@@ -234,7 +234,7 @@ def units_of_the_objective(target: Target, rule: StepRule) -> Iterator[Measured]
             yield Measured(f"gradients of 2^{power} f, {name}", got.gradients, want.gradients)
 
 
-@check("steps", rules, against="definition")
+@check("steps", rules)
 def precision(target: Target, rule: StepRule) -> Iterator[Measured]:
     """Steps and memory have the precision of the objective."""
     with target.scope():
