@@ -108,11 +108,10 @@ def _weight(n: int) -> np.ndarray:
     return np.eye(n) + 0.25 * _drawn((n, n), 5)
 
 
-def _graded(cond: float = 30.0, eps: float = 1.0) -> np.ndarray:
-    """A tall design with that condition, of numbers that a precision holds."""
+def _graded() -> np.ndarray:
+    """A tall design with condition 30."""
     U, V = np.linalg.qr(_drawn((9, 4), 0))[0], np.linalg.qr(_drawn((4, 4), 1))[0]
-    A = U * np.logspace(0, -np.log10(cond), 4) @ V.T
-    return A if eps < 1e-10 else held(A)
+    return held(U * np.logspace(0, -np.log10(30.0), 4) @ V.T)
 
 
 @cache
@@ -290,55 +289,6 @@ def precision(target: Target, level: Level) -> Iterator[Measured]:
         yield Measured(name, kind, target.complex_dtype if level.complex else target.dtype)
 
 
-# -- large condition ---------------------------------------------------------------------------------------------------
-
-REFINED = 16.0  # in eps: of what is refined, whatever the condition
-
-
-@cache
-def hard() -> dict[str, Any]:
-    """Solvers whose error is not of the square of the condition."""
-    kinds = lower.QR, lower.SVD
-    return {name: x for name, x in solvers().items() if isinstance(x, kinds) and _solves(x, _graded(), 0.0)}
-
-
-@cache
-def ill(solver: LowerSolver, eps: float) -> Level:
-    """A design with a condition of ``eps^-0.4``, 1.8e6 in double precision, whose target it nearly fits."""
-    return Fitting(solver, Dense(_graded(eps**-0.4, eps)), 0.0, turn=("float64",), eps=eps)
-
-
-@dataclass(frozen=True, eq=False)
-class Fitting(Level):
-    """A level whose residual is ``eps^0.4`` of its target."""
-
-    eps: float = 0.0
-
-    @property
-    def y(self) -> np.ndarray:
-        y = np.asarray(self.M.dense()) @ self.drawn(4, 7) + self.eps**0.4 * self.drawn(9, 8)
-        return y if self.eps < 1e-10 else held(y)
-
-
-@check("lower level", hard)
-def large_condition(target: Target, solver: LowerSolver) -> Iterator[Measured]:
-    """At condition eps^-0.4 weights are off by eps x condition; w, r and M v of QR in double precision by eps."""
-    level = ill(solver, target.eps)
-    plain, w, r, q, deficient, condition, *_ = target.once(solved, level).values
-    want, _, Mv, residual, _ = exact(level)
-    first = DIRECT * target.eps * level.condition
-    plainly = isinstance(solver, lower.SVD) or target.eps > 1e-10
-    refined = first if plainly else REFINED * target.eps
-    yield Measured("w", plain, want, first)
-    yield Measured("w, refined", w, want, refined)
-    # refined to all digits of the small residual, which a difference of rounded numbers has not
-    yield Measured("M w - y", r, residual, refined, float(np.linalg.norm(level.y)) if plainly else None)
-    yield Measured("M v", q, Mv, refined)
-    yield Measured("deficient", bool(deficient), False)
-    nearest = min(level.conditions, key=lambda x: abs(x - condition))
-    yield Measured("condition", condition, nearest, DIRECT * target.eps * level.condition)
-
-
 # -- loss of rank ------------------------------------------------------------------------------------------------------
 
 
@@ -444,16 +394,3 @@ class Kinked(Level):
     @property
     def y(self) -> np.ndarray:
         return np.abs(self.drawn(5, 3)) * np.array([[1.0], [0.0], [1.0], [1.0], [1.0]])
-
-
-@check("lower level")
-def preconditioner_of_convolutions(target: Target, _: None) -> Iterator[Measured]:
-    """The circulant preconditioner equals NumPy's."""
-    M = operators.Toeplitz.examples((8, 4))[0]
-    x = _drawn((4, 2), 9)
-    got, want = (t.compute(_preconditioned, trees.map_arrays(held, M), x) for t in (target, target.reference))
-    yield Measured("C^-1 x", got, want, DIRECT * target.eps * float(np.linalg.cond(np.asarray(M.dense()))) ** 2)
-
-
-def _preconditioned(M: Operator, x: Array) -> Array:
-    return lower.circulant_preconditioner(System(M, Ridge(RIDGE))).apply(x)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import xvarpro as xv
-from xvarpro.batch import prepare as many
 from xvarpro.core import trees
 from xvarpro.core.namespace import find_dtype, namespace_of
 from xvarpro.core.struct import Array, Leaves
@@ -20,7 +18,6 @@ from xvarpro.driver.prepare import prepare
 from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian
 from xvarpro.sets.interface import Set
 from xvarpro_conformance import evaluation, kinds
-from xvarpro_conformance.batches import BATCHES, Batch
 from xvarpro_conformance.checks import sets
 from xvarpro_conformance.problems import Data, Reference, held
 from xvarpro_conformance.references import lower
@@ -126,27 +123,6 @@ def called(target: Target, reference: Reference, fun: Callable[..., Leaves], *gi
         return [target.host(x) for x in prepared.call(fun, prepared.theta, *map(target.send, given))]
 
 
-@check("reduced gradient", lambda: {"start at 1": 1.0, "start at 1.5": 1.5, "start at 2": 2.0})
-def inexact_lower_level(target: Target, start: float) -> Iterator[Measured]:
-    """The gap of a lower level that two iterations have left unsolved is not below that of the exact gradient."""
-    target.represent(())
-    reference = KINDS["wide_levels"]()
-    theta = start * reference.theta0
-    known = _exact_at(start)
-    low = replace(reference.problem.lower, solver=xv.lower.LSMR(limit=2))
-    unsolved = replace(reference, problem=replace(reference.problem, lower=low), theta0=theta)
-    slopes = known.D @ known.slopes
-    gap = float(np.sum(np.maximum(slopes * theta, slopes * (theta - reference.over.upper))))  # over the box
-    missing = max(0.0, gap - evaluation.solve(target, unsolved, None, 0).gap)
-    yield Measured("missing of the gap", missing, 0.0, evaluation.gradient_tolerance(target.eps, known.condition), gap)
-
-
-@cache
-def _exact_at(start: float) -> lower.Exact:
-    reference = KINDS["wide_levels"]()
-    return lower.Exact(reference.problem, start * reference.theta0)
-
-
 def _one_column(theta: Array, data: Data) -> Array:
     return data["M"]
 
@@ -221,31 +197,3 @@ def derivative_of_a_solution(target: Target, case: Nearest) -> Iterator[Measured
     yield Measured(
         "<c, dtheta>", got, want, 30 * target.eps ** (2 / 3), float(np.linalg.norm(c) * np.linalg.norm(_way(d)))
     )
-
-
-# -- batches -----------------------------------------------------------------------------------------------------------
-
-
-@check("reduced gradient", lambda: BATCHES)
-def batches(target: Target, batch: Batch) -> Iterator[Measured]:
-    """In a batch each problem has the value, gradient, weights and Gauss-Newton matrix that it has alone."""
-    target.represent(())
-    prepared = many.prepare(
-        batch.problem, batch.theta0, backend=target.backend, device=target.device, dtype=target.dtype
-    )
-    with target.scope():
-        f = prepared.assemble(prepared.problem, prepared.region)
-        local, low = f.local(prepared.theta), f.lower(f.outputs(prepared.theta))
-        value, grad, gram, w = map(target.host, (*local[:3], low.w))
-    for i, known in enumerate(_members(batch)):
-        tolerance = evaluation.gradient_tolerance(target.eps, known.condition)
-        want = (known.jacobian @ known.jacobian.conj().T).real
-        yield Measured(f"value {i}", value[i], known.value, evaluation.value_tolerance(target.eps, known.condition))
-        yield Measured(f"w {i}", w[i].T, known.w, tolerance)
-        yield Measured(f"slopes {i}", known.D.T @ grad[i], known.slopes, tolerance)
-        yield Measured(f"J J^T {i}", known.D.T @ gram[i] @ known.D, want, tolerance)
-
-
-@cache
-def _members(batch: Batch) -> list[lower.Exact]:
-    return [lower.Exact(problem, theta) for problem, theta in batch.members()]

@@ -106,27 +106,6 @@ def gap(target: Target, case: tuple[norms.Norm, Case]) -> Iterator[Measured]:
     yield Measured("violation", off, 0.0, tolerance, 1.0)
 
 
-def _half(C: Set, x: Array, g: Array) -> tuple[Array, ...]:
-    region = resolve(C, x)
-    way = region.blmo((x,), (g,))
-    return *way.d, way.gap_A, way.gap_B, C.project(x + g), C.violation(x + g)
-
-
-@check("sets")
-def half_bounded(target: Target, _: None) -> Iterator[Measured]:
-    """Where a box has no bound down the slope, the gradient counts by its length, elsewhere by the way to the bound."""
-    low, high = np.array([0.0, -np.inf, -1.0, -np.inf]), np.array([np.inf, 3.0, 2.0, np.inf])
-    x, g = np.array([2.0, 1.0, 0.5, -7.0]), np.array([-3.0, -1.0, 2.0, 4.0])
-    d, gap_A, gap_B, p, off = target.compute(_half, sets.Box(low, high), x, g)
-    # to the upper and to the lower bound there are; along the slope (-3, 4), of length 5, where there is none
-    want = np.array([0.6, 2.0, -1.5, -0.8])
-    yield Measured("direction", d, want, 4 * target.eps)
-    yield Measured("gap of the bounds", gap_A, 5.0, 4 * target.eps)
-    yield Measured("gap without bounds", gap_B, 5.0, 4 * target.eps)
-    yield Measured("projection", p, np.array([0.0, 0.0, 2.0, -3.0]))
-    yield Measured("violation", off, 1.0, 4 * target.eps)  # the first entry by itself
-
-
 # -- inexact oracles ---------------------------------------------------------------------------------------------------
 
 
