@@ -294,7 +294,7 @@ def test_a_set_without_a_reference_fails(monkeypatch):
     monkeypatch.delitem(references.DEFINITIONS, sets.Ellipsoid)
     for case in contracts.cases().values():
         vars(case).pop("known", None)
-    report = run("numpy", "float64", "sets/references/Ellipsoid")
+    report = run("numpy", "float64", "sets/oracle/Ellipsoid 0")
     assert [f.state for f in report.failures] == ["raised"]
     assert "has no reference" in report.failures[0].note
 

@@ -15,8 +15,8 @@ from xvarpro.errors import BackendNotInstalledError
 from xvarpro.sets import norms
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import resolve
-from xvarpro_conformance.checks.sets import SIZE, Case, cases, inside, least, member, on
-from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check, exported, held
+from xvarpro_conformance.checks.sets import SIZE, Case, inside, least, member, on
+from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check, held
 
 # -- several sets and free blocks --------------------------------------------------------------------------------------
 
@@ -52,21 +52,6 @@ DUAL: dict[type, tuple[Callable[[np.ndarray], np.ndarray], Any, Any]] = {
 def _norms() -> list[Any]:
     kinds = (kind for kind in vars(norms).values() if inspect.isclass(kind) and issubclass(kind, norms.Norm))
     return [kind for kind in kinds if not inspect.isabstract(kind)]
-
-
-def everything() -> dict[str, Any]:
-    """Everything that is exported with an oracle or a dual norm."""
-    return {C.__name__: C for C in (*exported(sets, Set), *_norms())}
-
-
-@check("sets", everything)
-def references(target: Target, kind: type) -> Iterator[Measured]:
-    """What the package exports is compared with a definition, which shares nothing with it."""
-    if issubclass(kind, norms.Norm):
-        yield Measured("its dual norm is written out", kind in DUAL, True)
-        return
-    of = [case.known for case in cases().values() if type(case.C) is kind]
-    yield Measured("it has examples", bool(of), True)
 
 
 def blocks() -> dict[str, Any]:
