@@ -16,9 +16,7 @@ from xvarpro.driver.prepare import prepare
 from xvarpro.objective.interface import Objective
 from xvarpro_conformance.problems import Reference
 from xvarpro_conformance.references.sets import known
-from xvarpro_conformance.suite import Target
-
-NUMPY = Target(backends.get("numpy"), "cpu", "float64")
+from xvarpro_conformance.suite import NUMPY, Target
 
 
 class Evaluated(NamedTuple):

@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -174,16 +174,8 @@ class Target:
         plain = backends.uncompiled(self.backend)
         return self if plain is self.backend else replace(self, backend=plain, _compiled={}, _known={})
 
-    @property
-    def reference(self) -> Target:
-        """NumPy in double precision: what every target is compared with."""
-        return reference()
 
-
-@cache
-def reference() -> Target:
-    """NumPy in double precision."""
-    return Target(backend_of_name("numpy"), "cpu", "float64")
+NUMPY = Target(backend_of_name("numpy"), "cpu", "float64")  # what every target is compared with
 
 
 @dataclass(frozen=True)
@@ -314,28 +306,10 @@ def alternate(position: int) -> tuple[str, ...]:
     return ("float32",) if position % 2 else ("float64",)
 
 
-def held(x: np.ndarray) -> np.ndarray:
-    """What single precision holds of floats, in double precision: the same question for every target."""
-    low = {"f": np.float32, "c": np.complex64}.get(x.dtype.kind)
-    return x if low is None else x.astype(low).astype({"f": np.float64, "c": np.complex128}[x.dtype.kind])
-
-
 def exported(module: ModuleType, kind: type) -> list[Any]:
     """Concrete classes of a kind that a module exports: an extension is found by its export."""
     found = (getattr(module, name) for name in module.__all__)
     return [x for x in found if inspect.isclass(x) and issubclass(x, kind) and not inspect.isabstract(x)]
-
-
-def named(items: Iterable[Any]) -> dict[str, Any]:
-    """Cases by the names of functions or classes, numbered where one comes again."""
-    found: dict[str, Any] = {}
-    for item in items:
-        name = getattr(item, "__name__", type(item).__name__)
-        while name in found:
-            stem, _, number = name.partition(" ")
-            name = f"{stem} {int(number or 1) + 1}"
-        found[name] = item
-    return found
 
 
 def every() -> Iterator[Check]:

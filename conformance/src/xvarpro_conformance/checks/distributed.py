@@ -21,7 +21,7 @@ from xvarpro_conformance.evaluation import flat
 from xvarpro_conformance.kinds import BOX, KINDS, MANY, OMEGA, RATES, WAVY, T, Y
 from xvarpro_conformance.members import together
 from xvarpro_conformance.problems import Reference
-from xvarpro_conformance.suite import Measured, Target, check
+from xvarpro_conformance.suite import NUMPY, Measured, Target, check
 
 Make = Callable[[], Reference]
 Edges = tuple[int, ...]
@@ -231,7 +231,7 @@ def first_member(target: Target, case: None) -> Iterator[Measured]:
 
     iterates, fits = zip(*together(3, solve), strict=True)
     start = replace(made, problem=replace(made.problem, R=problems.energy, mu=0.01))
-    value = evaluation.evaluate(evaluation.NUMPY, start).value
+    value = evaluation.evaluate(NUMPY, start).value
     yield Measured("value at theta0", fits[0].trace.value[0], value, solves.VALUES[target.dtype])
     yield Measured("iterations", fits[0].n_iter, 5)
     yield Measured("how it ended", fits[0].status.name, "STOPPED")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -195,20 +193,6 @@ def sparse(backend: Backend) -> Callable[..., Any]:
     return fun
 
 
-@contextmanager
-def without(package: str) -> Iterator[None]:
-    """As if a package were not installed."""
-    there = {name: x for name, x in sys.modules.items() if name.partition(".")[0] == package}
-    hidden: Any = dict.fromkeys((package, *there))
-    sys.modules.update(hidden)
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-        sys.modules.update(there)
-
-
 @check("factorisations", lambda: {"real": False, "complex": True})
 def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
     """Sparse products equal dense ones, repeated entries are summed, and gradients are the transposed products."""
@@ -225,11 +209,6 @@ def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
         ("gradient by w", by_w, _adjoint(M) @ r),
     ):
         yield Measured(what, got, want, 20 * target.eps)
-    if not target.backend.compiled:
-        with without("scipy"):
-            (alone, *_), (kind, *_) = target.typed(sparse(target.backend), rows, columns, entries, w, r)
-        yield Measured("M w without SciPy", alone, M @ w, 20 * target.eps)
-        yield Measured("its dtype", kind, _floats(target, w))
 
 
 def _stacks(bad: np.ndarray, good: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

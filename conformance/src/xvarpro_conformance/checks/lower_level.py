@@ -21,10 +21,11 @@ from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.operators import Dense
 from xvarpro.operators.interface import Operator
 from xvarpro_conformance.checks.operators import cases as designs
+from xvarpro_conformance.problems import held
 from xvarpro_conformance.references import designs as written
 from xvarpro_conformance.references import lower as reduced
 from xvarpro_conformance.references.digits import digits, numbers, rounded
-from xvarpro_conformance.suite import Inapplicable, Measured, Target, Typed, check, exported, held, reference, turns
+from xvarpro_conformance.suite import NUMPY, Inapplicable, Measured, Target, Typed, check, exported, turns
 
 DIRECT, ITERATIVE = 20.0, 100.0  # in eps x condition: of a factorisation, and of iterations on the normal equations
 RIDGE = 0.25
@@ -125,9 +126,9 @@ def solvers() -> dict[str, LowerSolver]:
 
 def _solves(solver: LowerSolver, A: np.ndarray, lam: float) -> bool:
     """Whether it has an answer for such an array: some are for a structure, and some for another shape."""
-    backend = reference().backend
+    backend = NUMPY.backend
     try:
-        with reference().scope():
+        with NUMPY.scope():
             system, y = System(Dense(A), Ridge(lam)), np.ones((A.shape[0], 1))
             return not bool(solver.diagnose(backend, system, solver.factor(backend, system), y).deficient)
     except ProblemError:
@@ -276,7 +277,7 @@ def condition(target: Target, level: Level) -> Iterator[Measured]:
     """The condition is that of the stacked matrix, as it is or scaled."""
     condition, known = target.once(solved, level).values[5], level.conditions
     if isinstance(level.M, operators.LowRankPlusDiagonal):  # it is reported of the small matrices that are solved with
-        known = [float(target.reference.once(solved, level).values[5])]
+        known = [float(NUMPY.once(solved, level).values[5])]
     want = min(known, key=lambda x: abs(x - condition))
     yield Measured("condition", condition, want, level.tolerance(target) * want)
 

@@ -14,8 +14,9 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.operators.interface import Operator
+from xvarpro_conformance.problems import held
 from xvarpro_conformance.references import designs
-from xvarpro_conformance.suite import Measured, Target, Typed, check, exported, held
+from xvarpro_conformance.suite import Measured, Target, Typed, check, exported
 
 SHAPES = (8, 4), (6, 6), (4, 8)
 ROUNDING = 50.0  # in eps: products of short vectors, or a transform and its inverse

@@ -9,7 +9,8 @@ import numpy as np
 
 from xvarpro_conformance.checks.sets import Case, cases, offering, project_to
 from xvarpro_conformance.frameworks import hooks
-from xvarpro_conformance.suite import Inapplicable, Measured, Target, check, held
+from xvarpro_conformance.problems import held
+from xvarpro_conformance.suite import Inapplicable, Measured, Target, check
 
 
 def projected() -> dict[str, Case]:

@@ -1,22 +1,22 @@
-"""Several sets with free blocks, as a region has them, and oracles that stop short of the minimum."""
+"""Several sets with free blocks, as a region has them."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from xvarpro import sets
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Tree
-from xvarpro.errors import BackendNotInstalledError
 from xvarpro.sets import norms
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import resolve
-from xvarpro_conformance.checks.sets import SIZE, Case, inside, least, member, on
-from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check, held
+from xvarpro_conformance.checks.sets import SIZE, Case, inside
+from xvarpro_conformance.problems import held
+from xvarpro_conformance.suite import Measured, Target, alternate, check
 
 # -- several sets and free blocks --------------------------------------------------------------------------------------
 
@@ -89,61 +89,3 @@ def gap(target: Target, case: tuple[norms.Norm, Case]) -> Iterator[Measured]:
     length = np.linalg.norm(np.concatenate([numbers(d) for d in dB]), own)
     yield Measured("length of its step", length, radius, tolerance)
     yield Measured("violation", off, 0.0, tolerance, 1.0)
-
-
-# -- inexact oracles ---------------------------------------------------------------------------------------------------
-
-
-class Inexact(NamedTuple):
-    """A set whose oracle may stop short of the minimum, and the most that it may report as slack, of the minimum."""
-
-    of: Case
-    aimed: float = np.inf
-
-
-def certificates() -> dict[str, Inexact]:
-    """Solvers that find the minimum to their tolerance, and some that stop far short of it."""
-    good, poor = sets.Lanczos(), sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5)
-    loose = sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5, gram=False)
-    nuclear, wide, square = sets.NuclearBall(1.0, poor), (30, 40), (30, 30)
-    double, single = (alternate(i) for i in (0, 1))  # where programs are compiled, one stands for each solver
-    return {
-        "NuclearBall": Inexact(Case(sets.NuclearBall(2.0, good), wide, double), 1e-5),
-        "NuclearBall, poor": Inexact(Case(nuclear, wide, ())),
-        "NuclearBall, tall, without Gram matrix": Inexact(Case(sets.NuclearBall(1.0, loose), wide[::-1], ())),
-        "Spectraplex": Inexact(Case(sets.Spectraplex(3.0, good), square, ()), 1e-5),
-        "Spectraplex, poor": Inexact(Case(sets.Spectraplex(1.0, poor), square, single)),
-        "UnitSpectrahedron, poor": Inexact(Case(sets.UnitSpectrahedron(2.0, poor), square, ())),
-        "ShiftScale, poor": Inexact(Case(sets.ShiftScale(nuclear, 3.0, 0.5), wide, ())),
-        "MinkowskiSum, poor": Inexact(Case(sets.MinkowskiSum((nuclear, sets.SpectralBall(0.1))), wide, ())),
-        "HullOfUnion, poor": Inexact(Case(sets.HullOfUnion((nuclear, sets.SpectralBall(0.01))), wide, ())),
-        "Transport": Inexact(Case(sets.Transport(), (SIZE, 3)), 1e-9),
-    }
-
-
-def _certify(C: Set, g: Array) -> tuple[Any, ...]:
-    v, slack = C.certified(g)
-    return v, slack, C.support(-g)
-
-
-@check("sets", certificates)
-def certified(target: Target, case: Inexact) -> Iterator[Measured]:
-    """What an inexact oracle leaves of the minimum is at most what it reports, by dense decompositions."""
-    of, draw = case.of, np.random.default_rng(7)
-    target.represent(of.turn)
-    g = held(draw.normal(size=(2, *of.shape)))
-    try:
-        v, slack, most = on(target, of).compute(_certify, of.C, g)
-    except BackendNotInstalledError as error:
-        raise Inapplicable(str(error)) from error
-    lowest, reached, tolerance = least(of, g), of.inner(g, v), 20 * target.eps * np.sqrt(g[0].size)
-    size = float(np.abs(lowest).max())
-    for what, short in (
-        ("what is missing beyond the slack", reached - lowest - slack),
-        ("what lies below the minimum", lowest - reached),
-        ("what the support leaves out", -lowest - most),
-    ):
-        yield Measured(what, np.maximum(short, 0.0), 0 * short, tolerance, size)
-    if not of.known.bound:
-        yield member("violation", of, v, tolerance)
-    yield Measured("the slack is what was aimed at", bool(np.all(slack <= case.aimed * size + tolerance * size)), True)

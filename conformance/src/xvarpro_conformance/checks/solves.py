@@ -17,7 +17,7 @@ from xvarpro.core.trees import map_arrays
 from xvarpro_conformance import evaluation, problems
 from xvarpro_conformance.evaluation import flat
 from xvarpro_conformance.problems import Data, Reference, held
-from xvarpro_conformance.suite import Inapplicable, Measured, Target, check, exported
+from xvarpro_conformance.suite import NUMPY, Inapplicable, Measured, Target, check, exported
 
 FEW = 20  # of every method; operation by operation they take a while
 ENOUGH = 40  # for the default to arrive
@@ -93,7 +93,7 @@ def course(way: Way) -> Course:
     made = way.make()
     thetas = [made.theta0]
     fit = evaluation.solve(
-        evaluation.NUMPY, made, way.algorithm, way.iterations,
+        NUMPY, made, way.algorithm, way.iterations,
         callback=lambda info: thetas.append(map_arrays(np.array, info.theta)),
     )  # fmt: skip
     return Course(fit, thetas)
@@ -128,7 +128,7 @@ def rounding_of_values(made: Reference, thetas: list[Tree], values: np.ndarray, 
 @check("solves", ways)
 def step_decisions(target: Target, way: Way) -> Iterator[Measured]:
     """Values, gaps, steps and counts of all iterates are those of NumPy in double precision."""
-    if target == evaluation.NUMPY:
+    if target == NUMPY:
         raise Inapplicable("what the others are compared with")
     single = target.dtype == "float32"
     n = min(way.single, way.iterations) if single else way.iterations
@@ -178,7 +178,7 @@ def ends() -> dict[str, End]:
 @cache
 def lowest(case: End) -> float:
     """The value where NumPy ends without a tolerance."""
-    return evaluation.solve(evaluation.NUMPY, case.make(), case.algorithm, 300).value
+    return evaluation.solve(NUMPY, case.make(), case.algorithm, 300).value
 
 
 @check("solves", ends, dtypes=("float64",))
@@ -195,7 +195,7 @@ def converged(target: Target, case: End) -> Iterator[Measured]:
         yield Measured("gaps below the bound", small, np.arange(got.n_iter + 1) == got.n_iter)
     promise = tol if case.by_gap else tol**2
     yield Measured("value", got.value, lowest(case), 2 * promise)
-    again = evaluation.solve(evaluation.NUMPY, made, case.algorithm, 300, tol=tol)
+    again = evaluation.solve(NUMPY, made, case.algorithm, 300, tol=tol)
     yield Measured("iterations", got.n_iter, again.n_iter)
 
 
@@ -314,7 +314,7 @@ def every_method() -> dict[str, Case]:
 @cache
 def wanted(case: Case) -> xv.Result:
     """The solve by NumPy in double precision."""
-    return evaluation.solve(evaluation.NUMPY, case.make(), case.algorithm, case.iterations)
+    return evaluation.solve(NUMPY, case.make(), case.algorithm, case.iterations)
 
 
 def _solved(target: Target, case: Case) -> xv.Result:

@@ -16,7 +16,7 @@ from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro_conformance.suite import Measured, Target, check, exported, reference
+from xvarpro_conformance.suite import NUMPY, Measured, Target, check, exported
 
 ROUNDING = 64.0  # of a step, in eps: it is a quotient of differences of values of its own size
 
@@ -152,7 +152,7 @@ def _plain(line: Line, alpha: float) -> tuple[float, float]:
 @cache
 def wanted(rule: StepRule, dtype: str) -> dict[str, Decision]:
     """What NumPy decides."""
-    return walk(replace(reference(), dtype=dtype), rule)
+    return walk(replace(NUMPY, dtype=dtype), rule)
 
 
 def determined() -> dict[str, StepRule]:
