@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,39 +38,27 @@ RARE = ("float16", "bfloat16", exchange.LONGEST, "uint8")
 LONG = ("float64", "complex128", "int64")
 
 
-class Given(NamedTuple):
-    """An array that a user passes: what makes it, with its values. None where its framework is not installed."""
-
-    owner: str
-    make: Callable[[], tuple[Array, np.ndarray]] | None
+def owners() -> dict[str, str]:
+    """Every framework that there is a backend for."""
+    return {name: name for name in backends.known()}
 
 
-@cache
-def cases() -> dict[str, Given]:
-    """Every array that a backend offers as an example, plain ones and rare ones."""
-    found: dict[str, Given] = {}
-    here = usable()
-    for name in backends.known():
-        if name not in here:
-            found[name] = Given(name, None)
-            continue
-        for what, make in frameworks.hooks(backends.get(name)).array_fixtures().items():
-            found[f"{name}, {what}"] = Given(name, make)
-    return found
+def examples(name: str) -> dict[str, tuple[Array, np.ndarray]]:
+    """Every array that a backend offers as an example, plain ones and rare ones, with its values."""
+    if name not in usable():
+        raise Inapplicable(f"{name} is not installed, or has no device")
+    return {what: make() for what, make in frameworks.hooks(backends.get(name)).array_fixtures().items()}
 
 
-def taken(given: Given) -> tuple[Array, np.ndarray, Backend]:
-    """The array, its values, and the backend that owns it."""
-    if given.make is None:
-        raise Inapplicable(f"{given.owner} is not installed, or has no device")
-    x, values = given.make()
-    return x, values, backends.get(given.owner)
-
-
-@check("exchange", cases)
-def arrays(target: Target, given: Given) -> Iterator[Measured]:
+@check("exchange", owners)
+def arrays(target: Target, name: str) -> Iterator[Measured]:
     """Every array arrives with its values and dtype, or an error names a remedy; its source is unchanged."""
-    x, values, owner = taken(given)
+    for what, (x, values) in examples(name).items():
+        for found in _moved(target, backends.get(name), x, values):
+            yield replace(found, what=f"{found.what}, {what}")
+
+
+def _moved(target: Target, owner: Backend, x: Array, values: np.ndarray) -> Iterator[Measured]:
     kind = dtype_name(x)
     if kind != "bfloat16":
         yield Measured("the source on the host", type(owner.to_numpy(x)).__name__, "ndarray")
@@ -132,18 +119,6 @@ def exported(x: Array) -> bool:
         return x.__dlpack__(max_version=(1, 0)) is not None  # type: ignore[attr-defined]
     except BufferError:
         return False
-
-
-def owners() -> dict[str, str]:
-    """Every framework that there is a backend for."""
-    return {name: name for name in backends.known()}
-
-
-def examples(name: str) -> dict[str, tuple[Array, np.ndarray]]:
-    """Every array that a backend offers as an example, with its values."""
-    if name not in usable():
-        raise Inapplicable(f"{name} is not installed, or has no device")
-    return {what: make() for what, make in frameworks.hooks(backends.get(name)).array_fixtures().items()}
 
 
 def total(leaves: list[Array], like: Array) -> Array:

@@ -245,14 +245,15 @@ def levels_and_sets() -> dict[str, Level]:
 
 @check("lower level", levels_and_sets)
 def weights(target: Target, level: Level) -> Iterator[Measured]:
-    """Weights, and those at a kink, equal those of a hundred digits, to eps x condition, and so do residuals."""
-    plain, w, r, _, deficient, _, kinks = target.once(solved, level).values[:7]
+    """Weights, those at a kink, and residuals equal those of a hundred digits, to eps x condition, in its precision."""
+    (plain, w, r, _, deficient, _, kinks, *_), kinds = target.once(solved, level)
     want, tolerance = exact(level), level.tolerance(target)
     yield Measured("w", plain, want.w, tolerance, level.size(want.w))
     yield Measured("w, refined", w, want.w, tolerance, level.size(want.w))
     yield Measured("M w - y", r, want.residual, tolerance, float(np.linalg.norm(level.y)))
     yield Measured("deficient", bool(deficient), False)
     yield Measured("kinks", int(kinks), want.kinks)
+    yield Measured("dtypes", set(kinds[:4]), {target.complex_dtype if level.complex else target.dtype})
 
 
 @check("lower level", levels_and_sets)
@@ -280,14 +281,6 @@ def condition(target: Target, level: Level) -> Iterator[Measured]:
         known = [float(NUMPY.once(solved, level).values[5])]
     want = min(known, key=lambda x: abs(x - condition))
     yield Measured("condition", condition, want, level.tolerance(target) * want)
-
-
-@check("lower level", levels)
-def precision(target: Target, level: Level) -> Iterator[Measured]:
-    """Weights and ``M v`` have the precision of the target, and are real or complex as the design is."""
-    found = target.once(solved, level).dtypes
-    for name, kind in zip(("w", "w, refined", "M w - y", "M v"), found, strict=False):
-        yield Measured(name, kind, target.complex_dtype if level.complex else target.dtype)
 
 
 # -- loss of rank ------------------------------------------------------------------------------------------------------

@@ -102,9 +102,13 @@ def products(target: Target, case: Case) -> Typed:
 
 @check("operators", cases)
 def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measured]:
-    """Products with the design, its conjugate transpose and the residual equal those of its matrix, written out."""
-    Mw, Mr, e, A, *_ = target.once(products, case).values
-    dense, tolerance = case.A, ROUNDING * target.eps
+    """Products with the design, its conjugate transpose and the residual equal those of its matrix, written out.
+
+    They have the target's precision, real or complex as the design is.
+    """
+    (Mw, Mr, e, A, *_), kinds = target.once(products, case)
+    dense, tolerance, floats = case.A, ROUNDING * target.eps, {False: target.dtype, True: target.complex_dtype}
+    yield Measured("dtypes", kinds[:4], (floats[case.complex],) * 3 + (floats[np.iscomplexobj(dense)],))
     yield Measured("dense", A, dense, tolerance)
     yield Measured("matvec", Mw, designs.times(dense, case.w), tolerance)
     yield Measured("rmatvec", Mr, designs.times(designs.adjoint(dense), case.r), tolerance)
@@ -114,24 +118,10 @@ def products_with_the_dense_form(target: Target, case: Case) -> Iterator[Measure
 
 @check("operators", cases)
 def gradient_of_the_design(target: Target, case: Case) -> Iterator[Measured]:
-    """`outer` is the gradient of ``Re <r, M w>`` by every array of the design, entry by entry."""
-    got = target.once(products, case).values[4:]
-    yield Measured("arrays", len(got), len(case.gradient))
-    for i, (one, other) in enumerate(zip(got, case.gradient, strict=True)):
+    """`outer` is the gradient of ``Re <r, M w>`` by every array of the design, entry by entry, in its precision."""
+    found = target.once(products, case)
+    floats = {"f": target.dtype, "c": target.complex_dtype}
+    kinds = [floats[x.dtype.kind] for x in trees.partition(case.M)[0] if x.dtype.kind in "fc"]
+    yield Measured("dtypes", list(found.dtypes[4:]), kinds)
+    for i, (one, other) in enumerate(zip(found.values[4:], case.gradient, strict=True)):
         yield Measured(f"array {i}", one, other, ROUNDING * target.eps)
-
-
-@check("operators", cases)
-def precision(target: Target, case: Case) -> Iterator[Measured]:
-    """Products have the target's precision, real or complex as the design is; gradients are as their arrays."""
-    Mw, Mr, e, A, *outer = target.once(products, case).dtypes
-    for name, kind, is_complex in (
-        ("matvec", Mw, case.complex),
-        ("rmatvec", Mr, case.complex),
-        ("residual", e, case.complex),
-        ("dense", A, np.iscomplexobj(case.A)),
-    ):
-        yield Measured(name, kind, target.complex_dtype if is_complex else target.dtype)
-    arrays = [x for x in trees.partition(case.M)[0] if x.dtype.kind in "fc"]
-    for i, (kind, x) in enumerate(zip(outer, arrays, strict=True)):
-        yield Measured(f"gradient by array {i}", kind, target.complex_dtype if x.dtype.kind == "c" else target.dtype)
