@@ -72,26 +72,6 @@ def columns_in_waves(target: Target, counts: tuple[int, ...]) -> Iterator[Measur
         yield Measured("what was given", target.host(given), target.held(x))
 
 
-@cache
-def branch(backend: Backend) -> Callable[..., Any]:
-    """The negative of two arrays where a number is below zero."""
-
-    def fun(x: Array, y: Array) -> tuple[Array, Array]:
-        return backend.when(x < 0, lambda state: (-state[0], -state[1]), (x, y))
-
-    return fun
-
-
-@check("control flow", lambda: {"taken": -2.0, "not taken": 2.0, "not a number": np.nan})
-def branches(target: Target, x: float) -> Iterator[Measured]:
-    """A function is applied where the condition holds; elsewhere the state is unchanged."""
-    y = np.array([1.0, -3.0])
-    sign = -1.0 if x < 0 else 1.0
-    for how, (left, right) in compiled_or_not(target, branch(target.backend), np.array(x), y).items():
-        yield Measured(f"number, {how}", left, np.array(sign * x))
-        yield Measured(f"array, {how}", right, sign * y)
-
-
 @check("control flow")
 def calls(target: Target, case: None) -> Iterator[Measured]:
     """A program is kept under its key, serves other operands, and may be part of one that the caller compiles."""

@@ -14,7 +14,7 @@ from xvarpro.algorithms import steps
 from xvarpro.algorithms.steps.interface import Point, StepRule
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.namespace import dtype_name, namespace_of
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro_conformance.suite import NUMPY, Measured, Target, check, exported
 
@@ -121,6 +121,7 @@ class Decision(NamedTuple):
     memory: np.ndarray
     trials: int
     gradients: int
+    dtypes: tuple[str, ...]  # of step, value and memory
 
 
 def lines(target: Target) -> dict[str, Line]:
@@ -136,8 +137,8 @@ def walk(target: Target, rule: StepRule, scale: float = 1.0) -> dict[str, Decisi
     memory, found = target.eager.compute(_init, rule, start), {}
     for name, line in lines(target).items():
         asked = target.backend, rule, line.scaled(scale), memory
-        alpha, value, memory, trials, gradients = target.compute(_search, *asked)
-        found[name] = Decision(alpha, value, memory, int(trials), int(gradients))
+        (alpha, value, memory, trials, gradients), kinds = target.typed(_search, *asked)
+        found[name] = Decision(alpha, value, memory, int(trials), int(gradients), kinds[:3])
     return found
 
 
@@ -191,6 +192,7 @@ def promises(target: Target, rule: Any) -> Iterator[Measured]:
         alpha = float(found.alpha)
         value, slope = _plain(line, alpha)
         rounding = ROUNDING * target.eps * start
+        yield Measured(f"dtypes, {name}", found.dtypes, (target.dtype,) * 3)
         yield Measured(f"from 0 to the cap, {name}", 0.0 <= alpha <= cap, True)
         yield Measured(f"a step, {name}", bool(alpha > 0 or line.wall == 0 or line.lie or line.hidden), True)
         yield Measured(f"value, {name}", found.value, value, ROUNDING * target.eps, start)
@@ -232,15 +234,3 @@ def units_of_the_objective(target: Target, rule: StepRule) -> Iterator[Measured]
             yield Measured(f"value of 2^{power} f, {name}", got.value, 2.0**power * want.value)
             yield Measured(f"trials of 2^{power} f, {name}", got.trials, want.trials)
             yield Measured(f"gradients of 2^{power} f, {name}", got.gradients, want.gradients)
-
-
-@check("steps", rules)
-def precision(target: Target, rule: StepRule) -> Iterator[Measured]:
-    """Steps and memory have the precision of the objective."""
-    with target.scope():
-        memory = rule.init(target.send(np.asarray(1.0)))
-        alpha, value, after, *_ = target.call(
-            _search, target.backend, rule, target.send_tree(LINES["steep parabola"]), memory
-        )
-    for name, x in (("alpha", alpha), ("value", value), ("memory", memory), ("memory after a search", after)):
-        yield Measured(name, dtype_name(x), target.dtype)
