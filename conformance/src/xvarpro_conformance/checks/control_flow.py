@@ -234,44 +234,6 @@ def maps(target: Target, n: int) -> Iterator[Measured]:
             yield Measured(f"{what}, {how}", got, expected, 128 * target.eps, float(np.max(np.abs(expected))))
 
 
-@check("control flow")
-def programs(target: Target, case: None) -> Iterator[Measured]:
-    """`program` gives shapes, the errors of the function and a name; `uncompiled` computes the same values."""
-    backend = target.backend
-    with target.scope():
-        x = target.send(np.arange(6.0).reshape(2, 3))
-        kept = {"number": 1.0, "array": np.ones(3)}
-
-        def square(x: Array, scale: Array) -> tuple[Array, ...]:
-            xp = array_namespace(x)
-            row = xp.asarray(kept["array"], dtype=x.dtype, device=device(x))
-            return ((kept["number"] * x * row) @ xp.matrix_transpose(x * scale),)
-
-        (shaped,), name = backend.program(square, (x,), (x[0, 1],))
-        yield Measured("shape", tuple(shaped.shape), (2, 2))
-        yield Measured("name", bool(name), backend.compiled)
-        yield Measured("name for other arguments", backend.program(square, (x + 1,), (x[0, 2],))[1], name)
-        for what, other in {"number": 1.0 + 4 * target.eps, "array": np.array([1.0, 1.0, 2.0])}.items():
-            kept[what], before = other, name
-            name = backend.program(square, (x,), (x[0, 1],))[1]
-            yield Measured(f"same name for another {what} outside", name == before, not backend.compiled)
-        try:
-            backend.program(_refuses, (x,))
-            raised = ""
-        except ArithmeticError as error:
-            raised = str(error)
-        yield Measured("error", raised, "refused")
-        plain = Target(backends.uncompiled(backend), target.device, target.dtype)
-        yield Measured("compiled", bool(plain.backend.compiled), False)
-        both = zip(plain.compute(nested(plain.backend), *GIVEN), target.compute(nested(backend), *GIVEN), strict=True)
-        for i, (got, want) in enumerate(both):
-            yield Measured(f"uncompiled, output {i}", got, want)
-
-
-def _refuses(x: Array) -> tuple[Array, ...]:
-    raise ArithmeticError("refused")
-
-
 def impure_functions(xp: Any) -> dict[str, Callable[[Array], tuple[Array, ...]]]:
     """Functions whose second call differs from the first, in ways that every framework shows."""
     calls = count_from(1)
