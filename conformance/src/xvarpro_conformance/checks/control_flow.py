@@ -196,44 +196,6 @@ def while_loops(target: Target, given: tuple[np.ndarray, ...]) -> Iterator[Measu
         yield Measured(f"steps, {how}", int(count), len(pairs))
 
 
-@cache
-def mapping(backend: Backend) -> Callable[..., Any]:
-    """For every matrix its product with a vector that all share, scaled by a number of its own; and the shared vector.
-
-    Next to them the pull-back of the first along ones.
-    """
-
-    def fun(A: Array, scale: Array, shared: Array) -> Leaves:
-        def mapped(A: Array, scale: Array) -> Leaves:
-            def one(A: Array, scale: Array) -> Leaves:
-                return scale**2 * (A @ shared), shared
-
-            return backends.vmap(one, (A, scale))
-
-        xp = array_namespace(A)
-        values, pullback = backend.vjp(mapped, (A, scale))
-        return *values, *pullback((xp.ones_like(values[0]), xp.zeros_like(values[1])))
-
-    return fun
-
-
-@check("control flow", lambda: {"several": 5, "one": 1})
-def maps(target: Target, n: int) -> Iterator[Measured]:
-    """A function is mapped over the first axis of arrays; what it finds around it is shared; derivatives go through."""
-    rng = np.random.default_rng(0)
-    A, scale, shared = (target.held(rng.normal(size=shape)) for shape in ((n, 3, 2), (n,), (2,)))
-    square = scale**2
-    want = {
-        "products": square[:, None] * (A @ shared),
-        "the shared vector": np.tile(shared, (n, 1)),
-        "gradient of the matrices": np.broadcast_to(square[:, None, None] * shared, A.shape),
-        "gradient of the numbers": 2 * scale * (A @ shared).sum(axis=1),
-    }
-    for how, found in compiled_or_not(target, mapping(target.backend), A, scale, shared).items():
-        for (what, expected), got in zip(want.items(), found, strict=True):
-            yield Measured(f"{what}, {how}", got, expected, 128 * target.eps, float(np.max(np.abs(expected))))
-
-
 def impure_functions(xp: Any) -> dict[str, Callable[[Array], tuple[Array, ...]]]:
     """Functions whose second call differs from the first, in ways that every framework shows."""
     calls = count_from(1)
