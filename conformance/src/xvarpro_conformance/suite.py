@@ -284,17 +284,6 @@ def _once() -> Mapping[str, Any]:
     return {"": None}
 
 
-def turns(count: int) -> list[tuple[str, ...]]:
-    """The precisions in which each of `count` examples represents their class: the first in double, the last in single.
-
-    Examples
-    --------
-    >>> turns(1), turns(3)
-    ([('float64', 'float32')], [('float64',), (), ('float32',)])
-    """
-    return [("float64",) * (i == 0) + ("float32",) * (i == count - 1) for i in range(count)]
-
-
 def alternate(position: int) -> tuple[str, ...]:
     """The precision in which something is compiled that has no other examples: one thing in double, the next in single.
 

@@ -25,7 +25,7 @@ from xvarpro_conformance.problems import held
 from xvarpro_conformance.references import designs as written
 from xvarpro_conformance.references import lower as reduced
 from xvarpro_conformance.references.digits import digits, numbers, rounded
-from xvarpro_conformance.suite import NUMPY, Inapplicable, Measured, Target, Typed, check, exported, turns
+from xvarpro_conformance.suite import NUMPY, Inapplicable, Measured, Target, Typed, check, exported
 
 DIRECT, ITERATIVE = 20.0, 100.0  # in eps x condition: of a factorisation, and of iterations on the normal equations
 RIDGE = 0.25
@@ -168,12 +168,10 @@ def levels() -> dict[str, Level]:
 
 
 def _taking_turns(found: dict[str, Level]) -> dict[str, Level]:
-    """One level of each class of solvers is compiled in each precision, where levels are compiled."""
-    kinds: dict[type, list[str]] = {}
-    for name, level in found.items():
-        kinds.setdefault(type(level.solver), []).append(name)
-    turn = {n: t for names in kinds.values() for n, t in zip(names, turns(len(names)), strict=True)}
-    return {name: replace(level, turn=turn[name]) for name, level in found.items()}
+    """The first level of each class of solvers is compiled, where levels are compiled."""
+    first = {type(level.solver): name for name, level in reversed(found.items())}
+    turns = {name: ("float64", "float32") for name in first.values()}
+    return {name: replace(level, turn=turns.get(name, ())) for name, level in found.items()}
 
 
 # -- the answer, in a hundred digits -----------------------------------------------------------------------------------

@@ -21,12 +21,11 @@ from xvarpro.errors import ProblemError, UnsupportedError
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
 from xvarpro_conformance import frameworks
+from xvarpro_conformance.checks.exchange import START, Y
 from xvarpro_conformance.runner import usable
 from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check
 
 TINY = 2.0**-40  # lost next to 1 in single precision
-Y = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])
-START = np.array([[0.5, -1.0, 2.0], [1.5, 0.0, -0.5]])
 SIZE = 64
 
 

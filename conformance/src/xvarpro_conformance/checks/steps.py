@@ -90,20 +90,24 @@ class _Point(NamedTuple):
     value: Array
 
 
+def _at(line: Line, alpha: Any, xp: Any) -> tuple[Any, Any]:
+    """Value and slope at alpha."""
+    bent = 0.5 * line.curvature * alpha * alpha - line.gap * alpha
+    change = bent + line.ripple * (1 - xp.cos(line.pitch * alpha)) + line.lie * alpha
+    value = line.start + (1 - line.hidden) * change
+    slope = line.curvature * alpha - line.gap + line.ripple * line.pitch * xp.sin(line.pitch * alpha)
+    return xp.where(alpha > line.wall, xp.full_like(value, xp.inf), value), slope
+
+
 def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tuple[Array, ...]:
     """What the rule decides: alpha, the value there, its memory, trials and gradients."""
     xp = namespace_of(line.gap)
 
     def phi(alpha: Array) -> _Point:
-        bent = 0.5 * line.curvature * alpha * alpha - line.gap * alpha
-        change = bent + line.ripple * (1 - xp.cos(line.pitch * alpha))
-        value = line.start + (1 - line.hidden) * (change + line.lie * alpha)
-        return _Point((alpha,), xp.where(alpha > line.wall, xp.full_like(value, xp.inf), value))
+        return _Point((alpha,), _at(line, alpha, xp)[0])
 
     def slope(point: Point) -> Array:
-        (alpha,) = point.theta
-        sine = line.ripple * line.pitch * xp.sin(line.pitch * alpha)
-        return line.curvature * alpha - line.gap + sine
+        return _at(line, point.theta[0], xp)[1]
 
     found = rule.search(steps.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
     return found.alpha, found.point.value, found.memory, found.n_values, found.n_gradients
@@ -140,14 +144,6 @@ def walk(target: Target, rule: StepRule, scale: float = 1.0) -> dict[str, Decisi
         (alpha, value, memory, trials, gradients), kinds = target.typed(_search, *asked)
         found[name] = Decision(alpha, value, memory, int(trials), int(gradients), kinds[:3])
     return found
-
-
-def _plain(line: Line, alpha: float) -> tuple[float, float]:
-    """Value and slope at alpha, in Python's floats."""
-    gap, curvature, start, ripple, pitch, wall, hidden, lie, *_ = (float(x) for x in line)
-    change = 0.5 * curvature * alpha * alpha - gap * alpha + ripple * (1 - math.cos(pitch * alpha)) + lie * alpha
-    value = math.inf if alpha > wall else start + (1 - hidden) * change
-    return value, curvature * alpha - gap + ripple * pitch * math.sin(pitch * alpha)
 
 
 @cache
@@ -190,7 +186,7 @@ def promises(target: Target, rule: Any) -> Iterator[Measured]:
     for name, line in lines(target).items():
         found, start, cap = got[name], float(line.start), float(line.cap)
         alpha = float(found.alpha)
-        value, slope = _plain(line, alpha)
+        value, slope = map(float, _at(line, np.asarray(alpha), np))
         rounding = ROUNDING * target.eps * start
         yield Measured(f"dtypes, {name}", found.dtypes, (target.dtype,) * 3)
         yield Measured(f"from 0 to the cap, {name}", 0.0 <= alpha <= cap, True)
@@ -212,7 +208,7 @@ def _enough(rule: Any, line: Line, alpha: float, name: str, rounding: float) -> 
     start, gap, longer = float(line.start), float(line.gap), alpha / rule.delta
 
     def short_by(alpha: float) -> float:
-        return rule.gamma * alpha * gap - start + _plain(line, alpha)[0]
+        return rule.gamma * alpha * gap - start + float(_at(line, np.asarray(alpha), np)[0])
 
     yield Measured(f"enough, {name}", alpha == 0 or short_by(alpha) <= rounding, True)
     if 0 < longer <= float(line.cap) and not rule.warm:
