@@ -1,4 +1,4 @@
-"""The reduced objective and its derivatives, against values in a hundred digits and against exact arithmetic."""
+"""The reduced objective and its derivatives, against values in a hundred digits."""
 
 from __future__ import annotations
 
