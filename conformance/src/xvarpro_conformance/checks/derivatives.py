@@ -16,7 +16,6 @@ from xvarpro.backends.calculus import directional_derivative, directional_error,
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import array_namespace, sum_
-from xvarpro_conformance import frameworks
 from xvarpro_conformance.checks.exchange import exported
 from xvarpro_conformance.problems import held
 from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check
@@ -309,34 +308,6 @@ def derivatives_of_derivatives(target: Target, case: None) -> Iterator[Measured]
     moved = np.asarray(np.sum(x * e * s * v + e * t * v + (1 - c) * v - y * v))
     want = c * e * s, by_c, by_y, moved, by_c + by_y, by_c + by_y
     yield from _each("gradient and its slopes", got, want, 100 * target.eps, size(want))
-
-
-@check("derivatives")
-def derivatives_of_an_author(target: Target, case: None) -> Iterator[Measured]:
-    """A function whose derivative in reverse somebody wrote has that one, also along a direction."""
-    cubes = frameworks.hooks(target.backend).cubes()
-    if not cubes:
-        raise Inapplicable("the framework has no derivatives that users write")
-    x, v = np.array([1.0, -0.5, 2.0]), np.array([0.5, 1.0, -1.0])
-    for what, cube in cubes.items():
-        got = target.compute(own(target.backend, cube), x, v)
-        want = x**3, 3 * x**2 * v, 3 * x**2 * v, 6 * x * v
-        yield from _each(what, got, want, 8 * target.eps, size(want))
-
-
-@cache
-def own(backend: Backend, cube: Callable[[Array], Array]) -> Callable[..., Any]:
-    """Value, pull-back and push-forward of a function and, where it has one, the derivative of that."""
-
-    def fun(x: Array, v: Array) -> tuple[Array, ...]:
-        def once(x: Array) -> Leaves:
-            return (cube(x),)
-
-        values, pullback = backend.vjp(once, (x,))
-        slopes = backend.vjp(lambda x: backend.vjp(once, (x,))[1]((v,)), (x,))[1]((array_namespace(x).ones_like(x),))
-        return *values, *pullback((v,)), *backend.linearise(once, (x,))[1]((v,)), *slopes
-
-    return fun
 
 
 def square(x: Array) -> Leaves:

@@ -85,10 +85,6 @@ class Hooks:
         """Functions that are not pure in ways that no values show, and that `program` refuses."""
         return {}
 
-    def cubes(self) -> dict[str, Callable[[Array], Array]]:
-        """Third powers whose derivative in reverse their author has written, as the framework lets one."""
-        return {}
-
     def transformed(self, fun: Callable[[Array], Array], x: Array, d: Array) -> tuple[Array, Array, Array] | None:
         """By the framework's own transformations, for each entry of x and d: three arrays; None where it has no such.
 

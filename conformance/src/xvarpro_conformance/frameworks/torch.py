@@ -99,19 +99,6 @@ class TorchHooks(Hooks):
 
         return {"counts": counts}
 
-    def cubes(self) -> dict[str, Any]:
-        class Cube(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx: Any, x: Tensor) -> Tensor:
-                ctx.save_for_backward(x)
-                return x**3
-
-            @staticmethod
-            def backward(ctx: Any, g: Tensor) -> Tensor:
-                return 3 * g * ctx.saved_tensors[0] ** 2
-
-        return {"a Function": Cube.apply}
-
     def transformed(self, fun: Callable[[Tensor], Tensor], x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         def one(x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             return *torch.func.jvp(fun, (x,), (d,)), torch.func.grad(lambda x: (d * fun(x)).sum())(x)
