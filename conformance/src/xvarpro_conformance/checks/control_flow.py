@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import count as count_from
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import device, dtype_name
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import array_namespace
-from xvarpro.errors import ModelError
-from xvarpro_conformance import frameworks
 from xvarpro_conformance.suite import Measured, Target, check
 
 
@@ -194,53 +191,3 @@ def while_loops(target: Target, given: tuple[np.ndarray, ...]) -> Iterator[Measu
     for how, (total, count) in compiled_or_not(target, nested(target.backend), *given).items():
         yield Measured(f"sum, {how}", total, np.array(float(sum(pairs))))
         yield Measured(f"steps, {how}", int(count), len(pairs))
-
-
-def impure_functions(xp: Any) -> dict[str, Callable[[Array], tuple[Array, ...]]]:
-    """Functions whose second call differs from the first, in ways that every framework shows."""
-    calls = count_from(1)
-
-    def entry(x: Array) -> tuple[Array, ...]:
-        small = 4e4 * xp.finfo(x.dtype).eps * next(calls)
-        first, term = (xp.asarray(y, dtype=x.dtype, device=device(x)) for y in ([0.25, 0.5, 1.0], [0.0, 0.0, small]))
-        return (x * first + 1024.0 * term,)
-
-    return {
-        "a number": lambda x: (x[:1] * next(calls),),
-        "an entry": entry,
-        "a shape": lambda x: (x[: 1 + next(calls) % 2],),
-        "the last of its results": lambda x: (x, x[:0], xp.zeros(3, dtype=xp.int32, device=device(x)), x * next(calls)),
-    }
-
-
-def pure(x: Array) -> tuple[Array, ...]:
-    """A function of an array alone, with results of every kind."""
-    xp = array_namespace(x)
-    own = xp.zeros_like(x)
-    own += xp.asarray([1.0, 2.0, 3.0], dtype=x.dtype, device=device(x))  # in place, where the framework can
-    gaps = xp.asarray([1.0, 0.0, float("nan")], dtype=x.dtype, device=device(x))
-    kept = xp.where(xp.isnan(gaps), x, x * gaps)
-    return xp.cumulative_sum(kept * own), x[:0], xp.astype(x, xp.int32), 0.0 * x
-
-
-@check("control flow")
-def impure_models(target: Target, case: None) -> Iterator[Measured]:
-    """Called twice, a function whose second call differs from its first is refused, and a pure one is not."""
-    backend = target.backend
-    with target.scope():
-        x = target.send(np.array([0.5, -1.25, 2.0]) * 1024.0)
-        shapes = [tuple(y.shape) for y in backend.program(pure, (x,))[0]]
-        yield Measured("shapes of a pure one", shapes, [(3,), (0,), (3,), (3,)])
-        for what, fun in (impure_functions(backend.xp) | frameworks.hooks(backend).impure()).items():
-            said = "nothing"
-            try:
-                backend.program(fun, (x,))
-            except ModelError as error:
-                said = str(error)
-            yield Measured(what, "must be a pure function" in said or said, True)
-        if backend.compiled:
-            return  # what is compiled is the first of two programs
-        turns = iter((0.0, 400.0))  # the rounding of a sum in another order
-        some = target.send(np.array([-1024.0, 0.0, -2048.0]))
-        found, _ = backend.program(lambda x: (x * (1.0 + next(turns) * target.eps),), (some,))
-        yield Measured("a rounding apart", tuple(found[0].shape), (3,))

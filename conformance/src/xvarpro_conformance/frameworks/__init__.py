@@ -81,10 +81,6 @@ class Hooks:
         """
         return {}
 
-    def impure(self) -> dict[str, Callable[[Array], tuple[Array, ...]]]:
-        """Functions that are not pure in ways that no values show, and that `program` refuses."""
-        return {}
-
     def transformed(self, fun: Callable[[Array], Array], x: Array, d: Array) -> tuple[Array, Array, Array] | None:
         """By the framework's own transformations, for each entry of x and d: three arrays; None where it has no such.
 

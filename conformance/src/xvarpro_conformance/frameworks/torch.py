@@ -90,15 +90,6 @@ class TorchHooks(Hooks):
             "two threads": partial(threads, 2),
         }
 
-    def impure(self) -> dict[str, Any]:
-        calls = torch.zeros(())
-
-        def counts(x: Tensor) -> tuple[Tensor, ...]:
-            calls.add_(1.0)
-            return (x * x,)
-
-        return {"counts": counts}
-
     def transformed(self, fun: Callable[[Tensor], Tensor], x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         def one(x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             return *torch.func.jvp(fun, (x,), (d,)), torch.func.grad(lambda x: (d * fun(x)).sum())(x)
