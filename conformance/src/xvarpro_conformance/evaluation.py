@@ -26,13 +26,13 @@ class Evaluated(NamedTuple):
     ----------
     value : array, 0-d
     gradient : array, shape (entries of theta,)
-    w : array, shape (n, k), optional
+    w : array, shape (n, k)
         Of a compressed target where that is compressed.
     """
 
     value: np.ndarray
     gradient: np.ndarray
-    w: np.ndarray | None = None
+    w: np.ndarray
 
 
 def flat(tree: Tree) -> np.ndarray:
@@ -129,7 +129,6 @@ def certified(reference: Reference, theta: Tree) -> Certified:
             continue
         of, x = known(over[name], g.shape), np.ravel(blocks[name])
         gap_A, off = float(g @ x + of.support(-g)), float(of.outside(x))
-    assert here.w is not None
     return Certified(float(here.value), gap_A, gap_B, here.w, off)
 
 
