@@ -139,14 +139,14 @@ def two(
     lower: dict[str, Any],
     upper: dict[str, Any],
     data: Any = T,
-    theta0: np.ndarray = RATES,
+    theta0: Any = RATES,
     inner: float = 1.0,
-    **keywords: Any,
+    **more: Any,
 ) -> Reference:
     """One level below another one."""
     lower, upper = {"M": decays, "y": Y["lower"], "lam": 0.05, **lower}, {"M": decays, "y": Y["upper"], **upper}
     below, above = (xv.Level(**{**x, "M": at(name, x["M"])}) for name, x in (("lower", lower), ("upper", upper)))
-    return Reference(xv.bilevel(lower=below, upper=above, data=data, **keywords), theta0, BOX, inner=inner)
+    return Reference(xv.bilevel(lower=below, upper=above, data=data, **more), theta0, BOX, inner=inner)
 
 
 def chunks(name: str, y: Any, rows: int) -> xv.RowChunks:
@@ -226,12 +226,7 @@ KINDS: dict[str, Callable[[], Reference]] = {
     "nonnegative": lambda: one(y=MANY["lower"], lam=0.1, W=LOWER.Nonnegative()),
     "bounded": lambda: two({"y": MANY["lower"], "W": LOWER.Bounded(-0.25, 0.5)}, UPPER),
     "bounded_entries": lambda: two(
-        {
-            "y": np.where(MISSING > 0, MANY["lower"], np.nan),
-            "weights": MISSING,
-            "W": LOWER.Bounded(-0.25, 0.5),
-        },
-        UPPER,
+        {"y": np.where(MISSING > 0, MANY["lower"], np.nan), "weights": MISSING, "W": LOWER.Bounded(-0.25, 0.5)}, UPPER
     ),
     "mixtures": lambda: one(y=MANY["lower"], weights=HEAVY, W=LOWER.Simplex(0.5)),
     "mixtures_below": lambda: two({"y": MANY["lower"], "W": LOWER.Simplex(0.5)}, UPPER),

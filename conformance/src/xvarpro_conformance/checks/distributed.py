@@ -72,10 +72,6 @@ def _one_level(group: Group, solver: Any = None) -> xv.Problem:
     return xv.separable(problems.decays, y, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, solver=solver)
 
 
-def _unridged(group: Group) -> xv.Problem:
-    return xv.separable(problems.decays, rows(T["lower"], Y["lower"], LOWER, group))
-
-
 def _two_levels(group: Group) -> xv.Problem:
     below, above = rows(T["lower"], kinds.swinging, LOWER, group), rows(T["upper"], Y["upper"], UPPER, group)
     return xv.bilevel(
@@ -118,7 +114,9 @@ def parts() -> dict[str, Parts]:
     return {
         "rows": Parts(streamed, _one_level, ("float64",)),
         "rows by Cholesky": Parts(streamed, partial(_one_level, solver=xv.lower.Cholesky())),
-        "rows without ridge": Parts(kinds.one, _unridged),
+        "rows without ridge": Parts(
+            kinds.one, lambda group: xv.separable(problems.decays, rows(T["lower"], Y["lower"], LOWER, group))
+        ),
         "rows of two levels": Parts(KINDS["streamed_levels"], _two_levels, modelled=False),
         "rows below an array": Parts(KINDS["unequal_splits"], _below_an_array, modelled=False),
         "complex rows": Parts(KINDS["complex_waves"], _complex_rows, is_complex=True),
@@ -126,12 +124,6 @@ def parts() -> dict[str, Parts]:
         "compressed columns": Parts(streamed, partial(_columns, compress=True)),
         "columns of two levels": Parts(levels_of_columns, _levels_of_columns, is_complex=True),
     }
-
-
-def stated(case: Parts, group: Group) -> Reference:
-    """The problem of a member, at the start of all."""
-    whole = case.whole()
-    return Reference(case.of(group), whole.theta0, whole.over)
 
 
 @check("distributed", parts)
@@ -161,7 +153,7 @@ NAMES = ("value", "gradient", "slopes of the model", "its matrix")
 
 def _found(target: Target, case: Parts, group: Group) -> tuple[Any, ...]:
     """Value, gradient and weights, and what the model has."""
-    made = stated(case, group)
+    made = replace(case.whole(), problem=case.of(group))
     model = reduced.called(target, made, reduced.model) if case.modelled else ()
     return (*reduced.called(target, made, _evaluated), model)
 

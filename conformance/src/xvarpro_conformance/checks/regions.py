@@ -18,8 +18,6 @@ from xvarpro_conformance.checks.sets import SIZE, Case, inside
 from xvarpro_conformance.problems import held
 from xvarpro_conformance.suite import Measured, Target, alternate, check
 
-# -- several sets and free blocks --------------------------------------------------------------------------------------
-
 
 def _columns(g: np.ndarray) -> np.ndarray:
     """Lengths of columns; an array with one axis is one."""

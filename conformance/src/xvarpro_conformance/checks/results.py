@@ -13,7 +13,7 @@ from xvarpro import algorithms
 from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import map_arrays
 from xvarpro_conformance import evaluation, problems
-from xvarpro_conformance.checks.solves import COUNTS, first_off
+from xvarpro_conformance.checks.solves import COUNTS, Way, first_off
 from xvarpro_conformance.evaluation import flat
 from xvarpro_conformance.problems import Reference, held
 from xvarpro_conformance.references.sets import known
@@ -154,28 +154,21 @@ def kinks(target: Target, case: None) -> Iterator[Measured]:
 # -- the way there -----------------------------------------------------------------------------------------------------
 
 
-class Way(NamedTuple):
-    """A method on a problem, watched."""
-
-    algorithm: algorithms.Algorithm
-    make: Callable[[], Reference]
-
-
 def ways() -> dict[str, Way]:
     """With a free block, with a gap that rises, with a best iterate that is not the last one."""
     spectral, loop = algorithms.SpectralProjectedGradient(), algorithms.FrankWolfe(xv.steps.OpenLoop())
     return {
-        "cr_varpro": Way(algorithms.cr_varpro(), problems.network),
-        "blended pairwise": Way(algorithms.ActiveSetFrankWolfe(), problems.wide),
-        "spectral": Way(spectral, problems.dictionary),
-        "open loop": Way(loop, problems.wide),
+        "cr_varpro": Way(algorithms.cr_varpro(), problems.network, 7),
+        "blended pairwise": Way(algorithms.ActiveSetFrankWolfe(), problems.wide, 7),
+        "spectral": Way(spectral, problems.dictionary, 7),
+        "open loop": Way(loop, problems.wide, 7),
     }
 
 
 @check("results", ways)
 def trace(target: Target, case: Way) -> Iterator[Measured]:
     """Value and gaps of each row are those of the theta that a callback saw then, on NumPy."""
-    made, n = case.make(), 7
+    made, n = case.make(), case.iterations
     seen = [made.theta0]
 
     def watch(info: xv.IterationInfo) -> None:

@@ -287,16 +287,8 @@ def known_minimum(target: Target, algorithm: Algorithm) -> Iterator[Measured]:
 # -- every method ------------------------------------------------------------------------------------------------------
 
 
-class Case(NamedTuple):
-    """A method, the problem that it runs on, and for how long."""
-
-    algorithm: Algorithm
-    make: Callable[[], Reference]
-    iterations: int
-
-
 @cache
-def every_method() -> dict[str, Case]:
+def every_method() -> dict[str, Way]:
     """Whatever is exported, as it is built without arguments; a newcomer is found by its export."""
     found = {kind.__name__: kind() for kind in exported(algorithms, Algorithm)}
     # its defaults are for more samples than a reference problem has
@@ -306,23 +298,23 @@ def every_method() -> dict[str, Case]:
     found["cr_varpro"] = algorithms.cr_varpro()
     default = algorithms.choose([problems.exponentials().over], size=3)
     return {
-        **{name: Case(algorithm, problems.atoms, FEW) for name, algorithm in found.items()},
-        "default, to the end": Case(default, problems.exponentials, ENOUGH),
+        **{name: Way(algorithm, problems.atoms, FEW) for name, algorithm in found.items()},
+        "default, to the end": Way(default, problems.exponentials, ENOUGH),
     }
 
 
 @cache
-def wanted(case: Case) -> xv.Result:
+def wanted(case: Way) -> xv.Result:
     """The solve by NumPy in double precision."""
     return evaluation.solve(NUMPY, case.make(), case.algorithm, case.iterations)
 
 
-def _solved(target: Target, case: Case) -> xv.Result:
+def _solved(target: Target, case: Way) -> xv.Result:
     return evaluation.solve(target, case.make(), case.algorithm, case.iterations)
 
 
 @check("solves", every_method)
-def every_algorithm(target: Target, case: Case) -> Iterator[Measured]:
+def every_algorithm(target: Target, case: Way) -> Iterator[Measured]:
     """Of all that are exported, the objective at the end, and ten iterations to rounding, are NumPy's."""
     got, want = target.once(_solved, case), wanted(case)
     yield Measured("objective at the end", got.value, want.value, ENDS[target.dtype])
@@ -332,7 +324,7 @@ def every_algorithm(target: Target, case: Case) -> Iterator[Measured]:
 
 
 @check("solves", every_method)
-def certificates(target: Target, case: Case) -> Iterator[Measured]:
+def certificates(target: Target, case: Way) -> Iterator[Measured]:
     """Value, gap, w, violation, condition and dead units are those of the theta that is returned, on NumPy."""
     made, got = case.make(), target.once(_solved, case)
     theta = np.asarray(got.theta, np.float64)
