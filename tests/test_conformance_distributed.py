@@ -36,7 +36,7 @@ FAULTS = {
     ),
     "states of their own": (Prepared, "synchronised", lambda _, fun: fun, "first member"),
     "a theta0 of their own": (Group, "same", lambda _, obj: obj, "first member"),
-    "clocks of their own": (Prepared, "agree", lambda _, x: x, "step decisions/Levenberg-Marquardt, rows"),
+    "clocks of their own": (Prepared, "agree", lambda _, x: x, "first member"),
 }  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def test_a_column_is_dead_where_it_is_zero_in_the_rows_of_all():
 def test_members_whose_targets_do_not_fit_together_are_told():
     def value(group):
         y = distributed.rows(np.arange(24.0), np.ones((24, 1 + group.rank)), distributed.LOWER, group)
-        return xv.value_and_gradient(xv.separable(distributed.kinds.rows_at, y), np.ones(3))
+        return xv.value_and_gradient(xv.separable(distributed.problems.decays, y), np.ones(3))
 
     with pytest.raises(GroupError, match="the same shapes and dtype"):
         together(3, value)

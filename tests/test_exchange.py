@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -11,7 +14,7 @@ import torch
 import xvarpro as xv
 from xvarpro.backends import checksums, exchange
 from xvarpro.core.namespace import dtype_name
-from xvarpro.errors import ExchangeError
+from xvarpro.errors import ExchangeError, ProblemError
 from xvarpro_conformance.frameworks import hooks
 
 from .support import HOST_BACKENDS, host, no_cuda, rng
@@ -170,3 +173,72 @@ def test_what_a_device_adds_up_tells_arrays_apart(name, dtype, monkeypatch):
     sums = [int(checksums.of_integers(backend.asarray(y))) for y in (*bits, ~bits[0])]
     assert len(set(sums)) == len(sums)
     assert sums[0] == int(checksums.of_integers(backend.asarray(bits[0].copy())))
+
+
+def thing(of=SIX, **members):
+    """What says that it is read as an array."""
+    return type("Thing", (), {"__array__": lambda x, dtype=None, copy=None: of, **members})()
+
+
+def unreadable(x, dtype=None, copy=None):
+    raise LookupError("no entries")
+
+
+def test_numbers_in_another_form_are_an_array_of_them(subtests):
+    for what, x in {
+        "a column": thing(dtype=SIX.dtype),
+        "numbers without a unit": thing(dtype=SIX.dtype, unit=None, units=None),
+        "a buffer": memoryview(SIX.copy()),
+        "an array of Python's": array("d", SIX),
+        "a masked array without a mask": np.ma.masked_array(SIX.copy()),
+    }.items():
+        with subtests.test(what):
+            found = exchange.as_array(x, "x")
+            assert type(found) is np.ndarray
+            assert found.tolist() == SIX.tolist()
+    for x in (thing(np.array(["a"]), dtype=np.dtype("U1")), "words", 1.5, None, np.array(["a"])):
+        assert exchange.as_array(x, "x") is x
+    for x in ([1.0, 2.0], ((1, 2), (3, 4))):
+        assert np.array_equal(exchange.numbers(x, "x"), np.asarray(x))
+    assert exchange.numbers(thing(dtype=SIX.dtype), "x").tolist() == SIX.tolist()
+
+
+def test_what_says_more_than_an_array_can_is_refused_by_its_name(subtests):
+    for what, x, words in (
+        ("a table", thing(), "which is a table. Pass its columns"),
+        ("unreadable", thing(dtype=SIX.dtype, __array__=unreadable), "cannot be read as one: no entries"),
+        ("sparse", thing(toarray=None), r"which is sparse. Pass x.toarray\(\)"),
+        ("of another kind", thing(todense=None), r"which is sparse. Pass x.toarray\(\)"),
+        ("of a unit", thing(dtype=SIX.dtype, unit="m"), "which has units"),
+        ("of units", thing(dtype=SIX.dtype, units="m"), "which has units"),
+        ("masked", np.ma.masked_array(SIX, mask=SIX > 1.0), "whose mask would be lost"),
+        ("hidden", thing(dtype=SIX.dtype, get_mask=None), "whose mask would be lost"),
+        ("words", ["a"], "must hold numbers"),
+        ("uneven rows", [[1.0], [1.0, 2.0]], "must hold numbers, or lists of them of one length"),
+    ):
+        with subtests.test(what), pytest.raises(ProblemError, match=f"^the data .*{words}"):
+            exchange.numbers(x, "the data")
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_arrays_of_frameworks_that_are_not_known_arrive(name):
+    backend, how = xv.backends.get(name), ("__dlpack__", "__dlpack_device__")
+    exported = thing(dtype=SIX.dtype, shape=SIX.shape, **{x: getattr(SIX, x) for x in how})
+    with backend.scope("float64"):
+        for x in (exported, thing(dtype=SIX.dtype)):
+            assert host_float(exchange.move(x, backend, dtype="float64")) == SIX.tolist()
+        with pytest.raises(ExchangeError, match="a known framework or with __dlpack__"):
+            exchange.move(SimpleNamespace(dtype=SIX.dtype), backend)
+
+
+def test_a_device_is_found_by_its_name_or_is_one():
+    several = SimpleNamespace(name="several", devices=lambda: {"cpu": 1.0, "cuda:0": 2.0, "cuda:1": 3.0})
+    names = SimpleNamespace(name="names", devices=lambda: {"cpu": "cpu"})
+    for device, place in (("cpu", 1.0), ("cuda", 2.0), ("gpu", 2.0), ("cuda:1", 3.0), ("gpu:1", 3.0), (2.5, 2.5)):
+        assert exchange.find_device(several, device) == place
+    for there, device in ((several, "cuda:2"), (several, "nowhere"), (names, 2.5), (names, "nowhere:3")):
+        with pytest.raises(ValueError, match=r"^device must be one of 'cpu'"):
+            exchange.find_device(there, device)
+    for backend in map(xv.backends.get, HOST_BACKENDS):
+        for name, place in backend.devices().items():
+            assert str(exchange.find_device(backend, name)) == str(exchange.find_device(backend, place)) == str(place)

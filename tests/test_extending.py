@@ -38,7 +38,7 @@ def test_the_solve_of_an_example_converges():
 
 
 def truncated_cone(C, shape):
-    """The set as the suite knows it: support, best point and distance, written out once more."""
+    """The set as the suite knows it: support and distance, written out once more."""
 
     def parts(x):
         return np.linalg.norm(x[..., :-1], axis=-1), x[..., -1]
@@ -47,15 +47,11 @@ def truncated_cone(C, shape):
         length, t = parts(g)
         return C.radius * np.maximum(t + length, 0.0)
 
-    def vertex(g):
-        length, t = parts(g)
-        return C.radius * np.append(-g[:-1] / (length or 1.0), 1.0) if t < length else np.zeros(len(g))
-
     def outside(x):
         length, t = parts(x)
         return np.maximum(np.maximum(length - t, t - C.radius), 0.0) / C.radius
 
-    return Known(support, vertex, outside)
+    return Known(support, outside)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """Models that are no pure functions of (theta, data), or that change their shape: an error that says so."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import xvarpro as xv
+from xvarpro.core.namespace import device
 from xvarpro.errors import ModelError
 
 from .fits import together
-from .support import HOST_BACKENDS, SIGNAL, Quarter, T, decays, host
+from .support import HOST_BACKENDS, SIGNAL, Quarter, T, decays, host, send
 
 START = np.array([0.5, 8.0])
 
@@ -40,6 +43,47 @@ def test_a_random_layer_of_jax_is_refused():
 @pytest.mark.parametrize("name", ["numpy", "torch", "array-api-strict"])
 def test_rounding_of_another_order_of_sums_is_allowed(name):
     assert solve(Changing(1.0, 1 + 1e-14, 1.0), name).success
+
+
+def changing(like):
+    """Functions whose second call differs from the first, in ways that every framework shows."""
+    calls = itertools.count(1)
+
+    def entry(x):
+        xp = xv.array_namespace(x)
+        small = 4e4 * xp.finfo(x.dtype).eps * next(calls)
+        first, term = (xp.asarray(y, **like(x)) for y in ([0.25, 0.5, 1.0], [0.0, 0.0, small]))
+        return (x * first + 1024.0 * term,)
+
+    return {
+        "a number": lambda x: (x[:1] * next(calls),),
+        "an entry": entry,
+        "a shape": lambda x: (0.0 * x[: 1 + next(calls) % 2],),
+        "the last of its results": lambda x: (x, x[:0], x * next(calls)),
+    }
+
+
+@pytest.mark.parametrize("name", HOST_BACKENDS)
+def test_a_function_that_is_called_twice_has_to_give_the_same(name, subtests):
+    backend = xv.backends.get(name)
+
+    def like(x):
+        return {"dtype": x.dtype, "device": device(x)}
+
+    def pure(x):
+        xp = xv.array_namespace(x)
+        own = xp.zeros_like(x)
+        own += xp.asarray([1.0, 2.0, 3.0], **like(x))  # in place, where the framework can
+        gaps = xp.asarray([1.0, 0.0, float("nan")], **like(x))
+        kept = xp.where(xp.isnan(gaps), x, x * gaps)
+        return xp.cumulative_sum(kept * own), x[:0], xp.astype(x, xp.int32), 0.0 * x
+
+    with backend.scope("float64"):
+        x = send(backend, np.array([0.5, -1.25, 2.0]) * 1024.0)
+        assert [tuple(y.shape) for y in backend.program(pure, (x,))[0]] == [(3,), (0,), (3,), (3,)]
+        for what, fun in changing(like).items():
+            with subtests.test(what), pytest.raises(ModelError, match="must be a pure function"):
+                backend.program(fun, (x,))
 
 
 def wider(theta, data):

@@ -19,7 +19,7 @@ from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Struct
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.fit import serialization as stored
 from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import Box, CappedSimplex, L1Ball, L2Ball
@@ -83,6 +83,34 @@ def test_a_backend_without_such_a_mode_refuses():
     with pytest.raises(ProblemError, match="a deterministic mode, and plugged has none"):
         solve(backend=Plugin(), deterministic=True)
     assert solve(backend=Plugin(), max_iter=1).provenance["determinism"] == {"held": False, "unpromised": []}
+
+
+def test_what_torch_has_no_deterministic_algorithm_for_is_refused_by_its_name():
+    """In one sentence, also in a solve; other errors pass as they are."""
+    import torch
+
+    def put(x):
+        return x.clone().put_(torch.zeros(1, dtype=torch.int64), x.reshape(-1)[:1])
+
+    def another(x):
+        raise RuntimeError("of another kind")
+
+    def alone(fun):
+        with xv.backends.get("torch").deterministic().scope("float64"):
+            fun(torch.ones(2, 3))
+
+    def in_a_solve(fun):
+        problem = xv.separable(lambda theta, data: fun(theta), np.ones((2, 1)))
+        xv.solve(problem, np.ones((2, 3)), backend="torch", deterministic=True)
+
+    for run in (alone, in_a_solve):
+        with pytest.raises(ProblemError, match=r"^deterministic=True needs .*put_ ") as said:
+            run(put)
+        assert str(said.value).count(". ") == 1
+    with pytest.raises(RuntimeError, match=r"^of another kind$"):
+        alone(another)
+    with pytest.raises(ModelError, match="of another kind"):
+        in_a_solve(another)
 
 
 # -- no global state ---------------------------------------------------------------------------------------------------

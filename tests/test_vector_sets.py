@@ -128,6 +128,10 @@ def test_sorted_weights_that_add_up_to_less_than_one_for_rounding():
     assert sets.OWLBall(0.1).lmo(np.ones(10)).tolist() == [-10.0, *[0.0] * 9]
 
 
+def test_of_atoms_that_tie_the_first_is_taken():
+    assert sets.ConvexHull(np.array([[0.0, 1.0], [1.0, 0.0], [-1.0, 2.0]])).lmo(np.ones(2)).tolist() == [0.0, 1.0]
+
+
 def test_bounds_are_not_handed_out(backend):
     lower, upper = send(backend, LOW), send(backend, HIGH)
     C = sets.Box(lower, upper)

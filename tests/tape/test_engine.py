@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
+import operator
+import re
 import weakref
 
 import array_api_compat as aac
@@ -11,7 +13,7 @@ import array_api_strict as xps
 import numpy as np
 import pytest
 
-from xvarpro.backends.tape import vjp
+from xvarpro.backends.tape import NoRuleError, vjp
 
 from .namespaces import NUMPY, RAW, STRICT, host, jvp
 
@@ -119,6 +121,39 @@ def test_arrays_of_unrelated_traces_do_not_mix():
 # ---------------------------------------------------------------------------------------------------------- memory
 
 
+def test_what_no_derivative_reads_is_dropped_at_once_and_all_else_with_the_pullback():
+    kept = {}
+
+    def fun(x):
+        xp = ns(x)
+        summed = x + 1.0
+        through = xp.tanh(summed)
+        doubled = xp.reshape(through * 2.0, (3, 1))
+        root = xp.sqrt(doubled * doubled + 1.0)
+        factor = xp.exp(root)
+        sine, (w, V) = xp.sin(factor), xp.linalg.eigh(xp.eye(3) * x)
+        arrays = {"sum": summed, "tanh": through, "double": doubled, "root": root, "exponential": factor, "sine": sine}
+        kept.update({what: weakref.ref(y.value) for what, y in arrays.items()})
+        kept["vectors"], kept["tape"], kept["array"] = weakref.ref(V.value), weakref.ref(x.tape), weakref.ref(w)
+        return xp.sum(sine), xp.sum(V * w)
+
+    def alive():
+        return {what for what, reference in kept.items() if reference() is not None}
+
+    gc.collect()
+    gc.disable()
+    try:
+        values, pullback = vjp(fun, (X,), **NUMPY.how)
+        held = alive()
+        pullback(tuple(map(np.ones_like, values)))
+        del pullback, values
+        left = alive()
+    finally:
+        gc.enable()
+    assert held == {"tanh", "double", "root", "exponential", "vectors", "tape"}
+    assert not left
+
+
 def test_arrays_of_nested_tapes_die_with_the_pullback():
     """No reference cycle: with the collector off, everything goes when the last reference goes."""
     alive = []
@@ -141,6 +176,65 @@ def test_arrays_of_nested_tapes_die_with_the_pullback():
         gc.enable()
     assert alive
     assert left == 0
+
+
+# ------------------------------------------------------------------------------------------------- what is refused
+
+
+def matrix(x, xp):
+    return xp.stack([x, x * x], axis=1)
+
+
+# what a function of the traced array and its namespace does; the error; words of the remedy
+REFUSED = {
+    "bool": (lambda x, xp: bool(x[0] > 0), TypeError, "bool() of a traced array would cut its gradient"),
+    "float": (lambda x, xp: float(x[0]), TypeError, "keep it an array"),
+    "int": (lambda x, xp: int(x[0]), TypeError, "keep it an array"),
+    "complex": (lambda x, xp: complex(x[0]), TypeError, "keep it an array"),
+    "index": (lambda x, xp: operator.index(x[0]), TypeError, "xp.take"),
+    "an array of NumPy": (lambda x, xp: np.asarray(x), TypeError, "call functions of xp"),
+    "an assignment": (lambda x, xp: operator.setitem(x, 0, 1.0), TypeError, "xp.where"),
+    "a method": (lambda x, xp: x.sum(), AttributeError, "xp.sum(x)"),
+    "T of a vector": (lambda x, xp: x.T, ValueError, "x.mT"),
+    "len of a number": (lambda x, xp: len(x[0]), TypeError, "without axes"),
+    "a function without a rule": (lambda x, xp: xp.unique_values(x), AttributeError, "rule for 'unique_values'."),
+    "of an extension": (lambda x, xp: xp.linalg.none_such(x), AttributeError, "rule for 'linalg.none_such'."),
+    "a list of traced arrays": (lambda x, xp: xp.asarray([x[0], x[1]]), TypeError, "xp.stack"),
+    "lists of them": (lambda x, xp: xp.asarray([[1.0], (x[1],)]), TypeError, "xp.stack"),
+    "numbers from a traced array": (lambda x, xp: xp.arange(x[0]), NoRuleError, "'arange' of a traced array"),
+    "the same by keyword": (lambda x, xp: xp.linspace(0.0, stop=x[0], num=3), NoRuleError, "of a traced array"),
+    "another device": (lambda x, xp: xp.asarray(x, device="another"), NoRuleError, "to another"),
+    "a key with a list": (lambda x, xp: x[[0, 1]], TypeError, "integers, slices"),
+    "take at a matrix": (lambda x, xp: xp.take(x, xp.asarray([[0]]), axis=0), ValueError, "x[indices]"),
+    "take without an axis": (lambda x, xp: xp.take(matrix(x, xp), xp.asarray([0])), ValueError, "needs an axis"),
+    "a complete QR": (lambda x, xp: xp.linalg.qr(matrix(x, xp), mode="complete"), NoRuleError, "mode='reduced'"),
+    "a full SVD": (lambda x, xp: xp.linalg.svd(matrix(x, xp)), NoRuleError, "full_matrices=True"),
+    "of a stack": (lambda x, xp: xp.linalg.svd(xp.stack([matrix(x, xp)] * 2)), NoRuleError, "full_matrices=True"),
+    "an unknown norm": (lambda x, xp: xp.linalg.matrix_norm(matrix(x, xp), ord=3), NoRuleError, "ord=3"),
+    "a number as a result": (lambda x, xp: 1.0, TypeError, "expected an array, got float"),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_what_cuts_a_gradient_or_has_no_rule_says_what_to_write_instead(name, subtests):
+    raw = RAW[name]
+    for what, (fun, kind, words) in REFUSED.items():
+        with subtests.test(what), pytest.raises(kind, match=re.escape(words)):
+            vjp(lambda x, fun=fun: (fun(x, ns(x)),), (raw.array(X),), **raw.how)
+
+
+def test_cotangents_are_like_the_outputs_and_arguments_are_floating():
+    _, pullback = vjp(lambda x: (x * x, 2.0 * x), (X,), **NUMPY.how)
+    for cotangents, kind, words in (
+        ((X,), ValueError, "2 outputs, got 1"),
+        ((X, 1.0), TypeError, "must be an array, got float"),
+        ((X, X[:2]), ValueError, r"output, \(3,\), got \(2,\)"),
+        ((X.astype("float32"), X), TypeError, "float64"),
+    ):
+        with pytest.raises(kind, match=words):
+            pullback(cotangents)
+    with pytest.raises(TypeError, match="floating-point arrays"):
+        vjp(lambda x: (x,), (np.arange(3),), **NUMPY.how)
 
 
 # --------------------------------------------------------------------------------------------- the traced array
@@ -297,6 +391,34 @@ def test_dtypes_and_questions_pass_through():
         assert xp.__name__ != NUMPY.xp.__name__
 
     traced(check)
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_arrays_that_are_made_of_a_traced_one_have_its_gradient(name):
+    raw = RAW[name]
+    seen = []
+
+    def made(x):
+        xp, first = ns(x), x[0]
+        seen[:] = tuple(x.shape), x.ndim, x.size, len(x), len(list(x)), x.dtype, x.device
+        here = {"dtype": x.dtype, "device": x.device}
+        return (
+            xp.asarray(x, dtype=xp.float32), xp.asarray(x), xp.asarray([3.0, 4.0], **here),
+            xp.full((2,), first, dtype=x.dtype), xp.full(2, first), xp.full((2, 1), 3.0, **here),
+            xp.full_like(x, first), xp.full_like(x, 2.0), xp.full_like(x, 2.0, dtype=xp.float32),
+            xp.unstack(xp.asarray([3.0, 4.0]))[1], xp.expand_dims(x, axis=0).T, xp.expand_dims(x, axis=0).mT,
+        )  # fmt: skip
+
+    x, twos = raw.array(X), np.full(3, 2.0)
+    values, pullback = vjp(made, (x,), **raw.how)
+    halves = np.full(2, 0.5)
+    want = X, X, [3.0, 4.0], halves, halves, np.full((2, 1), 3.0), 0.25 * twos, twos, twos, 4.0, X[:, None], X[:, None]
+    assert seen == [(3,), 1, 3, 3, 3, x.dtype, x.device]
+    for i, (y, right) in enumerate(zip(values, want, strict=True)):
+        np.testing.assert_array_equal(host(y), right)
+        assert y.dtype == (raw.xp.float32 if i in (0, 8) else x.dtype)
+    (gradient,) = pullback(tuple(raw.xp.ones_like(y) for y in values))
+    np.testing.assert_array_equal(host(gradient), [4.0 + 2 + 2 + 3, 4.0, 4.0])
 
 
 def test_constants_answer_data_dependent_questions():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +15,8 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.interface import Objective
 from xvarpro_conformance.problems import Reference
-from xvarpro_conformance.suite import Measured, Target
-
-NUMPY = Target(backends.get("numpy"), "cpu", "float64")
+from xvarpro_conformance.references.sets import known
+from xvarpro_conformance.suite import NUMPY, Target
 
 
 class Evaluated(NamedTuple):
@@ -28,13 +26,13 @@ class Evaluated(NamedTuple):
     ----------
     value : array, 0-d
     gradient : array, shape (entries of theta,)
-    w : array, shape (n, k), optional
+    w : array, shape (n, k)
         Of a compressed target where that is compressed.
     """
 
     value: np.ndarray
     gradient: np.ndarray
-    w: np.ndarray | None = None
+    w: np.ndarray
 
 
 def flat(tree: Tree) -> np.ndarray:
@@ -90,19 +88,48 @@ def solve(
     )
 
 
-def certify(reference: Reference, theta: Tree) -> xv.Result:
-    """Value, gap, violation and condition at a point, by NumPy in double precision."""
-    leaves, treedef = trees.flatten(theta)
-    theta = trees.unflatten(treedef, [np.asarray(x, np.float64) for x in leaves])
-    over = xv.sets.Free() if reference.over is None else reference.over
-    return xv.solve(reference.problem, xv.project(theta, over), over=reference.over, max_iter=0, progress=False)
+def matrix(reference: Reference, theta: Tree) -> np.ndarray:
+    """The lower design, by NumPy."""
+    return np.asarray(reference.problem.lower.M(theta, reference.problem.data))
 
 
-@cache
-def condition(make: Callable[[], Reference]) -> float:
-    """Of the lower level at theta0: what rounding is multiplied by."""
-    reference = make()
-    return max(1.0, certify(reference, reference.theta0).verified.condition)
+def condition(reference: Reference, theta: Tree) -> float:
+    """Of what a QR factors, with columns of length 1: ``[M; sqrt(lam) I]``, or of a wide M ``[M^T; sqrt(lam) I]``."""
+    M, lam = matrix(reference, theta), float(np.asarray(reference.problem.lower.lam))
+    M = M.T if M.shape[0] < M.shape[1] and lam else M
+    K = np.vstack([M, lam**0.5 * np.eye(M.shape[1])])
+    return float(np.linalg.cond(K / np.linalg.norm(K, axis=0)))
+
+
+def floor(reference: Reference) -> float:
+    """What rounding of the objective is relative to: the larger of |f| at the start and ``1/2 |y|^2``."""
+    y = np.asarray(reference.problem.levels[-1].y)
+    return max(float(evaluate(NUMPY, reference).value), 0.5 * float(np.sum(y * y)))
+
+
+class Certified(NamedTuple):
+    """What a result says of a theta, of both blocks."""
+
+    value: float
+    gap_A: float
+    gap_B: float
+    w: np.ndarray
+    violation: float
+
+
+def certified(reference: Reference, theta: Tree) -> Certified:
+    """At a theta, by the objective of NumPy in double precision and by the definition of the set."""
+    here, blocks = evaluate(NUMPY, reference, theta), theta if isinstance(theta, dict) else {"": theta}
+    over = reference.over if isinstance(reference.over, dict) else {"": reference.over}
+    names, gap_A, gap_B, off = sorted(blocks), 0.0, 0.0, 0.0
+    parts = np.split(here.gradient, np.cumsum([blocks[name].size for name in names])[:-1])
+    for name, g in zip(names, parts, strict=True):
+        if name not in over:
+            gap_B = float(np.linalg.norm(g))
+            continue
+        of, x = known(over[name], g.shape), np.ravel(blocks[name])
+        gap_A, off = float(g @ x + of.support(-g)), float(of.outside(x))
+    return Certified(float(here.value), gap_A, gap_B, here.w, off)
 
 
 def value_tolerance(eps: float, condition: float) -> float:
@@ -113,11 +140,3 @@ def value_tolerance(eps: float, condition: float) -> float:
 def gradient_tolerance(eps: float, condition: float) -> float:
     """Of a gradient, relative to its norm."""
     return 30 * eps * condition
-
-
-def compared(eps: float, cond: float, got: Evaluated, want: Evaluated) -> tuple[Measured, Measured]:
-    """Value and gradient, each in its tolerance."""
-    return (
-        Measured("value", got.value, want.value, value_tolerance(eps, cond)),
-        Measured("gradient", got.gradient, want.gradient, gradient_tolerance(eps, cond)),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,8 @@ class Reference:
 
 def held(x: np.ndarray) -> np.ndarray:
     """The nearest numbers that float32 holds too: what is compared is the arithmetic, not the rounding of the data."""
-    x = np.asarray(x)
-    return x.astype(np.complex64 if np.iscomplexobj(x) else np.float32).astype(x.dtype)
+    low = {"f": np.float32, "c": np.complex64}.get(x.dtype.kind)
+    return x if low is None else x.astype(low).astype(x.dtype)
 
 
 def decays(theta: Array, t: Array) -> Array:
@@ -138,3 +138,13 @@ def atoms() -> Reference:
     D = rng.normal(size=(6, 3)) * np.array([1.0, 1.0, 0.0])
     problem = xv.separable(itself, held(X), lam=1e-2, compress=False)
     return Reference(problem, held(D / np.abs(D).sum() * 0.9), xv.sets.L1Ball(1.0))
+
+
+def bounded() -> Reference:
+    """`exponentials` in a box that the fastest of the three rates would leave."""
+    return replace(exponentials(), theta0=np.array([0.5, 3.0, 4.0]), over=xv.sets.Box(0.25, 5.0))
+
+
+def in_a_ball() -> Reference:
+    """`wide` in a ball, where a vertex moves as far as the gradient does: rounding stays what it is."""
+    return replace(wide(), over=xv.sets.L2Ball(1.0))

@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -38,17 +38,6 @@ AREAS = (
     "paper",
     "distributed",
 )
-
-
-# what a check can be proven against: nothing of it is computed by what is checked
-AGAINST = {
-    "definition": "a property by which the right answer is known: a residual, an inequality, an equality of bits",
-    "closed form": "a formula written out in the suite, in plain NumPy or Python",
-    "linear program": "an optimum that a solver of linear programs finds",
-    "more digits": "arithmetic of more digits",
-    "rational arithmetic": "fractions, which are exact",
-    "NumPy": "this package on NumPy in double precision: no proof for what all backends share",
-}
 
 
 class Inapplicable(Exception):  # noqa: N818 - an outcome, not an error
@@ -185,16 +174,8 @@ class Target:
         plain = backends.uncompiled(self.backend)
         return self if plain is self.backend else replace(self, backend=plain, _compiled={}, _known={})
 
-    @property
-    def reference(self) -> Target:
-        """NumPy in double precision: what every target is compared with."""
-        return reference()
 
-
-@cache
-def reference() -> Target:
-    """NumPy in double precision."""
-    return Target(backend_of_name("numpy"), "cpu", "float64")
+NUMPY = Target(backend_of_name("numpy"), "cpu", "float64")  # what every target is compared with
 
 
 @dataclass(frozen=True)
@@ -266,8 +247,6 @@ class Check:
         Without arguments, to a mapping from the name of a case to what `fun` is given.
     dtypes : tuple of str
         The precisions that it applies to.
-    against : str
-        Of `AGAINST`: what it is proven against.
     """
 
     area: str
@@ -275,7 +254,6 @@ class Check:
     fun: Callable[[Target, Any], Iterable[Measured]]
     cases: Callable[[], Mapping[str, Any]]
     dtypes: tuple[str, ...]
-    against: str = "NumPy"
 
     @property
     def says(self) -> str:
@@ -290,15 +268,13 @@ def check(
     area: str,
     cases: Callable[[], Mapping[str, Any]] | None = None,
     dtypes: tuple[str, ...] = ("float64", "float32"),
-    against: str = "NumPy",
 ) -> Callable[[Callable[[Target, Any], Iterable[Measured]]], Callable[[Target, Any], Iterable[Measured]]]:
     """Enter a function into the suite, under its own name with spaces for underscores."""
     assert area in AREAS
-    assert against in AGAINST
 
     def enter(fun: Callable[[Target, Any], Iterable[Measured]]) -> Callable[[Target, Any], Iterable[Measured]]:
         name = fun.__name__.replace("_", " ")
-        CHECKS.append(Check(area, name, fun, cases or _once, dtypes, against))
+        CHECKS.append(Check(area, name, fun, cases or _once, dtypes))
         return fun
 
     return enter
@@ -306,17 +282,6 @@ def check(
 
 def _once() -> Mapping[str, Any]:
     return {"": None}
-
-
-def turns(count: int) -> list[tuple[str, ...]]:
-    """The precisions in which each of `count` examples represents their class: the first in double, the last in single.
-
-    Examples
-    --------
-    >>> turns(1), turns(3)
-    ([('float64', 'float32')], [('float64',), (), ('float32',)])
-    """
-    return [("float64",) * (i == 0) + ("float32",) * (i == count - 1) for i in range(count)]
 
 
 def alternate(position: int) -> tuple[str, ...]:
@@ -330,28 +295,10 @@ def alternate(position: int) -> tuple[str, ...]:
     return ("float32",) if position % 2 else ("float64",)
 
 
-def held(x: np.ndarray) -> np.ndarray:
-    """What single precision holds of floats, in double precision: the same question for every target."""
-    low = {"f": np.float32, "c": np.complex64}.get(x.dtype.kind)
-    return x if low is None else x.astype(low).astype({"f": np.float64, "c": np.complex128}[x.dtype.kind])
-
-
 def exported(module: ModuleType, kind: type) -> list[Any]:
     """Concrete classes of a kind that a module exports: an extension is found by its export."""
     found = (getattr(module, name) for name in module.__all__)
     return [x for x in found if inspect.isclass(x) and issubclass(x, kind) and not inspect.isabstract(x)]
-
-
-def named(items: Iterable[Any]) -> dict[str, Any]:
-    """Cases by the names of functions or classes, numbered where one comes again."""
-    found: dict[str, Any] = {}
-    for item in items:
-        name = getattr(item, "__name__", type(item).__name__)
-        while name in found:
-            stem, _, number = name.partition(" ")
-            name = f"{stem} {int(number or 1) + 1}"
-        found[name] = item
-    return found
 
 
 def every() -> Iterator[Check]:

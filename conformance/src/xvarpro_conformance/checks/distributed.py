@@ -17,14 +17,11 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import map_arrays
 from xvarpro_conformance import evaluation, kinds, problems
 from xvarpro_conformance.checks import reduced, solves
-from xvarpro_conformance.checks.solves import Way
-from xvarpro_conformance.kinds import BOX, MANY, OMEGA, RATES, WAVES, T, Y
+from xvarpro_conformance.evaluation import flat
+from xvarpro_conformance.kinds import BOX, KINDS, MANY, OMEGA, RATES, WAVY, T, Y
 from xvarpro_conformance.members import together
-from xvarpro_conformance.problems import Reference, held
-from xvarpro_conformance.references import dense
-from xvarpro_conformance.references.dense import Dense
-from xvarpro_conformance.references.sets import known
-from xvarpro_conformance.suite import Measured, Target, check
+from xvarpro_conformance.problems import Reference
+from xvarpro_conformance.suite import NUMPY, Measured, Target, check
 
 Make = Callable[[], Reference]
 Edges = tuple[int, ...]
@@ -72,97 +69,69 @@ class Parts(NamedTuple):
 
 def _one_level(group: Group, solver: Any = None) -> xv.Problem:
     y = rows(T["lower"], MANY["lower"], LOWER, group)
-    return xv.separable(kinds.rows_at, y, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, solver=solver)
-
-
-def unridged() -> Reference:
-    """Decays without a ridge, whose rank has to be that of all rows."""
-    return Reference(xv.separable(kinds.lower_decays, Y["lower"], data=T), RATES, BOX)
-
-
-def _unridged(group: Group) -> xv.Problem:
-    return xv.separable(kinds.rows_at, rows(T["lower"], Y["lower"], LOWER, group))
+    return xv.separable(problems.decays, y, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, solver=solver)
 
 
 def _two_levels(group: Group) -> xv.Problem:
-    below, above = rows(T["lower"], kinds.target_at, LOWER, group), rows(T["upper"], Y["upper"], UPPER, group)
+    below, above = rows(T["lower"], kinds.swinging, LOWER, group), rows(T["upper"], Y["upper"], UPPER, group)
     return xv.bilevel(
-        lower=xv.Level(kinds.rows_at, below, lam=0.1),
-        upper=xv.Level(kinds.rows_at, above, lam=0.2, Omega=OMEGA),
+        lower=xv.Level(problems.decays, below, lam=0.1),
+        upper=xv.Level(problems.decays, above, lam=0.2, Omega=OMEGA),
     )
 
 
 def _below_an_array(group: Group) -> xv.Problem:
-    below = xv.Level(kinds.rows_at, rows(T["lower"], Y["lower"], LOWER, group), lam=0.05)
-    return xv.bilevel(lower=below, upper=xv.Level(kinds.upper_decays, Y["upper"]), data=T)
+    below = xv.Level(problems.decays, rows(T["lower"], Y["lower"], LOWER, group), lam=0.05)
+    return xv.bilevel(lower=below, upper=xv.Level(kinds.at("upper", problems.decays), Y["upper"]), data=T)
 
 
 def _complex_rows(group: Group) -> xv.Problem:
-    y: Any = kinds.complex_waves().problem.lower.y
     cuts = [slice(a, b) for a, b in pairwise((0, 2, 8, 14, 24))]
-    chunks = [({**WAVES, "lower": T["lower"][cut]}, y[cut]) for cut in cuts]
+    chunks = [(T["lower"][cut], WAVY[cut, 0]) for cut in cuts]
     mine = chunks[:1] if group.rank == 0 else chunks[1:]
     return xv.separable(kinds.waves, xv.RowChunks(mine, group=group), lam=0.1)
 
 
 def _columns(group: Group, compress: bool) -> xv.Problem:
     y = columns(MANY["lower"], COLUMNS, group)
-    return xv.separable(
-        kinds.lower_decays, y, data=T, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, compress=compress
-    )
+    return kinds.one(y=y, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, compress=compress).problem
 
 
-TURNED = MANY["lower"] + 1j * np.roll(MANY["lower"], 1, axis=1)
-
-
-def levels_of_columns() -> Reference:
+def levels_of_columns(y: Any = WAVY, y_upper: Any = MANY["upper"]) -> Reference:
     """Two complex levels, each with a ridge, and a penalty."""
-    return Reference(_levels(TURNED, MANY["upper"]), RATES, BOX)
-
-
-def _levels(y: Any, y_upper: Any) -> xv.Problem:
-    return xv.bilevel(
-        lower=xv.Level(kinds.waves, y, lam=0.1),
-        upper=xv.Level(kinds.waves_above, y_upper, lam=0.2, Omega=OMEGA),
-        data=WAVES,
-        R=problems.energy,
-        mu=0.02,
-        compress=False,
-    )
+    below, above = {"y": y, "lam": 0.1}, {"y": y_upper, "lam": 0.2, "Omega": OMEGA}
+    low, high = ({"M": kinds.waves, **level} for level in (below, above))
+    return kinds.two(low, high, R=problems.energy, mu=0.02, compress=False)
 
 
 def _levels_of_columns(group: Group) -> xv.Problem:
-    return _levels(columns(TURNED, COLUMNS, group), columns(MANY["upper"], COLUMNS, group))
+    return levels_of_columns(columns(WAVY, COLUMNS, group), columns(MANY["upper"], COLUMNS, group)).problem
 
 
 def parts() -> dict[str, Parts]:
     """Rows and columns, of one level and of two."""
-    streamed = kinds.streamed
+    streamed = KINDS["streamed"]
     return {
         "rows": Parts(streamed, _one_level, ("float64",)),
         "rows by Cholesky": Parts(streamed, partial(_one_level, solver=xv.lower.Cholesky())),
-        "rows without ridge": Parts(unridged, _unridged),
-        "rows of two levels": Parts(kinds.streamed_levels, _two_levels, modelled=False),
-        "rows below an array": Parts(kinds.unequal_splits, _below_an_array, modelled=False),
-        "complex rows": Parts(kinds.complex_waves, _complex_rows, is_complex=True),
+        "rows without ridge": Parts(
+            kinds.one, lambda group: xv.separable(problems.decays, rows(T["lower"], Y["lower"], LOWER, group))
+        ),
+        "rows of two levels": Parts(KINDS["streamed_levels"], _two_levels, modelled=False),
+        "rows below an array": Parts(KINDS["unequal_splits"], _below_an_array, modelled=False),
+        "complex rows": Parts(KINDS["complex_waves"], _complex_rows, is_complex=True),
         "columns": Parts(streamed, partial(_columns, compress=False)),
         "compressed columns": Parts(streamed, partial(_columns, compress=True)),
         "columns of two levels": Parts(levels_of_columns, _levels_of_columns, is_complex=True),
     }
 
 
-def stated(case: Parts, group: Group) -> Reference:
-    """The problem of a member, at the start of all."""
-    whole = case.whole()
-    return Reference(case.of(group), whole.theta0, whole.over)
-
-
-@check("distributed", parts, against="more digits")
+@check("distributed", parts)
 def value_and_derivatives(target: Target, case: Parts) -> Iterator[Measured]:
     """Value, weights, gradient and Gauss-Newton matrix of every member are those of all data, to the same bits."""
     case.applies(target)
     known = reduced.exact(case.whole)
-    found = together(3 if case.whole is not kinds.complex_waves else 2, partial(_found, target, case))
+    found = together(3 if case.whole is not KINDS["complex_waves"] else 2, partial(_found, target, case))
     (value, gradient, *model), *others = ((*first, *rest) for *first, _, rest in found)
     tolerance = evaluation.gradient_tolerance(target.eps, known.condition)
     yield Measured("value", value, known.value, evaluation.value_tolerance(target.eps, known.condition))
@@ -184,7 +153,7 @@ NAMES = ("value", "gradient", "slopes of the model", "its matrix")
 
 def _found(target: Target, case: Parts, group: Group) -> tuple[Any, ...]:
     """Value, gradient and weights, and what the model has."""
-    made = stated(case, group)
+    made = replace(case.whole(), problem=case.of(group))
     model = reduced.called(target, made, reduced.model) if case.modelled else ()
     return (*reduced.called(target, made, _evaluated), model)
 
@@ -210,63 +179,12 @@ def _weights(want: np.ndarray, found: list[np.ndarray], tolerance: float) -> Ite
 # -- solves ------------------------------------------------------------------------------------------------------------
 
 
-class Steps(NamedTuple):
-    """A method on all data, the problem of a member, and how many rows or columns a value counts for."""
-
-    way: Way
-    of: Callable[[Group], xv.Problem]
-    rows: int
-
-
-def mixtures() -> Dense:
-    """Four mixtures of three decays with noise, in a box, with a small penalty."""
-    rng, t = np.random.default_rng(0), T["lower"]
-    y = held(np.exp(-np.outer(t, [0.7, 2.0, 7.0])) @ rng.normal(size=(3, 4)) + 1e-2 * rng.normal(size=(24, 4)))
-    problem = xv.separable(problems.decays, y, data=t, lam=1e-2, R=problems.energy, mu=1e-5)
-    f = dense.Objective(
-        dense.decays(t), y, 1e-2, known(BOX, (3,)),
-        penalty=lambda theta: (float(np.sum(theta**4)), 4 * theta**3), mu=1e-5,
-    )  # fmt: skip
-    return Dense(Reference(problem, np.array([0.5, 3.0, 8.0]), BOX), f)
-
-
-def _mixtures_in_rows(group: Group) -> xv.Problem:
-    problem = dense.of(mixtures).reference.problem
-    y = rows(problem.data, problem.lower.y, LOWER, group)
-    return replace(problem, lower=replace(problem.lower, y=y), data=None)
-
-
-def _rows_of_network(group: Group) -> xv.Problem:
-    problem = problems.network().problem
-    levels = zip(problem.levels, ("train", "validation"), ((0, 2, 8, 40), (0, 2, 8, 30)), strict=True)
-    below, above = (
-        replace(level, y=rows({name: problem.data[name]}, level.y, edges, group)) for level, name, edges in levels
-    )
-    return replace(problem, lower=below, upper=above, data=None)
-
-
-def _columns_of_dictionary(group: Group) -> xv.Problem:
-    problem = dense.of(dense.dictionary).reference.problem
-    y = xv.ColumnChunks.cut(own(np.asarray(problem.lower.y), (0, 10, 40, 90), group, axis=1), 30, group)
-    return replace(problem, lower=replace(problem.lower, y=y))
-
-
-def steps() -> dict[str, Steps]:
-    """Rows and compressed columns, by methods that take one evaluation for a step and several."""
-    marquardt, paper = xv.algorithms.LevenbergMarquardt(), xv.algorithms.cr_varpro()
-    return {
-        "Levenberg-Marquardt, rows": Steps(Way(marquardt, mixtures, 8, single=3), _mixtures_in_rows, 24),
-        "cr_varpro, rows of two levels": Steps(Way(paper, dense.network, 10), _rows_of_network, 70),
-        "cr_varpro, compressed columns": Steps(Way(paper, dense.dictionary, 10), _columns_of_dictionary, 20),
-    }
-
-
 def the_same(fits: list[xv.Result]) -> Iterator[Measured]:
     """Iterates, clocks and ends are those of member 0, to the last bit."""
     first, *others = fits
     names = ("iteration", *solves.COLUMNS, "rows", "seconds")
     for i, other in enumerate(others, 1):
-        yield Measured(f"theta, member {i}", dense.flat(other.theta), dense.flat(first.theta))
+        yield Measured(f"theta, member {i}", flat(other.theta), flat(first.theta))
         got, want = (np.stack([getattr(fit.trace, name) for name in names]) for fit in (other, first))
         yield Measured(f"trace, member {i}", got, want)
         got, want = (np.array([f.value, f.gap_A, f.gap_B, f.n_iter, f.seconds]) for f in (other, first))
@@ -274,30 +192,15 @@ def the_same(fits: list[xv.Result]) -> Iterator[Measured]:
         yield Measured(f"how it ended, member {i}", other.status.name, first.status.name)
 
 
-@check("distributed", steps)
-def step_decisions(target: Target, case: Steps) -> Iterator[Measured]:
-    """All iterates are those of NumPy on all data, in double precision, and have the same bits in every member."""
-    target.represent(())
-    n = case.way.single if target.dtype == "float32" else case.way.iterations
-    made = dense.of(case.way.make).reference
-
-    def solve(group: Group) -> xv.Result:
-        return evaluation.solve(target, replace(made, problem=case.of(group)), case.way.algorithm, n)
-
-    fits = together(3, solve)
-    yield Measured("rows", fits[0].trace.rows, case.rows * fits[0].trace.values)
-    yield from solves.step_by_step(target, case.way, fits[0], n)
-    yield from the_same(fits)
-
-
-@check("distributed", against="definition")
+@check("distributed")
 def first_member(target: Target, case: None) -> Iterator[Measured]:
     """Where member 0 starts all do, and end when its callback says so, however processors of others round.
 
     What stands for rounding is a penalty that is another one in each.
     """
     target.represent(())
-    made = dense.of(mixtures).reference
+    made = problems.exponentials()
+    given, level = made.problem.data, made.problem.lower
     # the last one takes theta out of the range in which its units are left as they are
     factors = 1.0, 0.5, float(np.finfo(target.dtype).max) ** -0.3
 
@@ -305,20 +208,22 @@ def first_member(target: Target, case: None) -> Iterator[Measured]:
         seen = []
 
         def watch(info: xv.IterationInfo) -> bool:
-            seen.append(dense.flat(info.theta))
+            seen.append(flat(info.theta))
             return info.iteration == (5 if group.rank == 0 else 1)
 
         def penalty(theta: Array) -> Array:
             return problems.energy(theta) * (1 + 1e-2 * group.rank)
 
-        problem = replace(_mixtures_in_rows(group), R=penalty, mu=1.0)
+        problem = xv.separable(
+            problems.decays, rows(given, level.y, (0, 2, 20, 60), group), lam=1e-4, R=penalty, mu=0.01
+        )
         part = replace(made, problem=problem, theta0=factors[group.rank] * made.theta0)
         fit = evaluation.solve(target, part, None, 8, callback=watch)
         return np.stack(seen), fit
 
     iterates, fits = zip(*together(3, solve), strict=True)
-    start = replace(made, problem=replace(made.problem, mu=1.0))
-    value = evaluation.evaluate(evaluation.NUMPY, start).value
+    start = replace(made, problem=replace(made.problem, R=problems.energy, mu=0.01))
+    value = evaluation.evaluate(NUMPY, start).value
     yield Measured("value at theta0", fits[0].trace.value[0], value, solves.VALUES[target.dtype])
     yield Measured("iterations", fits[0].n_iter, 5)
     yield Measured("how it ended", fits[0].status.name, "STOPPED")
@@ -335,7 +240,7 @@ def _inverts(theta: Array, t: Array) -> Array:
     return problems.decays(theta, t) + xp.linalg.inv(A)
 
 
-@check("distributed", against="definition")
+@check("distributed")
 def singular_matrix_of_a_member(target: Target, case: None) -> Iterator[Measured]:
     """Where a model inverts a singular matrix in the rows of one member, the value is no number in any of them."""
     target.represent(())

@@ -1,12 +1,11 @@
-"""Every solver that `xvarpro.lower` exports, and those that structured designs have, against rational arithmetic."""
+"""Every solver that `xvarpro.lower` exports, and those that structured designs have, against a hundred digits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +21,11 @@ from xvarpro.lower.weight_sets.blocks import by_blocks
 from xvarpro.operators import Dense
 from xvarpro.operators.interface import Operator
 from xvarpro_conformance.checks.operators import cases as designs
-from xvarpro_conformance.rational import fractions, solution, solution_of_whole, whole
+from xvarpro_conformance.problems import held
 from xvarpro_conformance.references import designs as written
 from xvarpro_conformance.references import lower as reduced
-from xvarpro_conformance.references.digits import digits, rounded
-from xvarpro_conformance.suite import Measured, Target, Typed, check, exported, held, reference, turns
+from xvarpro_conformance.references.digits import digits, numbers, rounded
+from xvarpro_conformance.suite import NUMPY, Inapplicable, Measured, Target, Typed, check, exported
 
 DIRECT, ITERATIVE = 20.0, 100.0  # in eps x condition: of a factorisation, and of iterations on the normal equations
 RIDGE = 0.25
@@ -82,6 +81,10 @@ class Level:
         scaled = ([S / np.linalg.norm(S, axis=i, keepdims=True) for S in x] for i, x in enumerate((self.stacked, dual)))
         return [self.condition, *map(_condition, scaled)]
 
+    def size(self, x: np.ndarray) -> float:
+        """What errors are relative to: weights in a set may be 0."""
+        return max(float(self.W is not None), float(np.linalg.norm(x)))
+
     def tolerance(self, target: Target) -> float:
         kappa = self.condition
         return target.eps * (DIRECT * kappa if self.solver.exact else ITERATIVE * kappa**2)
@@ -106,11 +109,10 @@ def _weight(n: int) -> np.ndarray:
     return np.eye(n) + 0.25 * _drawn((n, n), 5)
 
 
-def _graded(cond: float = 30.0, eps: float = 1.0) -> np.ndarray:
-    """A tall design with that condition, of numbers that a precision holds."""
+def _graded() -> np.ndarray:
+    """A tall design with condition 30."""
     U, V = np.linalg.qr(_drawn((9, 4), 0))[0], np.linalg.qr(_drawn((4, 4), 1))[0]
-    A = U * np.logspace(0, -np.log10(cond), 4) @ V.T
-    return A if eps < 1e-10 else held(A)
+    return held(U * np.logspace(0, -np.log10(30.0), 4) @ V.T)
 
 
 @cache
@@ -124,9 +126,9 @@ def solvers() -> dict[str, LowerSolver]:
 
 def _solves(solver: LowerSolver, A: np.ndarray, lam: float) -> bool:
     """Whether it has an answer for such an array: some are for a structure, and some for another shape."""
-    backend = reference().backend
+    backend = NUMPY.backend
     try:
-        with reference().scope():
+        with NUMPY.scope():
             system, y = System(Dense(A), Ridge(lam)), np.ones((A.shape[0], 1))
             return not bool(solver.diagnose(backend, system, solver.factor(backend, system), y).deficient)
     except ProblemError:
@@ -166,44 +168,41 @@ def levels() -> dict[str, Level]:
 
 
 def _taking_turns(found: dict[str, Level]) -> dict[str, Level]:
-    """One level of each class of solvers is compiled in each precision, where levels are compiled."""
-    kinds: dict[type, list[str]] = {}
-    for name, level in found.items():
-        kinds.setdefault(type(level.solver), []).append(name)
-    turn = {n: t for names in kinds.values() for n, t in zip(names, turns(len(names)), strict=True)}
-    return {name: replace(level, turn=turn[name]) for name, level in found.items()}
+    """The first level of each class of solvers is compiled, where levels are compiled."""
+    first = {type(level.solver): name for name, level in reversed(found.items())}
+    turns = {name: ("float64", "float32") for name in first.values()}
+    return {name: replace(level, turn=turns.get(name, ())) for name, level in found.items()}
 
 
-# -- the answer, in rational arithmetic --------------------------------------------------------------------------------
+# -- the answer, in a hundred digits -----------------------------------------------------------------------------------
 
 
-def _real(A: np.ndarray) -> np.ndarray:
-    """A complex matrix as a real one of twice the size."""
-    return np.block([[A.real, -A.imag], [A.imag, A.real]]) if np.iscomplexobj(A) else A
+class Exact(NamedTuple):
+    """The weights, the adjoint's v on their face of the set, what they give, and how many are at a kink."""
 
-
-def _parts(x: np.ndarray) -> np.ndarray:
-    return np.concatenate([x.real, x.imag]) if np.iscomplexobj(x) else x
-
-
-def _whole(x: np.ndarray, is_complex: bool) -> np.ndarray:
-    n = len(x) // 2
-    return x[:n] + 1j * x[n:] if is_complex else x
+    w: np.ndarray
+    v: np.ndarray
+    Mv: np.ndarray
+    residual: np.ndarray
+    kinks: int
 
 
 @cache
-def exact(level: Level) -> tuple[np.ndarray, np.ndarray]:
-    """``H^-1 M^H y`` and ``H^-1 c``, rounded once, at the end."""
-    columns, lam = [], Fraction(level.lam)
-    for j, A in enumerate(level.A):
-        matrices = [_real(x + 0j) if level.complex else x for x in (A, level.weight)]
-        (S, Omega, y, c), power = whole(*matrices, *(_parts(x[:, j : j + 1]) for x in (level.y, level.c)))
-        # all of it times the square of the power and the denominator of lam
-        H = lam.denominator * (S.T @ S) + lam.numerator * (Omega.T @ Omega)
-        b = lam.denominator * np.concatenate([S.T @ y, power * c], axis=1)
-        columns.append(solution_of_whole(H, b).astype(float))
-    w, v = (_whole(np.stack([x[:, i] for x in columns], axis=1), level.complex) for i in (0, 1))
-    return w, v
+def exact(level: Level) -> Exact:
+    """``H^-1 M^H y`` and ``H^-1 c``, or those of the best face of a set, of all that are tried; rounded at the end."""
+    columns, kinks = [], 0
+    Omega, y, c = (np.asarray(digits(x)) for x in (level.weight, level.y, level.c))
+    ridge = numbers().mpf(level.lam) * (written.adjoint(Omega) @ Omega)
+    for j, a in enumerate(level.A):
+        A = np.asarray(digits(a))
+        H, b = written.adjoint(A) @ A + ridge, written.adjoint(A) @ y[:, j]
+        w, basis = reduced.weights(H, b, level.W, j)
+        v = reduced.along(H, c[:, j], basis)
+        columns.append((w, v, A @ v, A @ w - y[:, j]))
+        if isinstance(level.W, lower.Nonnegative):
+            kinks += sum(x == 0 and g == 0 for x, g in zip(w, H @ w - b, strict=True))
+    w, v, Mv, residual = (rounded(np.stack(x, axis=1)) for x in zip(*columns, strict=True))
+    return Exact(w, v, Mv, residual, kinks)
 
 
 # -- what solvers say --------------------------------------------------------------------------------------------------
@@ -237,25 +236,32 @@ def solved(target: Target, level: Level) -> Typed:
     return target.typed(_solve, target.backend, level.solver_on(target), system, level.y, level.c)
 
 
-@check("lower level", levels, against="rational arithmetic")
+def levels_and_sets() -> dict[str, Level]:
+    """Without a set of weights, and in every one."""
+    return levels() | levels_in_sets()
+
+
+@check("lower level", levels_and_sets)
 def weights(target: Target, level: Level) -> Iterator[Measured]:
-    """Weights equal those of rational arithmetic, to eps x condition, before and after refinement."""
-    plain, w, r, *_ = target.once(solved, level).values
-    want, tolerance = exact(level)[0], level.tolerance(target)
-    yield Measured("w", plain, want, tolerance)
-    yield Measured("w, refined", w, want, tolerance)
-    residual = np.einsum("kmn,nk->mk", level.A, want) - level.y
-    yield Measured("M w - y", r, residual, tolerance, float(np.linalg.norm(level.y)))
+    """Weights, those at a kink, and residuals equal those of a hundred digits, to eps x condition, in its precision."""
+    (plain, w, r, _, deficient, _, kinks, *_), kinds = target.once(solved, level)
+    want, tolerance = exact(level), level.tolerance(target)
+    yield Measured("w", plain, want.w, tolerance, level.size(want.w))
+    yield Measured("w, refined", w, want.w, tolerance, level.size(want.w))
+    yield Measured("M w - y", r, want.residual, tolerance, float(np.linalg.norm(level.y)))
+    yield Measured("deficient", bool(deficient), False)
+    yield Measured("kinks", int(kinks), want.kinks)
+    yield Measured("dtypes", set(kinds[:4]), {target.complex_dtype if level.complex else target.dtype})
 
 
-@check("lower level", levels, against="rational arithmetic")
+@check("lower level", levels_and_sets)
 def adjoint(target: Target, level: Level) -> Iterator[Measured]:
-    """``M v`` and the gradient of the design equal those of rational arithmetic, to eps x condition."""
+    """``M v`` and the gradient of the design equal those of a hundred digits, to eps x condition."""
     _, _, _, q, _, _, _, *got = target.once(solved, level).values
-    w, v = exact(level)
-    tolerance = level.tolerance(target)
-    residual = np.einsum("kmn,nk->mk", level.A, w) - level.y
-    yield Measured("M v", q, np.einsum("kmn,nk->mk", level.A, v), tolerance)
+    (_, v, Mv, residual, kinks), tolerance = exact(level), level.tolerance(target)
+    if kinks:
+        raise Inapplicable("to each side of a kink there is another derivative")
+    yield Measured("M v", q, Mv, tolerance, level.size(Mv))
     size = float(np.linalg.norm(level.y) * np.linalg.norm(v) * np.linalg.norm(level.A))
     want = written.gradient(level.M, residual, v)
     for i, (one, other) in enumerate(zip(got, want, strict=False)):
@@ -265,83 +271,14 @@ def adjoint(target: Target, level: Level) -> Iterator[Measured]:
         yield Measured("v", one, v, tolerance, whole)
 
 
-@check("lower level", levels, against="closed form")
-def condition_and_rank(target: Target, level: Level) -> Iterator[Measured]:
-    """The condition is that of the stacked matrix, as it is or scaled, and the solution is unique."""
-    *_, deficient, condition, kinks = target.once(solved, level).values[:7]
-    known = level.conditions
+@check("lower level", levels)
+def condition(target: Target, level: Level) -> Iterator[Measured]:
+    """The condition is that of the stacked matrix, as it is or scaled."""
+    condition, known = target.once(solved, level).values[5], level.conditions
     if isinstance(level.M, operators.LowRankPlusDiagonal):  # it is reported of the small matrices that are solved with
-        known = [float(target.reference.once(solved, level).values[5])]
+        known = [float(NUMPY.once(solved, level).values[5])]
     want = min(known, key=lambda x: abs(x - condition))
-    yield Measured("deficient", bool(deficient), False)
     yield Measured("condition", condition, want, level.tolerance(target) * want)
-    yield Measured("kinks", int(kinks), 0)
-
-
-@check("lower level", levels, against="definition")
-def precision(target: Target, level: Level) -> Iterator[Measured]:
-    """Weights and ``M v`` have the precision of the target, and are real or complex as the design is."""
-    found = target.once(solved, level).dtypes
-    for name, kind in zip(("w", "w, refined", "M w - y", "M v"), found, strict=False):
-        yield Measured(name, kind, target.complex_dtype if level.complex else target.dtype)
-
-
-# -- large condition ---------------------------------------------------------------------------------------------------
-
-REFINED = 16.0  # in eps: of what is refined, whatever the condition
-
-
-@cache
-def hard() -> dict[str, Any]:
-    """Solvers whose error is not of the square of the condition."""
-    kinds = lower.QR, lower.SVD
-    return {name: x for name, x in solvers().items() if isinstance(x, kinds) and _solves(x, _graded(), 0.0)}
-
-
-@cache
-def ill(solver: LowerSolver, eps: float) -> Level:
-    """A design with a condition of ``eps^-0.4``, 1.8e6 in double precision, whose target it nearly fits."""
-    return Fitting(solver, Dense(_graded(eps**-0.4, eps)), 0.0, turn=("float64",), eps=eps)
-
-
-@dataclass(frozen=True, eq=False)
-class Fitting(Level):
-    """A level whose residual is ``eps^0.4`` of its target."""
-
-    eps: float = 0.0
-
-    @property
-    def y(self) -> np.ndarray:
-        y = np.asarray(self.M.dense()) @ self.drawn(4, 7) + self.eps**0.4 * self.drawn(9, 8)
-        return y if self.eps < 1e-10 else held(y)
-
-
-@check("lower level", hard, against="rational arithmetic")
-def large_condition(target: Target, solver: LowerSolver) -> Iterator[Measured]:
-    """At condition eps^-0.4 weights are off by eps x condition; w, r and M v of QR in double precision by eps."""
-    level = ill(solver, target.eps)
-    plain, w, r, q, deficient, condition, *_ = target.once(solved, level).values
-    want, Mv, residual = fitted(level)
-    first = DIRECT * target.eps * level.condition
-    plainly = isinstance(solver, lower.SVD) or target.eps > 1e-10
-    refined = first if plainly else REFINED * target.eps
-    yield Measured("w", plain, want, first)
-    yield Measured("w, refined", w, want, refined)
-    # refined to all digits of the small residual, which a difference of rounded numbers has not
-    yield Measured("M w - y", r, residual, refined, float(np.linalg.norm(level.y)) if plainly else None)
-    yield Measured("M v", q, Mv, refined)
-    yield Measured("deficient", bool(deficient), False)
-    nearest = min(level.conditions, key=lambda x: abs(x - condition))
-    yield Measured("condition", condition, nearest, DIRECT * target.eps * level.condition)
-
-
-@cache
-def fitted(level: Level) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``w``, ``M v`` and ``M w - y`` in rational arithmetic, rounded once."""
-    A, y, c = (fractions(x) for x in (level.A[0], level.y, level.c))
-    w, v = np.split(solution(A.T @ A, np.concatenate([A.T @ y, c], axis=1)), 2, axis=1)
-    found = w, A @ v, A @ w - y
-    return found[0].astype(float), found[1].astype(float), found[2].astype(float)
 
 
 # -- loss of rank ------------------------------------------------------------------------------------------------------
@@ -370,7 +307,7 @@ def dependent() -> dict[str, Level]:
     }
 
 
-@check("lower level", dependent, against="definition")
+@check("lower level", dependent)
 def loss_of_rank(target: Target, level: Level) -> Iterator[Measured]:
     """A design without full rank is reported, or solved by the w of least norm; nothing is raised."""
     plain, w, *_, deficient, condition, _ = target.once(solved, level).values[:7]
@@ -413,7 +350,7 @@ def _spoilt(M: Operator, bad: float) -> Operator:
     return skeleton.fill([first, *arrays[1:]])
 
 
-@check("lower level", not_finite, against="definition")
+@check("lower level", not_finite)
 def what_is_not_finite(target: Target, level: Level) -> Iterator[Measured]:
     """A NaN or an inf in the design is reported or gives weights that are not finite; nothing is raised."""
     plain, *_, deficient, _, _ = solved(target, level).values[:7]
@@ -449,48 +386,3 @@ class Kinked(Level):
     @property
     def y(self) -> np.ndarray:
         return np.abs(self.drawn(5, 3)) * np.array([[1.0], [0.0], [1.0], [1.0], [1.0]])
-
-
-@check("lower level", levels_in_sets, against="more digits")
-def weights_in_a_set(target: Target, level: Level) -> Iterator[Measured]:
-    """Weights and adjoint equal those of the best face of the set, found by trying all of them in a hundred digits."""
-    plain, w, r, q, deficient, _, kinks = target.once(solved, level).values[:7]
-    tolerance = DIRECT * target.eps * level.condition
-    want, Mv, tied = in_set(level)
-    size = max(1.0, float(np.linalg.norm(want)))
-    yield Measured("w", plain, want, tolerance, size)
-    yield Measured("w, refined", w, want, tolerance, size)
-    yield Measured("M w - y", r, level.A[0] @ want - level.y, tolerance, size)
-    if not tied:
-        yield Measured("M v", q, Mv, tolerance, max(1.0, float(np.linalg.norm(Mv))))
-    yield Measured("deficient", bool(deficient), False)
-    yield Measured("kinks", int(kinks), tied)
-
-
-@cache
-def in_set(level: Level) -> tuple[np.ndarray, np.ndarray, int]:
-    """``w``, ``M v`` for v on the face of w, and the number of weights at a bound with multiplier 0."""
-    w, v, kinks = [], [], 0
-    A, y, c = (np.asarray(digits(x)) for x in (level.A[0], level.y, level.c))
-    H = A.T @ A + level.lam * np.eye(A.shape[1])
-    for j in range(level.k):
-        found = reduced.weights(H, A.T @ y[:, j], level.W, j)
-        w.append(found.w)
-        v.append(reduced.along(H, c[:, j], found.basis))
-        if isinstance(level.W, lower.Nonnegative):
-            slope = H @ found.w - A.T @ y[:, j]
-            kinks += sum(x == 0 and g == 0 for x, g in zip(found.w, slope, strict=True))
-    return rounded(np.stack(w, axis=1)), rounded(A @ np.stack(v, axis=1)), kinks
-
-
-@check("lower level")
-def preconditioner_of_convolutions(target: Target, _: None) -> Iterator[Measured]:
-    """The circulant preconditioner equals NumPy's."""
-    M = operators.Toeplitz.examples((8, 4))[0]
-    x = _drawn((4, 2), 9)
-    got, want = (t.compute(_preconditioned, trees.map_arrays(held, M), x) for t in (target, target.reference))
-    yield Measured("C^-1 x", got, want, DIRECT * target.eps * float(np.linalg.cond(np.asarray(M.dense()))) ** 2)
-
-
-def _preconditioned(M: Operator, x: Array) -> Array:
-    return lower.circulant_preconditioner(System(M, Ridge(RIDGE))).apply(x)

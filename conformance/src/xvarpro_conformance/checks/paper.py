@@ -96,7 +96,7 @@ def at_most(what: str, got: np.ndarray, bound: np.ndarray, slack: float, scale: 
     return Measured(what, np.maximum(got, bound), bound, slack, scale)
 
 
-@check("paper", rules, against="closed form")
+@check("paper", rules)
 def theorem_1(target: Target, rule: tuple[FrankWolfe, float]) -> Iterator[Measured]:
     """Steps and decreases satisfy the lemma of Theorem 1, and after T iterations the least gap satisfies its rate."""
     algorithm, rho = rule

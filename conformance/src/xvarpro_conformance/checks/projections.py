@@ -9,7 +9,8 @@ import numpy as np
 
 from xvarpro_conformance.checks.sets import Case, cases, offering, project_to
 from xvarpro_conformance.frameworks import hooks
-from xvarpro_conformance.suite import Inapplicable, Measured, Target, check, held
+from xvarpro_conformance.problems import held
+from xvarpro_conformance.suite import Inapplicable, Measured, Target, check
 
 
 def projected() -> dict[str, Case]:
@@ -18,7 +19,7 @@ def projected() -> dict[str, Case]:
     return {name: case for name, case in cases().items() if name in found.values()}
 
 
-@check("sets", projected, dtypes=("float64",), against="definition")
+@check("sets", projected, dtypes=("float64",))
 def transformed_projection(target: Target, case: Case) -> Iterator[Measured]:
     """Under a framework's transformations, mapped and compiled, a projection has the slope of its values."""
     if target.backend.compiled and not case.C.compiles:
@@ -60,7 +61,7 @@ def far_away(case: Case) -> tuple[np.ndarray, np.ndarray]:
     return x[alone], p[alone]
 
 
-@check("sets", lambda: {k: v for k, v in offering("has_projection")().items() if v.C.polytope}, against="definition")
+@check("sets", lambda: {k: v for k, v in offering("has_projection")().items() if v.C.polytope})
 def far_projection(target: Target, case: Case) -> Iterator[Measured]:
     """Once a point is far from a polytope, further away along its ray changes nothing, to 1e30 times the size."""
     target.represent(())

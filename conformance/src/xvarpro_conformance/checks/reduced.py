@@ -1,16 +1,14 @@
-"""The reduced objective and its derivatives, against values in a hundred digits and against exact arithmetic."""
+"""The reduced objective and its derivatives, against values in a hundred digits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import xvarpro as xv
-from xvarpro.batch import prepare as many
 from xvarpro.core import trees
 from xvarpro.core.namespace import find_dtype, namespace_of
 from xvarpro.core.struct import Array, Leaves
@@ -20,14 +18,14 @@ from xvarpro.driver.prepare import prepare
 from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian
 from xvarpro.sets.interface import Set
 from xvarpro_conformance import evaluation, kinds
-from xvarpro_conformance.batches import BATCHES, Batch
 from xvarpro_conformance.checks import sets
 from xvarpro_conformance.problems import Data, Reference, held
 from xvarpro_conformance.references import lower
 from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check
 
 Make = Callable[[], Reference]
-SECOND = (kinds.two_ridges, kinds.complex_target)  # those that are compiled
+KINDS = kinds.KINDS
+SECOND = (KINDS["two_ridges"], KINDS["complex_target"])  # those that are compiled
 
 
 @cache
@@ -37,14 +35,13 @@ def exact(make: Make) -> lower.Exact:
     return lower.Exact(reference.problem, reference.theta0, reference.matrix)
 
 
-@check("reduced gradient", kinds.every, against="more digits")
+@check("reduced gradient", kinds.every)
 def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
     """Value, weights and gradient equal those of dense normal equations and differences in a hundred digits."""
     _take_turns(target, make)
     known, got, condition = exact(make), evaluation.evaluate(target, make()), exact(make).condition * make().inner
     value, gradient = (f(target.eps, condition) for f in (evaluation.value_tolerance, evaluation.gradient_tolerance))
     yield Measured("value", got.value, known.value, value)
-    assert got.w is not None
     if got.w.shape == known.w.shape:
         yield Measured("w", got.w, known.w, gradient)
     else:  # compressed, which turns the columns of w
@@ -54,25 +51,26 @@ def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
 
 def _complex_design(target: Target, make: Make) -> None:
     """Raise where a problem of real data needs complex numbers that the framework does not have."""
-    if make is kinds.real_target:
+    if make is KINDS["real_target"]:
         find_dtype(target.backend.xp, target.complex_dtype)
 
 
 def _take_turns(target: Target, make: Make) -> None:
     """Where problems are compiled, one of the small ones in each precision, and what others stand for in none."""
     _complex_design(target, make)
-    if make in kinds.KINDS:
-        target.represent(alternate(kinds.KINDS.index(make)) if make in kinds.COMPILED else ())
+    name = next((name for name, kind in KINDS.items() if kind is make), "")
+    if name:
+        target.represent(alternate(list(KINDS).index(name)) if name in kinds.COMPILED else ())
 
 
 @cache
 def second() -> dict[str, Make]:
     """Problems with second derivatives: all rows in memory, few parameters, few columns."""
-    none = (kinds.streamed, kinds.streamed_levels, kinds.in_columns, kinds.circulant)
-    return {make.__name__: make for make in kinds.KINDS if make not in (*none, kinds.rank_deficient)}
+    none = ("streamed", "streamed_levels", "in_columns", "circulant", "rank_deficient")
+    return {name: make for name, make in KINDS.items() if name not in none}
 
 
-@check("reduced gradient", second, against="more digits")
+@check("reduced gradient", second)
 def second_derivatives(target: Target, make: Make) -> Iterator[Measured]:
     """Products with the Hessian, also by the data, and slopes of w equal differences in a hundred digits."""
     _complex_design(target, make)
@@ -94,7 +92,7 @@ def _hessian(f: Any, theta: Leaves, u: Array, *e: Array) -> Leaves:
     return Hu, trees.dot(by_data, e), bends
 
 
-@check("reduced gradient", second, against="more digits")
+@check("reduced gradient", second)
 def gauss_newton_model(target: Target, make: Make) -> Iterator[Measured]:
     """Slopes of the residual, one for each entry of theta, equal differences in a hundred digits."""
     _complex_design(target, make)
@@ -122,27 +120,6 @@ def called(target: Target, reference: Reference, fun: Callable[..., Leaves], *gi
     )
     with target.scope():
         return [target.host(x) for x in prepared.call(fun, prepared.theta, *map(target.send, given))]
-
-
-@check("reduced gradient", lambda: {"start at 1": 1.0, "start at 1.5": 1.5, "start at 2": 2.0}, against="more digits")
-def inexact_lower_level(target: Target, start: float) -> Iterator[Measured]:
-    """The gap of a lower level that two iterations have left unsolved is not below that of the exact gradient."""
-    target.represent(())
-    reference = kinds.wide_levels()
-    theta = start * reference.theta0
-    known = _exact_at(start)
-    low = replace(reference.problem.lower, solver=xv.lower.LSMR(limit=2))
-    unsolved = replace(reference, problem=replace(reference.problem, lower=low), theta0=theta)
-    slopes = known.D @ known.slopes
-    gap = float(np.sum(np.maximum(slopes * theta, slopes * (theta - reference.over.upper))))  # over the box
-    missing = max(0.0, gap - evaluation.solve(target, unsolved, None, 0).gap)
-    yield Measured("missing of the gap", missing, 0.0, evaluation.gradient_tolerance(target.eps, known.condition), gap)
-
-
-@cache
-def _exact_at(start: float) -> lower.Exact:
-    reference = kinds.wide_levels()
-    return lower.Exact(reference.problem, start * reference.theta0)
 
 
 def _one_column(theta: Array, data: Data) -> Array:
@@ -203,7 +180,7 @@ def _way(d: np.ndarray) -> np.ndarray:
     return np.random.default_rng(7).normal(size=d.shape)
 
 
-@check("reduced gradient", solutions, against="definition")
+@check("reduced gradient", solutions)
 def derivative_of_a_solution(target: Target, case: Nearest) -> Iterator[Measured]:
     """The nearest point of a set to d moves with d as differences of projections say, inside and on the boundary."""
     target.represent(case.turn)
@@ -219,31 +196,3 @@ def derivative_of_a_solution(target: Target, case: Nearest) -> Iterator[Measured
     yield Measured(
         "<c, dtheta>", got, want, 30 * target.eps ** (2 / 3), float(np.linalg.norm(c) * np.linalg.norm(_way(d)))
     )
-
-
-# -- batches -----------------------------------------------------------------------------------------------------------
-
-
-@check("reduced gradient", lambda: BATCHES, against="more digits")
-def batches(target: Target, batch: Batch) -> Iterator[Measured]:
-    """In a batch each problem has the value, gradient, weights and Gauss-Newton matrix that it has alone."""
-    target.represent(())
-    prepared = many.prepare(
-        batch.problem, batch.theta0, backend=target.backend, device=target.device, dtype=target.dtype
-    )
-    with target.scope():
-        f = prepared.assemble(prepared.problem, prepared.region)
-        local, low = f.local(prepared.theta), f.lower(f.outputs(prepared.theta))
-        value, grad, gram, w = map(target.host, (*local[:3], low.w))
-    for i, known in enumerate(_members(batch)):
-        tolerance = evaluation.gradient_tolerance(target.eps, known.condition)
-        want = (known.jacobian @ known.jacobian.conj().T).real
-        yield Measured(f"value {i}", value[i], known.value, evaluation.value_tolerance(target.eps, known.condition))
-        yield Measured(f"w {i}", w[i].T, known.w, tolerance)
-        yield Measured(f"slopes {i}", known.D.T @ grad[i], known.slopes, tolerance)
-        yield Measured(f"J J^T {i}", known.D.T @ gram[i] @ known.D, want, tolerance)
-
-
-@cache
-def _members(batch: Batch) -> list[lower.Exact]:
-    return [lower.Exact(problem, theta) for problem, theta in batch.members()]

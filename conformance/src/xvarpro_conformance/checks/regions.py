@@ -1,24 +1,22 @@
-"""Several sets with free blocks, as a region has them, and oracles that stop short of the minimum."""
+"""Several sets with free blocks, as a region has them."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from xvarpro import sets
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Tree
-from xvarpro.errors import BackendNotInstalledError
 from xvarpro.sets import norms
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import resolve
-from xvarpro_conformance.checks.sets import SIZE, Case, cases, gradients, inside, least, member, on
-from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check, exported, held
-
-# -- several sets and free blocks --------------------------------------------------------------------------------------
+from xvarpro_conformance.checks.sets import SIZE, Case, inside
+from xvarpro_conformance.problems import held
+from xvarpro_conformance.suite import Measured, Target, alternate, check
 
 
 def _columns(g: np.ndarray) -> np.ndarray:
@@ -54,28 +52,6 @@ def _norms() -> list[Any]:
     return [kind for kind in kinds if not inspect.isabstract(kind)]
 
 
-def everything() -> dict[str, Any]:
-    """Everything that is exported with an oracle or a dual norm."""
-    return {C.__name__: C for C in (*exported(sets, Set), *_norms())}
-
-
-@check("sets", everything, against="definition")
-def references(target: Target, kind: type) -> Iterator[Measured]:
-    """What the package exports is compared with a definition, which shares nothing with it."""
-    if issubclass(kind, norms.Norm):
-        yield Measured("its dual norm is written out", kind in DUAL, True)
-        return
-    examples = [case for case in cases().values() if type(case.C) is kind]
-    yield Measured("it has examples", bool(examples), True)
-    for case in examples:
-        yield Measured("its vertices reach the support", *_reached(case), 1e-13)
-
-
-def _reached(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    g = gradients(case.shape)
-    return case.inner(g, case.vertices), least(case, g)
-
-
 def blocks() -> dict[str, Any]:
     """A set and a free block with each norm, and gradients with ties there."""
     over = (sets.L1Ball(2.0), sets.Box(-1.0, 2.0), sets.Simplex(3.0), sets.NonnegativeL2Ball(), sets.LinfBall(0.5))
@@ -91,7 +67,7 @@ def _blmo(C: Set, ball: sets.Free, theta: Tree, g: Tree) -> tuple[Array, ...]:
     return *way.d, way.gap_A, way.gap_B, region.violation(tuple(leaves))
 
 
-@check("sets", blocks, against="closed form")
+@check("sets", blocks)
 def gap(target: Target, case: tuple[norms.Norm, Case]) -> Iterator[Measured]:
     """The Frank-Wolfe gap is ``<g, x - v>`` in the set and the radius times the dual norm in the free block."""
     norm, of = case
@@ -101,7 +77,7 @@ def gap(target: Target, case: tuple[norms.Norm, Case]) -> Iterator[Measured]:
     g = held(draw.normal(size=SIZE)), (held(draw.normal(size=(3, 4))), draw.choice([-1.0, 0.0, 1.0], 5))
     dA, *dB, gap_A, gap_B, off = target.compute(_blmo, of.C, sets.Free(norm, radius), (x, free), g)
     tolerance = of.rounding * target.eps
-    yield Measured("direction of the set", dA, of.known.vertex(g[0]) - x, tolerance)
+    yield Measured("direction of the set", dA, of.of(g[0]) - x, tolerance)
     yield Measured("gap of the set", gap_A, of.known.support(-g[0]) + g[0] @ x, tolerance)
     numbers, own, dual = DUAL[type(norm)]
     size = radius * np.linalg.norm(np.concatenate([numbers(y) for y in g[1]]), dual)
@@ -111,82 +87,3 @@ def gap(target: Target, case: tuple[norms.Norm, Case]) -> Iterator[Measured]:
     length = np.linalg.norm(np.concatenate([numbers(d) for d in dB]), own)
     yield Measured("length of its step", length, radius, tolerance)
     yield Measured("violation", off, 0.0, tolerance, 1.0)
-
-
-def _half(C: Set, x: Array, g: Array) -> tuple[Array, ...]:
-    region = resolve(C, x)
-    way = region.blmo((x,), (g,))
-    return *way.d, way.gap_A, way.gap_B, C.project(x + g), C.violation(x + g)
-
-
-@check("sets", against="closed form")
-def half_bounded(target: Target, _: None) -> Iterator[Measured]:
-    """Where a box has no bound down the slope, the gradient counts by its length, elsewhere by the way to the bound."""
-    low, high = np.array([0.0, -np.inf, -1.0, -np.inf]), np.array([np.inf, 3.0, 2.0, np.inf])
-    x, g = np.array([2.0, 1.0, 0.5, -7.0]), np.array([-3.0, -1.0, 2.0, 4.0])
-    d, gap_A, gap_B, p, off = target.compute(_half, sets.Box(low, high), x, g)
-    # to the upper and to the lower bound there are; along the slope (-3, 4), of length 5, where there is none
-    want = np.array([0.6, 2.0, -1.5, -0.8])
-    yield Measured("direction", d, want, 4 * target.eps)
-    yield Measured("gap of the bounds", gap_A, 5.0, 4 * target.eps)
-    yield Measured("gap without bounds", gap_B, 5.0, 4 * target.eps)
-    yield Measured("projection", p, np.array([0.0, 0.0, 2.0, -3.0]))
-    yield Measured("violation", off, 1.0, 4 * target.eps)  # the first entry by itself
-
-
-# -- inexact oracles ---------------------------------------------------------------------------------------------------
-
-
-class Inexact(NamedTuple):
-    """A set whose oracle may stop short of the minimum, and the most that it may report as slack, of the minimum."""
-
-    of: Case
-    aimed: float = np.inf
-
-
-def certificates() -> dict[str, Inexact]:
-    """Solvers that find the minimum to their tolerance, and some that stop far short of it."""
-    good, poor = sets.Lanczos(), sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5)
-    loose = sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5, gram=False)
-    nuclear, wide, square = sets.NuclearBall(1.0, poor), (30, 40), (30, 30)
-    double, single = (alternate(i) for i in (0, 1))  # where programs are compiled, one stands for each solver
-    return {
-        "NuclearBall": Inexact(Case(sets.NuclearBall(2.0, good), wide, double), 1e-5),
-        "NuclearBall, poor": Inexact(Case(nuclear, wide, ())),
-        "NuclearBall, tall, without Gram matrix": Inexact(Case(sets.NuclearBall(1.0, loose), wide[::-1], ())),
-        "Spectraplex": Inexact(Case(sets.Spectraplex(3.0, good), square, ()), 1e-5),
-        "Spectraplex, poor": Inexact(Case(sets.Spectraplex(1.0, poor), square, single)),
-        "UnitSpectrahedron, poor": Inexact(Case(sets.UnitSpectrahedron(2.0, poor), square, ())),
-        "ShiftScale, poor": Inexact(Case(sets.ShiftScale(nuclear, 3.0, 0.5), wide, ())),
-        "MinkowskiSum, poor": Inexact(Case(sets.MinkowskiSum((nuclear, sets.SpectralBall(0.1))), wide, ())),
-        "HullOfUnion, poor": Inexact(Case(sets.HullOfUnion((nuclear, sets.SpectralBall(0.01))), wide, ())),
-        "Transport": Inexact(Case(sets.Transport(), (SIZE, 3)), 1e-9),
-    }
-
-
-def _certify(C: Set, g: Array) -> tuple[Any, ...]:
-    v, slack = C.certified(g)
-    return v, slack, C.support(-g)
-
-
-@check("sets", certificates, against="definition")
-def certified(target: Target, case: Inexact) -> Iterator[Measured]:
-    """What an inexact oracle leaves of the minimum is at most what it reports, by dense decompositions."""
-    of, draw = case.of, np.random.default_rng(7)
-    target.represent(of.turn)
-    g = held(draw.normal(size=(2, *of.shape)))
-    try:
-        v, slack, most = on(target, of).compute(_certify, of.C, g)
-    except BackendNotInstalledError as error:
-        raise Inapplicable(str(error)) from error
-    lowest, reached, tolerance = least(of, g), of.inner(g, v), 20 * target.eps * np.sqrt(g[0].size)
-    size = float(np.abs(lowest).max())
-    for what, short in (
-        ("what is missing beyond the slack", reached - lowest - slack),
-        ("what lies below the minimum", lowest - reached),
-        ("what the support leaves out", -lowest - most),
-    ):
-        yield Measured(what, np.maximum(short, 0.0), 0 * short, tolerance, size)
-    if not of.known.bound:
-        yield member("violation", of, v, tolerance)
-    yield Measured("the slack is what was aimed at", bool(np.all(slack <= case.aimed * size + tolerance * size)), True)

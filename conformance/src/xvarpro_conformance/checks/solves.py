@@ -12,12 +12,12 @@ import numpy as np
 import xvarpro as xv
 from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.core.struct import Array
-from xvarpro_conformance import evaluation
+from xvarpro.core.struct import Array, Tree
+from xvarpro.core.trees import map_arrays
+from xvarpro_conformance import evaluation, problems
+from xvarpro_conformance.evaluation import flat
 from xvarpro_conformance.problems import Data, Reference, held
-from xvarpro_conformance.references import dense
-from xvarpro_conformance.references.dense import Dense, Objective, Vector
-from xvarpro_conformance.suite import Inapplicable, Measured, Target, check, exported
+from xvarpro_conformance.suite import NUMPY, Inapplicable, Measured, Target, check, exported
 
 FEW = 20  # of every method; operation by operation they take a while
 ENOUGH = 40  # for the default to arrive
@@ -36,16 +36,7 @@ class Course(NamedTuple):
     """A solve, and every iterate, the start included."""
 
     fit: xv.Result
-    thetas: list[Vector]
-
-
-def followed(target: Target, made: Dense, algorithm: Algorithm, n: int, tol: float = 0.0) -> Course:
-    """A solve, operation by operation, watched."""
-    thetas = [target.held(made.theta0)]
-    fit = evaluation.solve(
-        target, made.reference, algorithm, n, tol=tol, callback=lambda info: thetas.append(dense.flat(info.theta))
-    )
-    return Course(fit, thetas)
+    thetas: list[Tree]
 
 
 # -- step by step ------------------------------------------------------------------------------------------------------
@@ -55,7 +46,7 @@ class Way(NamedTuple):
     """A method, a problem, and how many iterations no decision depends on rounding."""
 
     algorithm: Algorithm
-    make: Callable[[], Dense]
+    make: Callable[[], Reference]
     iterations: int
     compiled: bool = False
     single: int = SINGLE
@@ -73,33 +64,39 @@ def ways() -> dict[str, Way]:
         algorithms.ProjectedQuasiNewton, algorithms.InFaceQuasiNewton, algorithms.InFaceFrankWolfe,
     )  # fmt: skip
     return {
-        "cr_varpro network": Way(paper, dense.network, 60, compiled=True),
-        "cr_varpro wide": Way(paper, dense.wide, 60, compiled=True),
-        "warm Armijo, separate network": Way(warm, dense.network, 60, compiled=True),
-        "strict Armijo": Way(strict, dense.wide, 40),
-        "short steps": Way(short, dense.network, 40),
-        "accelerated": Way(accelerated, dense.network, 25),
-        "spectral": Way(spectral, dense.exponentials, 12),
-        "blended pairwise": Way(algorithms.ActiveSetFrankWolfe(), dense.wide, 30),
-        "pairwise": Way(pairwise, dense.wide, 30),
-        "away steps": Way(away, dense.wide, 20),
-        "four atoms": Way(algorithms.ActiveSetFrankWolfe(capacity=4), dense.wide, 20),
-        "Levenberg-Marquardt": Way(marquardt, dense.exponentials, 11, single=3),
-        "Levenberg-Marquardt at a bound": Way(marquardt, dense.bounded, 6, single=3),
-        "quasi-Newton": Way(projected(3, 2), dense.exponentials, 18),
-        "quasi-Newton network": Way(projected(5, 0, base=accelerated), dense.network, 30, single=3),
-        "quasi-Newton in faces": Way(in_face(3, 2), dense.bounded, 12),
-        "quasi-Newton in faces, momentum": Way(in_face(5, 0, momentum=True), dense.network, 30, single=3),
-        "in-face gradient": Way(corrected(), dense.wide, 14),
-        "in-face blended": Way(corrected(algorithms.BlendedPairwise()), dense.wide, 30),
-        "in-face pairwise": Way(corrected(algorithms.Pairwise()), dense.bounded, 30),
+        "cr_varpro network": Way(paper, problems.network, 60, compiled=True),
+        "cr_varpro wide": Way(paper, problems.wide, 60, compiled=True),
+        "warm Armijo, separate network": Way(warm, problems.network, 60, compiled=True),
+        "strict Armijo": Way(strict, problems.wide, 40),
+        "short steps": Way(short, problems.network, 40),
+        "accelerated": Way(accelerated, problems.network, 25),
+        "spectral": Way(spectral, problems.exponentials, 12),
+        "blended pairwise": Way(algorithms.ActiveSetFrankWolfe(), problems.wide, 30),
+        "pairwise": Way(pairwise, problems.wide, 30),
+        "away steps": Way(away, problems.wide, 20),
+        "four atoms": Way(algorithms.ActiveSetFrankWolfe(capacity=4), problems.wide, 20),
+        "Levenberg-Marquardt": Way(marquardt, problems.exponentials, 11, single=3),
+        "Levenberg-Marquardt at a bound": Way(marquardt, problems.bounded, 6, single=3),
+        "quasi-Newton": Way(projected(3, 2), problems.exponentials, 18),
+        "quasi-Newton network": Way(projected(5, 0, base=accelerated), problems.network, 30, single=3),
+        "quasi-Newton in faces": Way(in_face(3, 2), problems.bounded, 12),
+        "quasi-Newton in faces, momentum": Way(in_face(5, 0, momentum=True), problems.network, 30, single=3),
+        "in-face gradient": Way(corrected(), problems.wide, 14),
+        "in-face blended": Way(corrected(algorithms.BlendedPairwise()), problems.wide, 30),
+        "in-face pairwise": Way(corrected(algorithms.Pairwise()), problems.bounded, 30),
     }
 
 
 @cache
 def course(way: Way) -> Course:
     """What NumPy does in double precision, computed once."""
-    return followed(evaluation.NUMPY, dense.of(way.make), way.algorithm, way.iterations)
+    made = way.make()
+    thetas = [made.theta0]
+    fit = evaluation.solve(
+        NUMPY, made, way.algorithm, way.iterations,
+        callback=lambda info: thetas.append(map_arrays(np.array, info.theta)),
+    )  # fmt: skip
+    return Course(fit, thetas)
 
 
 def first_off(name: str, got: np.ndarray, want: np.ndarray, tolerances: float | np.ndarray) -> Measured:
@@ -113,7 +110,7 @@ def first_off(name: str, got: np.ndarray, want: np.ndarray, tolerances: float | 
     return Measured(f"{name}, iterate {i}", got[i], want[i], float(tolerance[i]), float(abs(want[i])) or 1.0)
 
 
-def rounding_of_values(f: Objective, thetas: list[Vector], values: np.ndarray, eps: float) -> np.ndarray:
+def rounding_of_values(made: Reference, thetas: list[Tree], values: np.ndarray, eps: float) -> np.ndarray:
     """What rounding may change of the objective at every iterate, relative to it.
 
     A residual r is the difference of the target and a sum of n products, whose w has been solved for: it is off by
@@ -121,18 +118,27 @@ def rounding_of_values(f: Objective, thetas: list[Vector], values: np.ndarray, e
     ``<J^T r, J^+ dr>``, at most ``|r| |dr|`` whatever J is: relative to ``1/2 |r|^2`` that is ``2 |dr| / |r|``, of
     this iterate or of one before.
     """
-    n = f.lower.matrix(thetas[0]).shape[1]
-    lengths = np.sqrt(f.floor(thetas[0]) / np.abs(values))
-    conditions = np.array([dense.condition(f, theta) for theta in thetas])
+    n = evaluation.matrix(made, thetas[0]).shape[1]
+    lengths = np.sqrt(evaluation.floor(made) / np.abs(values))
+    conditions = np.array([evaluation.condition(made, theta) for theta in thetas])
     found: np.ndarray = np.maximum.accumulate(2 * (n + 1) * eps * conditions * lengths)
     return found
 
 
-def step_by_step(target: Target, way: Way, got: xv.Result, n: int) -> Iterator[Measured]:
-    """The first n iterations next to those of NumPy."""
-    f, want = dense.of(way.make).f, course(way)
-    values, trace = want.fit.trace.value[: n + 1], got.trace
-    rounding = np.maximum(VALUES[target.dtype], rounding_of_values(f, want.thetas[: n + 1], values, target.eps))
+@check("solves", ways)
+def step_decisions(target: Target, way: Way) -> Iterator[Measured]:
+    """Values, gaps, steps and counts of all iterates are those of NumPy in double precision."""
+    if target == NUMPY:
+        raise Inapplicable("what the others are compared with")
+    single = target.dtype == "float32"
+    n = min(way.single, way.iterations) if single else way.iterations
+    if target.backend.compiled and not (way.compiled or target.thorough):
+        n = min(n, SLOW)
+    got = evaluation.solve(target, way.make(), way.algorithm, n, compiled=way.compiled and not single)
+    want, trace = course(way), got.trace
+    values = want.fit.trace.value[: n + 1]
+    rounding = rounding_of_values(way.make(), want.thetas[: n + 1], values, target.eps)
+    rounding = np.maximum(VALUES[target.dtype], rounding)
     yield Measured("iterations", got.n_iter, n)
     yield Measured("how it ended", got.status.name, "MAX_ITER")
     yield Measured("iterations in the trace", trace.iteration, np.arange(n + 1))
@@ -140,21 +146,7 @@ def step_by_step(target: Target, way: Way, got: xv.Result, n: int) -> Iterator[M
         tolerance = 0.0 if name in COUNTS else rounding if name == "value" else DIFFERENCES[target.dtype]
         yield first_off(name, getattr(trace, name), getattr(want.fit.trace, name)[: n + 1], tolerance)
     end = int(np.argmin(values)) if not way.algorithm.monotone else n
-    yield Measured("theta", dense.flat(got.theta), want.thetas[end], 1e3 * VALUES[target.dtype])
-
-
-@check("solves", ways)
-def step_decisions(target: Target, way: Way) -> Iterator[Measured]:
-    """Values, gaps, steps and counts of all iterates are those of NumPy in double precision."""
-    if target == evaluation.NUMPY:
-        raise Inapplicable("what the others are compared with")
-    single = target.dtype == "float32"
-    n = min(way.single, way.iterations) if single else way.iterations
-    if target.backend.compiled and not (way.compiled or target.thorough):
-        n = min(n, SLOW)
-    made = dense.of(way.make)
-    got = evaluation.solve(target, made.reference, way.algorithm, n, compiled=way.compiled and not single)
-    yield from step_by_step(target, way, got, n)
+    yield Measured("theta", flat(got.theta), flat(want.thetas[end]), 1e3 * VALUES[target.dtype])
 
 
 # -- where a solve ends ------------------------------------------------------------------------------------------------
@@ -164,7 +156,7 @@ class End(NamedTuple):
     """A method, a problem, a tolerance, and whether a gap below it is all that the method asks for."""
 
     algorithm: Algorithm
-    make: Callable[[], Dense]
+    make: Callable[[], Reference]
     tol: float
     by_gap: bool = False
 
@@ -174,47 +166,47 @@ def ends() -> dict[str, End]:
     accelerated, spectral = algorithms.AcceleratedProjectedGradient(), algorithms.SpectralProjectedGradient()
     marquardt = algorithms.LevenbergMarquardt()
     return {
-        "cr_varpro": End(algorithms.cr_varpro(), dense.wide, 3e-2, by_gap=True),
-        "blended pairwise": End(algorithms.ActiveSetFrankWolfe(), dense.wide, 1e-3, by_gap=True),
-        "accelerated": End(accelerated, dense.wide, 1e-3),
-        "spectral": End(spectral, dense.wide, 1e-3),
-        "Levenberg-Marquardt": End(marquardt, dense.exponentials, 1e-4),
-        "Levenberg-Marquardt at a bound": End(marquardt, dense.bounded, 1e-4),
+        "cr_varpro": End(algorithms.cr_varpro(), problems.wide, 3e-2, by_gap=True),
+        "blended pairwise": End(algorithms.ActiveSetFrankWolfe(), problems.wide, 1e-3, by_gap=True),
+        "accelerated": End(accelerated, problems.wide, 1e-3),
+        "spectral": End(spectral, problems.wide, 1e-3),
+        "Levenberg-Marquardt": End(marquardt, problems.exponentials, 1e-4),
+        "Levenberg-Marquardt at a bound": End(marquardt, problems.bounded, 1e-4),
     }
 
 
 @cache
 def lowest(case: End) -> float:
     """The value where NumPy ends without a tolerance."""
-    return evaluation.solve(evaluation.NUMPY, dense.of(case.make).reference, case.algorithm, 300).value
+    return evaluation.solve(NUMPY, case.make(), case.algorithm, 300).value
 
 
-@check("solves", ends, dtypes=("float64",), against="definition")
+@check("solves", ends, dtypes=("float64",))
 def converged(target: Target, case: End) -> Iterator[Measured]:
     """A solve that has converged is as near as its tolerance to the minimum that it heads for.
 
     Where a gap is all that is asked for, it ends at the first one that is small enough.
     """
-    made, tol = dense.of(case.make), case.tol
-    got = evaluation.solve(target, made.reference, case.algorithm, 300, tol=tol)
+    made, tol = case.make(), case.tol
+    got = evaluation.solve(target, made, case.algorithm, 300, tol=tol)
     yield Measured("how it ended", got.status.name, "CONVERGED")
     if case.by_gap:
         small = got.trace.gap_A <= tol * got.trace.value
         yield Measured("gaps below the bound", small, np.arange(got.n_iter + 1) == got.n_iter)
     promise = tol if case.by_gap else tol**2
     yield Measured("value", got.value, lowest(case), 2 * promise)
-    again = evaluation.solve(evaluation.NUMPY, made.reference, case.algorithm, 300, tol=tol)
+    again = evaluation.solve(NUMPY, made, case.algorithm, 300, tol=tol)
     yield Measured("iterations", got.n_iter, again.n_iter)
 
 
-@check("solves", against="definition")
+@check("solves")
 def rounding_of_the_gap(target: Target, case: None) -> Iterator[Measured]:
     """Without a tolerance a solve ends at the first iterate whose gap is 10 eps of what rounds, and not before."""
     if target.backend.compiled and not target.thorough:
         raise Inapplicable("seventy iterations operation by operation, where it compiles: --thorough makes them")
-    made = dense.of(dense.wide)
-    got = evaluation.solve(target, made.reference, algorithms.ActiveSetFrankWolfe(), 300)
-    floor = 10 * target.eps * made.f.floor(made.theta0)
+    made = problems.wide()
+    got = evaluation.solve(target, made, algorithms.ActiveSetFrankWolfe(), 300)
+    floor = 10 * target.eps * evaluation.floor(made)
     yield Measured("how it ended", got.status.name, "CONVERGED")
     yield Measured("gaps below the bound", got.trace.gap_A <= floor, np.arange(got.n_iter + 1) == got.n_iter)
 
@@ -256,7 +248,7 @@ def convex() -> Convex:
     Q, _ = np.linalg.qr(data["A"])
     B, c = (x - Q @ (Q.T @ x) for x in (data["B"], data["c"]))
 
-    def value(theta: Vector) -> float:
+    def value(theta: np.ndarray) -> float:
         return 0.5 * float(np.sum((B @ theta - c) ** 2))
 
     found = []
@@ -280,7 +272,7 @@ def methods() -> dict[str, Algorithm]:
     return {**found, "small batches": small}
 
 
-@check("solves", methods, dtypes=("float64",), against="closed form")
+@check("solves", methods, dtypes=("float64",))
 def known_minimum(target: Target, algorithm: Algorithm) -> Iterator[Measured]:
     """On a convex problem every method comes to the minimum that is known, as near as its rate promises."""
     if target.backend.compiled and not target.thorough:
@@ -295,16 +287,8 @@ def known_minimum(target: Target, algorithm: Algorithm) -> Iterator[Measured]:
 # -- every method ------------------------------------------------------------------------------------------------------
 
 
-class Case(NamedTuple):
-    """A method, the problem that it runs on, and for how long."""
-
-    algorithm: Algorithm
-    make: Callable[[], Dense]
-    iterations: int
-
-
 @cache
-def every_method() -> dict[str, Case]:
+def every_method() -> dict[str, Way]:
     """Whatever is exported, as it is built without arguments; a newcomer is found by its export."""
     found = {kind.__name__: kind() for kind in exported(algorithms, Algorithm)}
     # its defaults are for more samples than a reference problem has
@@ -312,25 +296,25 @@ def every_method() -> dict[str, Case]:
     adam = algorithms.Adam(rate=0.02)
     found["StochasticProjectedGradient"] = algorithms.StochasticProjectedGradient(batch=8, period=64, update=adam)
     found["cr_varpro"] = algorithms.cr_varpro()
-    default = algorithms.choose([dense.of(dense.exponentials).reference.over], size=3)
+    default = algorithms.choose([problems.exponentials().over], size=3)
     return {
-        **{name: Case(algorithm, dense.atoms, FEW) for name, algorithm in found.items()},
-        "default, to the end": Case(default, dense.exponentials, ENOUGH),
+        **{name: Way(algorithm, problems.atoms, FEW) for name, algorithm in found.items()},
+        "default, to the end": Way(default, problems.exponentials, ENOUGH),
     }
 
 
 @cache
-def wanted(case: Case) -> xv.Result:
+def wanted(case: Way) -> xv.Result:
     """The solve by NumPy in double precision."""
-    return evaluation.solve(evaluation.NUMPY, dense.of(case.make).reference, case.algorithm, case.iterations)
+    return evaluation.solve(NUMPY, case.make(), case.algorithm, case.iterations)
 
 
-def _solved(target: Target, case: Case) -> xv.Result:
-    return evaluation.solve(target, dense.of(case.make).reference, case.algorithm, case.iterations)
+def _solved(target: Target, case: Way) -> xv.Result:
+    return evaluation.solve(target, case.make(), case.algorithm, case.iterations)
 
 
 @check("solves", every_method)
-def every_algorithm(target: Target, case: Case) -> Iterator[Measured]:
+def every_algorithm(target: Target, case: Way) -> Iterator[Measured]:
     """Of all that are exported, the objective at the end, and ten iterations to rounding, are NumPy's."""
     got, want = target.once(_solved, case), wanted(case)
     yield Measured("objective at the end", got.value, want.value, ENDS[target.dtype])
@@ -339,31 +323,28 @@ def every_algorithm(target: Target, case: Case) -> Iterator[Measured]:
         yield Measured("first values", got.trace.value[first], want.trace.value[first], 1e3 * target.eps * cond)
 
 
-@check("solves", every_method, against="closed form")
-def certificates(target: Target, case: Case) -> Iterator[Measured]:
-    """Value, gap, w, violation, condition and dead units are those of the theta that is returned, by dense algebra."""
-    got = target.once(_solved, case)
-    f, theta = dense.of(case.make).f, dense.flat(got.theta)
-    yield from certified(target, f, theta, got, dense.of(case.make).theta0)
-
-
-def certified(target: Target, f: Objective, theta: Vector, got: xv.Result, theta0: Vector) -> Iterator[Measured]:
-    """Every number of a result that belongs to its theta."""
-    cond = dense.condition(f, theta)
-    start = f.direction(theta0)
-    _, gap_A, gap_B = f.direction(theta)
+@check("solves", every_method)
+def certificates(target: Target, case: Way) -> Iterator[Measured]:
+    """Value, gap, w, violation, condition and dead units are those of the theta that is returned, on NumPy."""
+    made, got = case.make(), target.once(_solved, case)
+    theta = np.asarray(got.theta, np.float64)
+    cond, start, want = evaluation.condition(made, theta), _certified(case.make), evaluation.certified(made, theta)
     tolerance = 4 * evaluation.gradient_tolerance(target.eps, cond)  # a gap is a sum over the set
     # residuals have the rounding of the target that they are a difference of: a gap has that of a start with such ones
-    grown = (f.floor(theta0) / f.value(theta0)) ** 0.5
-    yield Measured("value", got.value, f.value(theta), evaluation.value_tolerance(target.eps, cond), f.value(theta0))
-    yield Measured("gap_A", got.gap_A, gap_A, tolerance, max(grown * start[1], gap_A))
-    yield Measured("gap_B", got.gap_B, gap_B, tolerance, max(grown * start[2], gap_B) or 1.0)
-    yield Measured("w", np.asarray(got.w, np.float64).reshape(-1, f.y.shape[1]), f.w(theta), tolerance)
-    yield Measured("violation", got.verified.violation, f.violation(theta), 10 * target.eps, 1.0)
+    grown = (evaluation.floor(made) / want.value) ** 0.5
+    yield Measured("value", got.value, want.value, evaluation.value_tolerance(target.eps, cond), start.value)
+    yield Measured("gap_A", got.gap_A, want.gap_A, tolerance, max(grown * start.gap_A, want.gap_A))
+    yield Measured("gap_B", got.gap_B, 0.0)
+    yield Measured("w", np.asarray(got.w, np.float64).reshape(want.w.shape), want.w, tolerance)
+    yield Measured("violation", got.verified.violation, want.violation, 10 * target.eps, 1.0)
     yield Measured("condition", got.verified.condition, cond, tolerance)
-    columns = f.lower.matrix(theta)
-    yield Measured("units", got.verified.units, columns.shape[1])
     # under a ridge columns that are rounding of the largest contribute nothing
-    sizes = np.abs(columns).max(axis=0)
-    least = 8 * target.eps * sizes.max() if f.lam else 0.0
-    yield Measured("dead units", got.verified.dead_units, int((sizes <= least).sum()))
+    sizes = np.abs(evaluation.matrix(made, theta)).max(axis=0)
+    yield Measured("units", got.verified.units, sizes.size)
+    yield Measured("dead units", got.verified.dead_units, int((sizes <= 8 * target.eps * sizes.max()).sum()))
+
+
+@cache
+def _certified(make: Callable[[], Reference]) -> evaluation.Certified:
+    made = make()
+    return evaluation.certified(made, made.theta0)

@@ -14,9 +14,9 @@ from xvarpro.algorithms import steps
 from xvarpro.algorithms.steps.interface import Point, StepRule
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.namespace import dtype_name, namespace_of
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro_conformance.suite import Measured, Target, check, exported, reference
+from xvarpro_conformance.suite import NUMPY, Measured, Target, check, exported
 
 ROUNDING = 64.0  # of a step, in eps: it is a quotient of differences of values of its own size
 
@@ -90,20 +90,24 @@ class _Point(NamedTuple):
     value: Array
 
 
+def _at(line: Line, alpha: Any, xp: Any) -> tuple[Any, Any]:
+    """Value and slope at alpha."""
+    bent = 0.5 * line.curvature * alpha * alpha - line.gap * alpha
+    change = bent + line.ripple * (1 - xp.cos(line.pitch * alpha)) + line.lie * alpha
+    value = line.start + (1 - line.hidden) * change
+    slope = line.curvature * alpha - line.gap + line.ripple * line.pitch * xp.sin(line.pitch * alpha)
+    return xp.where(alpha > line.wall, xp.full_like(value, xp.inf), value), slope
+
+
 def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tuple[Array, ...]:
     """What the rule decides: alpha, the value there, its memory, trials and gradients."""
     xp = namespace_of(line.gap)
 
     def phi(alpha: Array) -> _Point:
-        bent = 0.5 * line.curvature * alpha * alpha - line.gap * alpha
-        change = bent + line.ripple * (1 - xp.cos(line.pitch * alpha))
-        value = line.start + (1 - line.hidden) * (change + line.lie * alpha)
-        return _Point((alpha,), xp.where(alpha > line.wall, xp.full_like(value, xp.inf), value))
+        return _Point((alpha,), _at(line, alpha, xp)[0])
 
     def slope(point: Point) -> Array:
-        (alpha,) = point.theta
-        sine = line.ripple * line.pitch * xp.sin(line.pitch * alpha)
-        return line.curvature * alpha - line.gap + sine
+        return _at(line, point.theta[0], xp)[1]
 
     found = rule.search(steps.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
     return found.alpha, found.point.value, found.memory, found.n_values, found.n_gradients
@@ -121,6 +125,7 @@ class Decision(NamedTuple):
     memory: np.ndarray
     trials: int
     gradients: int
+    dtypes: tuple[str, ...]  # of step, value and memory
 
 
 def lines(target: Target) -> dict[str, Line]:
@@ -136,23 +141,15 @@ def walk(target: Target, rule: StepRule, scale: float = 1.0) -> dict[str, Decisi
     memory, found = target.eager.compute(_init, rule, start), {}
     for name, line in lines(target).items():
         asked = target.backend, rule, line.scaled(scale), memory
-        alpha, value, memory, trials, gradients = target.compute(_search, *asked)
-        found[name] = Decision(alpha, value, memory, int(trials), int(gradients))
+        (alpha, value, memory, trials, gradients), kinds = target.typed(_search, *asked)
+        found[name] = Decision(alpha, value, memory, int(trials), int(gradients), kinds[:3])
     return found
-
-
-def _plain(line: Line, alpha: float) -> tuple[float, float]:
-    """Value and slope at alpha, in Python's floats."""
-    gap, curvature, start, ripple, pitch, wall, hidden, lie, *_ = (float(x) for x in line)
-    change = 0.5 * curvature * alpha * alpha - gap * alpha + ripple * (1 - math.cos(pitch * alpha)) + lie * alpha
-    value = math.inf if alpha > wall else start + (1 - hidden) * change
-    return value, curvature * alpha - gap + ripple * pitch * math.sin(pitch * alpha)
 
 
 @cache
 def wanted(rule: StepRule, dtype: str) -> dict[str, Decision]:
     """What NumPy decides."""
-    return walk(replace(reference(), dtype=dtype), rule)
+    return walk(replace(NUMPY, dtype=dtype), rule)
 
 
 def determined() -> dict[str, StepRule]:
@@ -179,7 +176,7 @@ def decisions(target: Target, rule: StepRule) -> Iterator[Measured]:
         yield Measured(f"value, {name}", found.value, want.value, ROUNDING * target.eps, value)
 
 
-@check("steps", rules, against="definition")
+@check("steps", rules)
 def promises(target: Target, rule: Any) -> Iterator[Measured]:
     """A step is in its bounds, and its value that of the line; a monotone rule rises nowhere.
 
@@ -189,8 +186,9 @@ def promises(target: Target, rule: Any) -> Iterator[Measured]:
     for name, line in lines(target).items():
         found, start, cap = got[name], float(line.start), float(line.cap)
         alpha = float(found.alpha)
-        value, slope = _plain(line, alpha)
+        value, slope = map(float, _at(line, np.asarray(alpha), np))
         rounding = ROUNDING * target.eps * start
+        yield Measured(f"dtypes, {name}", found.dtypes, (target.dtype,) * 3)
         yield Measured(f"from 0 to the cap, {name}", 0.0 <= alpha <= cap, True)
         yield Measured(f"a step, {name}", bool(alpha > 0 or line.wall == 0 or line.lie or line.hidden), True)
         yield Measured(f"value, {name}", found.value, value, ROUNDING * target.eps, start)
@@ -210,7 +208,7 @@ def _enough(rule: Any, line: Line, alpha: float, name: str, rounding: float) -> 
     start, gap, longer = float(line.start), float(line.gap), alpha / rule.delta
 
     def short_by(alpha: float) -> float:
-        return rule.gamma * alpha * gap - start + _plain(line, alpha)[0]
+        return rule.gamma * alpha * gap - start + float(_at(line, np.asarray(alpha), np)[0])
 
     yield Measured(f"enough, {name}", alpha == 0 or short_by(alpha) <= rounding, True)
     if 0 < longer <= float(line.cap) and not rule.warm:
@@ -221,7 +219,7 @@ def _last_finite(line: Line) -> float:
     return next(end for end in (float(line.cap) / 2**j for j in range(60)) if end <= line.wall)
 
 
-@check("steps", rules, against="definition")
+@check("steps", rules)
 def units_of_the_objective(target: Target, rule: StepRule) -> Iterator[Measured]:
     """2^-40 f and 2^40 f, some 1e-12 and 1e12, lead to the same decisions, bit for bit."""
     plain = target.once(walk, rule)
@@ -232,15 +230,3 @@ def units_of_the_objective(target: Target, rule: StepRule) -> Iterator[Measured]
             yield Measured(f"value of 2^{power} f, {name}", got.value, 2.0**power * want.value)
             yield Measured(f"trials of 2^{power} f, {name}", got.trials, want.trials)
             yield Measured(f"gradients of 2^{power} f, {name}", got.gradients, want.gradients)
-
-
-@check("steps", rules, against="definition")
-def precision(target: Target, rule: StepRule) -> Iterator[Measured]:
-    """Steps and memory have the precision of the objective."""
-    with target.scope():
-        memory = rule.init(target.send(np.asarray(1.0)))
-        alpha, value, after, *_ = target.call(
-            _search, target.backend, rule, target.send_tree(LINES["steep parabola"]), memory
-        )
-    for name, x in (("alpha", alpha), ("value", value), ("memory", memory), ("memory after a search", after)):
-        yield Measured(name, dtype_name(x), target.dtype)

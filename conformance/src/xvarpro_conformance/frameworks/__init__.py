@@ -81,14 +81,6 @@ class Hooks:
         """
         return {}
 
-    def impure(self) -> dict[str, Callable[[Array], tuple[Array, ...]]]:
-        """Functions that are not pure in ways that no values show, and that `program` refuses."""
-        return {}
-
-    def cubes(self) -> dict[str, Callable[[Array], Array]]:
-        """Third powers whose derivative in reverse their author has written, as the framework lets one."""
-        return {}
-
     def transformed(self, fun: Callable[[Array], Array], x: Array, d: Array) -> tuple[Array, Array, Array] | None:
         """By the framework's own transformations, for each entry of x and d: three arrays; None where it has no such.
 
@@ -98,10 +90,6 @@ class Hooks:
 
     def hollow(self) -> dict[str, Array]:
         """Arrays that have no numbers in memory to compute with."""
-        return {}
-
-    def undetermined(self) -> dict[str, Callable[[Array], Array]]:
-        """Functions without a deterministic algorithm on the host, by the name that `deterministic` refuses them by."""
         return {}
 
     def survives_fork(self) -> bool:

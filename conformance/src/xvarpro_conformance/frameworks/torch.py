@@ -90,28 +90,6 @@ class TorchHooks(Hooks):
             "two threads": partial(threads, 2),
         }
 
-    def impure(self) -> dict[str, Any]:
-        calls = torch.zeros(())
-
-        def counts(x: Tensor) -> tuple[Tensor, ...]:
-            calls.add_(1.0)
-            return (x * x,)
-
-        return {"counts": counts}
-
-    def cubes(self) -> dict[str, Any]:
-        class Cube(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx: Any, x: Tensor) -> Tensor:
-                ctx.save_for_backward(x)
-                return x**3
-
-            @staticmethod
-            def backward(ctx: Any, g: Tensor) -> Tensor:
-                return 3 * g * ctx.saved_tensors[0] ** 2
-
-        return {"a Function": Cube.apply}
-
     def transformed(self, fun: Callable[[Tensor], Tensor], x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         def one(x: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             return *torch.func.jvp(fun, (x,), (d,)), torch.func.grad(lambda x: (d * fun(x)).sum())(x)
@@ -121,12 +99,6 @@ class TorchHooks(Hooks):
 
     def hollow(self) -> dict[str, Tensor]:
         return {"meta": torch.empty(3, device="meta"), "sparse": torch.eye(2).to_sparse()}
-
-    def undetermined(self) -> dict[str, Any]:
-        def put(x: Tensor) -> Tensor:
-            return x.clone().put_(torch.zeros(1, dtype=torch.int64, device=x.device), x.reshape(-1)[:1])
-
-        return {"put_": put}
 
     def survives_fork(self) -> bool:
         return torch.get_num_threads() == 1

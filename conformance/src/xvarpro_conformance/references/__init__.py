@@ -1,1 +1,1 @@
-"""What is right, from definitions: plain NumPy, SciPy and exact arithmetic that share nothing with the package."""
+"""What is right, from definitions: plain NumPy, SciPy and arithmetic of more digits."""

@@ -22,12 +22,7 @@ def _of_values(C: Set, shape: tuple[int, ...], values: Known) -> Known:
     def singular(x: np.ndarray) -> np.ndarray:
         return np.linalg.svd(x, compute_uv=False)
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        U, s, Vh = np.linalg.svd(g, full_matrices=False)
-        v = np.array([0.0 if t <= 1e-14 * s[0] else 1.0 for t in s]) * values.vertex(s)
-        return (U * v) @ Vh
-
-    return Known(lambda g: values.support(singular(g)), vertex, lambda x: values.outside(singular(x)))
+    return Known(lambda g: values.support(singular(g)), lambda x: values.outside(singular(x)))
 
 
 @defines(sets.NuclearBall)
@@ -59,15 +54,11 @@ def _of_eigenvalues(C: Any, shape: tuple[int, ...]) -> Known:
     def hermitian(x: np.ndarray) -> np.ndarray:
         return (x + np.conj(np.swapaxes(x, -2, -1))) / 2
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        w, Q = np.linalg.eigh(hermitian(g))
-        return (Q * values.vertex(w)) @ np.conj(Q.T)
-
     def outside(x: np.ndarray) -> np.ndarray:
         asymmetry = abs(x - hermitian(x)).max((-2, -1)) / unit
         return words.worst(values.outside(np.linalg.eigvalsh(hermitian(x))), asymmetry)
 
-    return Known(lambda g: values.support(np.linalg.eigvalsh(hermitian(g))), vertex, outside)
+    return Known(lambda g: values.support(np.linalg.eigvalsh(hermitian(g))), outside)
 
 
 @defines(sets.Birkhoff)
@@ -84,17 +75,18 @@ def _transport(C: sets.Transport, shape: tuple[int, ...]) -> Known:
     a = np.full(m, 1 / m) if C.a is None else np.asarray(C.a, np.float64)
     b = np.full(n, 1 / n) if C.b is None else np.asarray(C.b, np.float64)
 
-    def least(g: np.ndarray) -> Any:
+    def largest(g: np.ndarray) -> float:
         from scipy.optimize import linprog
 
         rows = [np.outer(row, np.ones(n)).ravel() for row in np.eye(m)]
         columns = [np.outer(np.ones(m), column).ravel() for column in np.eye(n)]
-        return linprog(g.ravel(), A_eq=np.array([*rows, *columns]), b_eq=np.concatenate([a, b]), method="highs")
+        A, sums = np.array([*rows, *columns]), np.concatenate([a, b])
+        return -float(linprog(-g.ravel(), A_eq=A, b_eq=sums, method="highs").fun)
 
     def support(g: np.ndarray) -> np.ndarray:
-        return np.array([-least(-x).fun for x in g.reshape(-1, m, n)]).reshape(g.shape[:-2])
+        return np.array([largest(x) for x in g.reshape(-1, m, n)]).reshape(g.shape[:-2])
 
-    return Known(support, lambda g: least(g).x.reshape(m, n), lambda x: _sums_off(x, a, b, max(a.max(), b.max())))
+    return Known(support, lambda x: _sums_off(x, a, b, max(a.max(), b.max())))
 
 
 def _sums_off(x: np.ndarray, a: np.ndarray, b: np.ndarray, size: float) -> np.ndarray:
@@ -106,20 +98,9 @@ def _sums_off(x: np.ndarray, a: np.ndarray, b: np.ndarray, size: float) -> np.nd
 
 
 def _listed(vertices: np.ndarray, outside: Callable[[np.ndarray], np.ndarray]) -> Known:
-    """The hull of points, of which the first comes first."""
-    rows = vertices.reshape(len(vertices), -1)
-    axes = vertices.ndim - 1
-
-    def values(g: np.ndarray) -> np.ndarray:
-        return g.reshape(*g.shape[: g.ndim - axes], -1) @ rows.T
-
-    def vertex(g: np.ndarray) -> np.ndarray:
-        slopes = -values(g)
-        close = np.flatnonzero(slopes >= slopes.max() - 1e-9 * abs(slopes).max())
-        exact = [-sum(s * x for s, x in zip(words.exact(g), words.exact(rows[i]), strict=True)) for i in close]
-        return vertices[close[words.first_largest(exact)]]
-
-    return Known(lambda g: values(g).max(-1), vertex, outside)
+    """The hull of points."""
+    rows, axes = vertices.reshape(len(vertices), -1), vertices.ndim - 1
+    return Known(lambda g: (g.reshape(*g.shape[: g.ndim - axes], -1) @ rows.T).max(-1), outside)
 
 
 @defines(sets.ConvexHull)
@@ -136,26 +117,26 @@ def nearest(points: np.ndarray, x: np.ndarray) -> np.ndarray:
     # in units of the distance, so that neither row of the system is small next to the other
     shifted = (points - x).reshape(len(points), -1)
     unit = np.linalg.norm(shifted, axis=1).max() or 1.0
-    shares, _ = nnls(np.vstack([shifted.T / unit, np.ones(len(points))]), words.at(shifted.shape[1] + 1, -1, 1.0))
+    shares, _ = nnls(np.vstack([shifted.T / unit, np.ones(len(points))]), np.append(0 * shifted[0], 1.0))
     return np.tensordot(shares / shares.sum(), points, axes=1)
 
 
-def _by_distance(support: Callable[..., np.ndarray], vertex: Callable[..., np.ndarray], width: float) -> Known:
+def _by_distance(C: Set, support: Callable[..., np.ndarray], width: float) -> Known:
     """Outside by the distance, in units of a width: Frank-Wolfe steps, corrected over all vertices that were met."""
 
     def distance(x: np.ndarray) -> float:
         if not np.isfinite(x).all():
             return np.nan
-        met = [vertex(-x)]
+        met = [np.asarray(C.lmo(-x))]
         for _ in range(100):
             p = nearest(np.array(met), x)
-            v = vertex(p - x)
+            v = np.asarray(C.lmo(p - x))
             if words.inner(x - p, v - p) <= 1e-4 * np.linalg.norm(x - p) ** 2 + 1e-9 * width**2:
                 break
             met.append(v)
         return float(np.linalg.norm(x - p))
 
-    return Known(support, vertex, lambda x: np.array([distance(y) for y in x]) / (width or 1.0), bound=True)
+    return Known(support, lambda x: np.array([distance(y) for y in x]) / (width or 1.0), bound=True)
 
 
 @defines(sets.Counted)
@@ -168,7 +149,7 @@ def _oracle(C: sets.Oracle, shape: tuple[int, ...]) -> Known:
     """The examples take the oracles of sets that are known."""
     own: Any = C.fun
     of = known(own.__self__, shape)
-    return of if C.outside is not None else _by_distance(of.support, of.vertex, C.width or 1.0)
+    return of if C.outside is not None else _by_distance(C, of.support, C.width or 1.0)
 
 
 @defines(sets.ShiftScale)
@@ -177,8 +158,8 @@ def _shift_scale(C: sets.ShiftScale, shape: tuple[int, ...]) -> Known:
     shift = np.broadcast_to(np.asarray(C.shift, np.float64), shape)
     return Known(
         lambda g: C.scale * of.support(g) + words.inner(g, shift, axes),
-        lambda g: C.scale * of.vertex(g) + shift,
         lambda x: of.outside((x - shift) / C.scale),
+        of.ties,
     )
 
 
@@ -190,9 +171,7 @@ def _flattened(C: sets.Flattened, shape: tuple[int, ...]) -> Known:
     def rows(x: np.ndarray) -> np.ndarray:
         return x.reshape(*x.shape[: x.ndim - len(shape)], *matrix)
 
-    return Known(
-        lambda g: of.support(rows(g)), lambda g: of.vertex(rows(g)).reshape(shape), lambda x: of.outside(rows(x))
-    )
+    return Known(lambda g: of.support(rows(g)), lambda x: of.outside(rows(x)))
 
 
 @defines(sets.LinearImage)
@@ -200,51 +179,39 @@ def _image(C: sets.LinearImage, shape: tuple[int, ...]) -> Known:
     A = np.eye(shape[0]) if C.matrix is None else np.asarray(C.matrix, np.float64)
     of = known(C.inner, A.shape[1:])
     shift = np.broadcast_to(np.asarray(C.shift, np.float64), shape)
-    return _by_distance(
-        lambda g: of.support(g @ A) + words.inner(g, shift),
-        lambda g: A @ of.vertex(g @ A) + shift,
-        np.linalg.norm(A, 2) * words.diameter(of, A.shape[1:]),
-    )
+    width = np.linalg.norm(A, 2) * words.diameter(C.inner, A.shape[1:])
+    return _by_distance(C, lambda g: of.support(g @ A) + words.inner(g, shift), width)
 
 
 @defines(sets.MinkowskiSum)
 def _sum(C: sets.MinkowskiSum, shape: tuple[int, ...]) -> Known:
     parts = [known(part, shape) for part in C.sets]
-    return _by_distance(
-        lambda g: np.sum([part.support(g) for part in parts], axis=0),
-        lambda g: np.sum([part.vertex(g) for part in parts], axis=0),
-        sum(words.diameter(part, shape) for part in parts),
-    )
+    width = sum(words.diameter(part, shape) for part in C.sets)
+    return _by_distance(C, lambda g: np.sum([part.support(g) for part in parts], axis=0), width)
 
 
 @defines(sets.HullOfUnion)
 def _union(C: sets.HullOfUnion, shape: tuple[int, ...]) -> Known:
     parts = [known(part, shape) for part in C.sets]
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        found = [part.vertex(g) for part in parts]
-        return found[words.first_largest([-words.inner(g, v, len(shape)) for v in found])]
-
-    def support(g: np.ndarray) -> np.ndarray:
-        return np.max([part.support(g) for part in parts], axis=0)
-
     # its diameter is a bound, and no more is known of the unit of a violation: centres are the package's
-    return _by_distance(support, vertex, C.diameter(np.zeros(shape)))
+    width = C.diameter(np.zeros(shape))
+    return _by_distance(C, lambda g: np.max([part.support(g) for part in parts], axis=0), width)
 
 
 def _of_blocks(blocks: list[tuple[Known, Any]], shape: tuple[int, ...]) -> Known:
     """A product: each set with where its vector is in a point."""
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        v = np.zeros(shape)
+    def ties(g: np.ndarray) -> np.ndarray:
+        way = np.zeros(shape)
         for of, at in blocks:
-            v[at] = of.vertex(g[at])
-        return v
+            way[at] = of.ties(g[at]) if of.ties else 0.0
+        return way
 
     return Known(
         lambda g: np.sum([of.support(g[at]) for of, at in blocks], axis=0),
-        vertex,
         lambda x: np.max([of.outside(x[at]) for of, at in blocks], axis=0),
+        ties,
     )
 
 

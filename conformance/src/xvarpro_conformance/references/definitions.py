@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from fractions import Fraction
+from collections.abc import Callable
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,17 +18,18 @@ class Known(NamedTuple):
     ----------
     support : callable
         ``max Re <g, v>`` for gradients (*batch, *event), real or complex.
-    vertex : callable
-        The v of least ``<g, v>`` for one real gradient, by the documented rule where several are as good.
     outside : callable
         How far points (*batch, *event) are outside, as `Set.violation` promises it: relative to the size of the set.
+    ties : callable, optional
+        For one real gradient a direction: moved along it by little, it has the vertex alone that the documented rule
+        takes where several are as good. The first entry counts most, and zero as positive.
     bound : bool
         Whether a violation may be a lower bound of that, good to a part in a thousand.
     """
 
     support: Callable[[np.ndarray], np.ndarray]
-    vertex: Callable[[np.ndarray], np.ndarray]
     outside: Callable[[np.ndarray], np.ndarray]
+    ties: Callable[[np.ndarray], np.ndarray] | None = None
     bound: bool = False
 
 
@@ -68,31 +68,21 @@ def inner(g: np.ndarray, v: np.ndarray, axes: int = 1) -> np.ndarray:
     return out
 
 
-def exact(x: np.ndarray) -> list[Fraction]:
-    """Entries as fractions."""
-    return [Fraction(float(y)) for y in np.broadcast_to(x, np.shape(x)).ravel()]
+def by_value(g: np.ndarray, unit: np.ndarray | float = 1.0) -> np.ndarray:
+    """Ties of a set that looks for the least entries, in units of their own: the first becomes the least."""
+    rank = np.argsort(np.argsort(g / unit, kind="stable"))
+    return unit * 16.0 ** (rank - len(g))
 
 
-def first_largest(values: Sequence[Any]) -> int:
-    """Where the largest is, the first of those that tie."""
-    return max(range(len(values)), key=lambda i: values[i])
-
-
-def largest_first(values: Sequence[Any]) -> list[int]:
-    """The order from the largest down; those that tie stay in order."""
-    return sorted(range(len(values)), key=lambda i: -values[i])
+def by_size(g: np.ndarray, unit: np.ndarray | float = 1.0) -> np.ndarray:
+    """Ties of a set that looks for the largest entries: the first becomes the largest."""
+    rank = np.argsort(np.argsort(-abs(g / unit), kind="stable"))
+    return unit * sign(g) * 16.0**-rank
 
 
 def sign(x: np.ndarray) -> np.ndarray:
     """Signs, of which zero counts as positive."""
     return np.where(x < 0, -1.0, 1.0)
-
-
-def at(n: int, i: int | Sequence[int], value: Any) -> np.ndarray:
-    """Zeros but for a value at some places."""
-    out = np.zeros(n)
-    out[i] = value
-    return out
 
 
 def excess(size: np.ndarray, radius: float) -> np.ndarray:
@@ -104,12 +94,6 @@ def norm(x: np.ndarray, p: float = 2.0) -> np.ndarray:
     """Norms along the last axis."""
     out: np.ndarray = np.linalg.norm(x, ord=p, axis=-1)
     return out
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    """The vector of length 1 in a direction; 0 of 0."""
-    length = np.linalg.norm(x)
-    return x / length if length else x
 
 
 def falling(x: np.ndarray) -> np.ndarray:
@@ -129,7 +113,15 @@ def groups_of(groups: Any, n: int) -> list[list[int]]:
     return [list(group) for group in groups]
 
 
-def diameter(of: Known, shape: tuple[int, ...]) -> float:
+def falling_over(groups: list[list[int]]) -> np.ndarray:
+    """Numbers that fall from one group to the next, by entry."""
+    out = np.zeros(sum(map(len, groups)))
+    for i, G in enumerate(groups):
+        out[G] = 16.0**-i
+    return out
+
+
+def diameter(C: Set, shape: tuple[int, ...]) -> float:
     """The largest distance of two vertices that are met from many directions, each step going on from the farthest."""
     n, best = int(np.prod(shape)), 0.0
     draw = np.random.default_rng(0)
@@ -137,7 +129,7 @@ def diameter(of: Known, shape: tuple[int, ...]) -> float:
     for u in np.concatenate([signs, draw.normal(size=(6, n))]).reshape(-1, *shape):
         length = 0.0
         for _ in range(100):
-            apart = of.vertex(-u) - of.vertex(u)
+            apart = np.asarray(C.lmo(-u)) - np.asarray(C.lmo(u))
             longer = float(np.linalg.norm(apart))
             if longer <= length * (1 + 1e-13):
                 break

@@ -69,6 +69,17 @@ def real(x: Any) -> Any:
     return _digits(np.frompyfunc(numbers().re, 1, 1)(np.asarray(x, dtype=object)))
 
 
+def solution(H: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``H^-1 b`` for a positive definite H, which needs no pivots; b of shape (n,) or (n, k)."""
+    n = len(H)
+    T = np.concatenate([H, b.reshape(n, -1)], axis=1)
+    for i in range(n):
+        T[i, i + 1 :] = T[i, i + 1 :] / T[i : i + 1, i]
+        others = np.arange(n) != i  # what is left of the next column is never read
+        T[others, i + 1 :] = T[others, i + 1 :] - T[others, i : i + 1] * T[i : i + 1, i + 1 :]
+    return T[:, n:].reshape(b.shape)
+
+
 # -- decompositions, of which a model may be a function ----------------------------------------------------------------
 
 

@@ -16,9 +16,8 @@ import numpy as np
 from xvarpro import ColumnChunks, Level, Problem, RowChunks, lower
 from xvarpro.core import trees
 from xvarpro.core.struct import Tree
-from xvarpro_conformance.rational import solution
 from xvarpro_conformance.references import designs
-from xvarpro_conformance.references.digits import digits, numbers, real, rounded
+from xvarpro_conformance.references.digits import digits, numbers, real, rounded, solution
 
 STEP = 20  # differences of 10^-20
 LEAST = 30  # a ridge of 10^-30 selects the solution of least norm

@@ -1,11 +1,6 @@
-"""Sets of vectors by their definitions, in plain NumPy.
-
-Ties are decided in rational arithmetic: two entries tie where their numbers are equal, not where rounding says so.
-"""
+"""Sets of vectors by their definitions, in plain NumPy."""
 
 from __future__ import annotations
-
-from fractions import Fraction
 
 import numpy as np
 
@@ -24,26 +19,22 @@ def _box(C: sets.Box, shape: tuple[int, ...]) -> Known:
     size = np.where(size == 0, 1.0, size)
     return Known(
         lambda g: np.sum(np.maximum(g * low, g * high), axis=axes),
-        lambda g: np.where(g < 0, high, low),
         lambda x: np.max(words.worst(low - x, x - high) / size, axis=axes),
+        np.ones_like,
     )
 
 
 @defines(sets.L1Ball)
 def _l1(C: sets.L1Ball, shape: tuple[int, ...]) -> Known:
-    def vertex(g: np.ndarray) -> np.ndarray:
-        i = words.first_largest(words.exact(abs(g)))
-        return words.at(len(g), i, -C.radius * words.sign(g[i]))
-
-    return Known(lambda g: C.radius * abs(g).max(-1), vertex, lambda x: words.excess(abs(x).sum(-1), C.radius))
+    return Known(lambda g: C.radius * abs(g).max(-1), lambda x: words.excess(abs(x).sum(-1), C.radius), words.by_size)
 
 
 @defines(sets.LinfBall)
 def _linf(C: sets.LinfBall, shape: tuple[int, ...]) -> Known:
     return Known(
         lambda g: C.radius * abs(g).sum(-1),
-        lambda g: -C.radius * words.sign(g),
         lambda x: words.excess(abs(x).max(-1), C.radius),
+        np.ones_like,
     )
 
 
@@ -53,7 +44,6 @@ def _l2(C: sets.L2Ball, shape: tuple[int, ...]) -> Known:
     size = max(float(np.linalg.norm(c)), C.radius) or 1.0
     return Known(
         lambda g: words.inner(g, c) + C.radius * words.norm(g),
-        lambda g: c - C.radius * words.unit(g),
         lambda x: words.worst(words.norm(x - c) - C.radius) / size,
     )
 
@@ -62,8 +52,8 @@ def _l2(C: sets.L2Ball, shape: tuple[int, ...]) -> Known:
 def _nonnegative_l2(C: sets.NonnegativeL2Ball, shape: tuple[int, ...]) -> Known:
     return Known(
         lambda g: C.radius * words.norm(np.maximum(g, 0.0)),
-        lambda g: C.radius * words.unit(np.maximum(-g, 0.0)),
         lambda x: words.worst((-x).max(-1) / (C.radius or 1.0), words.excess(words.norm(x), C.radius)),
+        lambda g: np.where(g < 0, 0.0, 1.0),
     )
 
 
@@ -71,13 +61,7 @@ def _nonnegative_l2(C: sets.NonnegativeL2Ball, shape: tuple[int, ...]) -> Known:
 def _lp(C: sets.LpBall, shape: tuple[int, ...]) -> Known:
     q = C.p / (C.p - 1)
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        if not g.any():
-            return 0 * g
-        share = (abs(g) / abs(g).max()) ** (q - 1)
-        return -C.radius * words.sign(g) * share / np.linalg.norm(share, C.p)
-
-    return Known(lambda g: C.radius * words.norm(g, q), vertex, lambda x: words.excess(words.norm(x, C.p), C.radius))
+    return Known(lambda g: C.radius * words.norm(g, q), lambda x: words.excess(words.norm(x, C.p), C.radius))
 
 
 @defines(sets.Ellipsoid)
@@ -92,12 +76,8 @@ def _ellipsoid(C: sets.Ellipsoid, shape: tuple[int, ...]) -> Known:
     def length(x: np.ndarray, metric: np.ndarray) -> np.ndarray:
         return np.sqrt(np.einsum("...i,ij,...j", x, metric, x))
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        return c - C.radius * (inverse @ g) / (length(g, inverse) or 1.0)
-
     return Known(
         lambda g: words.inner(g, c) + C.radius * length(g, inverse),
-        vertex,
         lambda x: words.worst(length(x - c, A) - C.radius) / size,
     )
 
@@ -106,21 +86,17 @@ def _ellipsoid(C: sets.Ellipsoid, shape: tuple[int, ...]) -> Known:
 def _simplex(C: sets.Simplex, shape: tuple[int, ...]) -> Known:
     return Known(
         lambda g: C.radius * g.max(-1),
-        lambda g: words.at(len(g), words.first_largest(words.exact(-g)), C.radius),
         lambda x: words.worst((-x).max(-1), abs(x.sum(-1) - C.radius)) / (C.radius or 1.0),
+        words.by_value,
     )
 
 
 @defines(sets.CappedSimplex)
 def _capped(C: sets.CappedSimplex, shape: tuple[int, ...]) -> Known:
-    def vertex(g: np.ndarray) -> np.ndarray:
-        i = words.first_largest(words.exact(-g))
-        return words.at(len(g), i, C.radius if g[i] < 0 else 0.0)
-
     return Known(
         lambda g: C.radius * np.maximum(g.max(-1), 0.0),
-        vertex,
         lambda x: words.worst((-x).max(-1), x.sum(-1) - C.radius) / (C.radius or 1.0),
+        words.by_value,
     )
 
 
@@ -133,14 +109,10 @@ def _weighted_simplex(C: sets.WeightedSimplex, shape: tuple[int, ...]) -> Known:
     size = np.where(size == 0, 1.0, size)
     total = max(room, a @ abs(low)) or 1.0
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        i = words.first_largest([-s / w for s, w in zip(words.exact(g), words.exact(a), strict=True)])
-        return low + words.at(len(g), i, rise[i] if g[i] < 0 else 0.0)
-
     return Known(
         lambda g: words.inner(g, low) + np.maximum((rise * g).max(-1), 0.0),
-        vertex,
         lambda x: words.worst(((low - x) / size).max(-1), ((x - low) @ a - room) / total),
+        lambda g: words.by_value(g, a),
     )
 
 
@@ -151,16 +123,20 @@ def _weighted_l1(C: sets.WeightedL1Ball, shape: tuple[int, ...]) -> Known:
     weights = np.where(wide, 1 / np.where(wide, widths, 1.0), 0.0)
     unit, stray = max(float(weights @ abs(c)), 1.0), float(max(widths.max(), abs(c).max())) or 1.0
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        i = words.first_largest([w * s for w, s in zip(words.exact(widths), words.exact(abs(g)), strict=True)])
-        i = i if widths[i] > 0 else int(np.argmax(widths))
-        return c + words.at(len(g), i, -widths[i] * words.sign(g[i]))
-
     def outside(x: np.ndarray) -> np.ndarray:
         size = abs(x - c)
         return words.worst((size @ weights - 1) / unit, np.where(wide, 0.0, size).max(-1) / stray)
 
-    return Known(lambda g: words.inner(g, c) + (widths * abs(g)).max(-1), vertex, outside)
+    def ties(g: np.ndarray) -> np.ndarray:
+        if widths[0] == 0 and not (widths * g).any():
+            return widths  # the first has no vertex of its own: the widest one comes first
+        return wide * words.by_size(g, 1 / np.where(wide, widths, 1.0))
+
+    return Known(
+        lambda g: words.inner(g, c) + (widths * abs(g)).max(-1),
+        outside,
+        ties,
+    )
 
 
 @defines(sets.ContinuousKnapsack)
@@ -173,18 +149,10 @@ def _knapsack(C: sets.ContinuousKnapsack, shape: tuple[int, ...]) -> Known:
         rest = np.maximum(g[..., None, :] - prices * a, 0.0)
         return np.min(prices[..., 0] * C.bound + rest.sum(-1), axis=-1)
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        v, left, weights = np.zeros(len(g)), Fraction(C.bound), words.exact(a)
-        for i in words.largest_first([-s / w for s, w in zip(words.exact(g), weights, strict=True)]):
-            if g[i] < 0:
-                share = min(left / weights[i], Fraction(1))
-                v[i], left = float(share), left - share * weights[i]
-        return v
-
     return Known(
         support,
-        vertex,
         lambda x: words.worst((-x).max(-1), x.max(-1) - 1, (x @ a - C.bound) / (C.bound or 1.0)),
+        lambda g: words.by_value(g, a),
     )
 
 
@@ -198,38 +166,30 @@ def _group_l12(C: sets.GroupL12Ball, shape: tuple[int, ...]) -> Known:
     def norms(x: np.ndarray) -> np.ndarray:
         return np.stack([words.norm(x[..., G]) for G in groups], axis=-1)
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        G = groups[words.first_largest([sum(s * s for s in words.exact(g[G])) for G in groups])]
-        return words.at(len(g), G, -C.radius * words.unit(g[G]))
-
-    return Known(lambda g: C.radius * norms(g).max(-1), vertex, lambda x: words.excess(norms(x).sum(-1), C.radius))
+    return Known(
+        lambda g: C.radius * norms(g).max(-1),
+        lambda x: words.excess(norms(x).sum(-1), C.radius),
+        lambda g: g * words.falling_over(groups),
+    )
 
 
 @defines(sets.GroupL1InfBall)
 def _group_l1inf(C: sets.GroupL1InfBall, shape: tuple[int, ...]) -> Known:
     groups = words.groups_of(C.groups, *shape)
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        G = groups[words.first_largest([sum(words.exact(abs(g[G]))) for G in groups])]
-        return words.at(len(g), G, -C.radius * words.sign(g[G]))
-
     return Known(
         lambda g: C.radius * np.max([abs(g[..., G]).sum(-1) for G in groups], axis=0),
-        vertex,
         lambda x: words.excess(np.sum([abs(x[..., G]).max(-1) for G in groups], axis=0), C.radius),
+        lambda g: words.sign(g) * words.falling_over(groups),
     )
 
 
 @defines(sets.KSparsePolytope)
 def _k_sparse(C: sets.KSparsePolytope, shape: tuple[int, ...]) -> Known:
-    def vertex(g: np.ndarray) -> np.ndarray:
-        some = words.largest_first(words.exact(abs(g)))[: C.k]
-        return words.at(len(g), some, -C.radius * words.sign(g[some]))
-
     return Known(
         lambda g: C.radius * words.falling(abs(g))[..., : C.k].sum(-1),
-        vertex,
         lambda x: words.worst(words.excess(abs(x).max(-1), C.radius), words.excess(abs(x).sum(-1), C.k * C.radius)),
+        words.by_size,
     )
 
 
@@ -242,8 +202,8 @@ def _hypersimplex(C: sets.Hypersimplex, shape: tuple[int, ...]) -> Known:
     total = C.k * C.radius
     return Known(
         lambda g: C.radius * words.falling(g)[..., : C.k].sum(-1),
-        lambda g: words.at(len(g), words.largest_first(words.exact(-g))[: C.k], C.radius),
         lambda x: words.worst(_beyond(x, C.radius), abs(x.sum(-1) - total) / (total or 1.0)),
+        words.by_value,
     )
 
 
@@ -251,25 +211,17 @@ def _hypersimplex(C: sets.Hypersimplex, shape: tuple[int, ...]) -> Known:
 def _unit_hypersimplex(C: sets.UnitHypersimplex, shape: tuple[int, ...]) -> Known:
     return Known(
         lambda g: C.radius * np.maximum(words.falling(g)[..., : C.k], 0.0).sum(-1),
-        lambda g: words.at(len(g), [i for i in words.largest_first(words.exact(-g))[: C.k] if g[i] < 0], C.radius),
         lambda x: words.worst(_beyond(x, C.radius), words.excess(x.sum(-1), C.k * C.radius)),
+        words.by_value,
     )
 
 
 @defines(sets.KNormBall)
 def _k_norm(C: sets.KNormBall, shape: tuple[int, ...]) -> Known:
-    def vertex(g: np.ndarray) -> np.ndarray:
-        size = words.exact(abs(g))
-        one = words.first_largest(size)
-        # of two balls of which one holds the other only the larger has vertices of the hull
-        if C.k == 1 or (C.k < len(g) and sum(size) > C.k * size[one]):
-            return -C.radius / C.k * words.sign(g)
-        return words.at(len(g), one, -C.radius * words.sign(g[one]))
-
     return Known(
         lambda g: C.radius * np.maximum(abs(g).max(-1), abs(g).sum(-1) / C.k),
-        vertex,
         lambda x: words.excess(words.falling(abs(x))[..., : C.k].sum(-1), C.radius),
+        words.by_size,
     )
 
 
@@ -277,20 +229,10 @@ def _k_norm(C: sets.KNormBall, shape: tuple[int, ...]) -> Known:
 def _owl(C: sets.OWLBall, shape: tuple[int, ...]) -> Known:
     weights = np.broadcast_to(np.asarray(C.weights, np.float64), shape)
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        size, w, n = words.exact(abs(g)), words.exact(weights), len(g)
-        order = words.largest_first(size)
-        # k entries are no vertex where one more costs nothing, nor, for k > 1, where all of them cost the same
-        counts = [k for k in range(1, n + 1) if (k == n or w[k] > 0) and (k == 1 or w[k - 1] < w[0])]
-        gains = [sum(size[i] for i in order[:k]) / sum(w[:k]) for k in counts]
-        k = counts[words.first_largest(gains)]
-        some = order[:k]
-        return words.at(n, some, -C.radius / float(sum(w[:k])) * words.sign(g[some]))
-
     return Known(
         lambda g: C.radius * np.max(np.cumsum(words.falling(abs(g)), axis=-1) / np.cumsum(weights), axis=-1),
-        vertex,
         lambda x: words.excess(words.falling(abs(x)) @ weights, C.radius),
+        words.by_size,
     )
 
 
@@ -307,8 +249,8 @@ def _permutahedron(C: sets.Permutahedron, shape: tuple[int, ...]) -> Known:
 
     return Known(
         lambda g: words.falling(g) @ w,
-        lambda g: words.at(n, words.largest_first(words.exact(-g)), w),
         outside,
+        words.by_value,
     )
 
 
@@ -318,30 +260,18 @@ def _ordered(C: sets.OrderedBox, shape: tuple[int, ...]) -> Known:
     steps = np.array([[C.lower] * k + [C.upper] * (n - k) for k in range(n + 1)])
     size = max(abs(C.lower), abs(C.upper)) or 1.0
 
-    def vertex(g: np.ndarray) -> np.ndarray:
-        exact = words.exact(g)
-        return steps[words.first_largest([sum(exact[:k], Fraction(0)) for k in range(n + 1)])]
-
     return Known(
         lambda g: np.max(g @ steps.T, axis=-1),
-        vertex,
         lambda x: (
             words.worst(C.lower - x.min(-1), x.max(-1) - C.upper, -np.diff(x, axis=-1).min(-1, initial=0.0)) / size
         ),
+        lambda g: -np.ones(n),  # the first of the sums is the largest
     )
 
 
 @defines(sets.TotalVariationBall)
 def _variation(C: sets.TotalVariationBall, shape: tuple[int, ...]) -> Known:
     (n,) = shape
-
-    def vertex(g: np.ndarray) -> np.ndarray:
-        exact = words.exact(g)
-        mean = sum(exact) / n
-        sums = [sum(exact[:k]) - k * mean for k in range(1, n)]
-        best = words.first_largest([abs(s) for s in sums])
-        k, rise = best + 1, C.radius * (-1.0 if sums[best] < 0 else 1.0)
-        return np.array([rise * (k / n - 1)] * k + [rise * k / n] * (n - k))
 
     def support(g: np.ndarray) -> np.ndarray:
         sums = np.cumsum(g - g.mean(-1, keepdims=True), axis=-1)
@@ -351,4 +281,8 @@ def _variation(C: sets.TotalVariationBall, shape: tuple[int, ...]) -> Known:
         mean = abs(x.sum(-1)) / n / (C.radius or 1.0)
         return words.worst(mean, words.excess(abs(np.diff(x, axis=-1)).sum(-1), C.radius))
 
-    return Known(support, vertex, outside)
+    def ties(g: np.ndarray) -> np.ndarray:
+        sums = np.cumsum(g - g.mean())
+        return np.diff(words.sign(sums) * np.arange(n - 1.0, -1.0, -1.0), prepend=0.0)
+
+    return Known(support, outside, ties)
