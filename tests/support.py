@@ -1,7 +1,5 @@
 """What several test modules share: arrays to and fro, relative errors, small problems, sources that are watched."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

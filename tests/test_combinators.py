@@ -1,7 +1,5 @@
 """Sets made of sets beyond the suite: complex points, what parts leave, faces that pass through, counts, bounds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Weights in a set beyond the suite: complex subspaces, bounds against scipy, rounding, kinks, gradients."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Mini-batches that touch a mini-batch: marked data, what determines w, update rules, batches from a source."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import combinations, product
 

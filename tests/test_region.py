@@ -1,7 +1,5 @@
 """Sets matched with the leaves of theta, and Algorithm 2 over all of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ with definitions: extremes, other sizes, batches of batches. A newcomer is found
 A set says through `examples` for which parameters and event shapes it wants to be tested; nothing here names a set.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 from itertools import product

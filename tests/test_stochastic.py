@@ -1,7 +1,5 @@
 """Mini-batches of the upper level: what they estimate, what the method that uses them reports."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Vector sets beyond the suite: regimes of their parameters, sets that are one another, values by hand, refusals."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
