@@ -7,7 +7,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.core.namespace import dtype_name
-from xvarpro.errors import ExchangeError, ModelError, ProblemError, XvarproError
+from xvarpro.errors import ExchangeError, ModelError, ProblemError, UnknownBackendError, XvarproError
 from xvarpro.sets import Box
 
 from .support import HOST_BACKENDS, SIGNAL, T, decays, send
@@ -171,6 +171,11 @@ def test_a_device_without_a_driver(model, monkeypatch):
     monkeypatch.setattr(type(xv.backends.get("numpy")), "asarray", asarray)
     message = r"device must be one that numpy can use; got 'cpu' \(no driver was found\)$"
     refused(ProblemError, message, model, backend="numpy", device="cpu")
+
+
+def test_unknown_backend_lists_the_known(model):
+    text = refused(UnknownBackendError, "unknown backend 'tensorflow'", model, backend="tensorflow")
+    assert all(name in text for name in ("numpy", "torch", "jax", "cupy"))
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
@@ -398,6 +403,13 @@ def test_arrays_of_inference_mode_are_named():
     problem = xv.separable(lambda theta, data: torch.exp(t * theta), SIGNAL)
     with pytest.raises(ModelError, match=r"made inside torch\.inference_mode\(\).*inside torch\.no_grad\(\)$"):
         xv.solve(problem, START, backend="torch")
+
+
+@pytest.mark.parametrize("name", ["numpy", "array-api-strict", "torch", "jax"])
+def test_value_and_gradient_checks_as_solve_does(name):
+    problem = xv.separable(decays, SIGNAL[:-1], data={"t": T})
+    with pytest.raises(ProblemError, match="same number of rows"):
+        xv.value_and_gradient(problem, START, backend=name)
 
 
 def test_project_checks_its_sets():
