@@ -1,7 +1,5 @@
 """Processes that tests start: forked from one that has imported what takes seconds, by what asks first for it."""
 
-from __future__ import annotations
-
 import atexit
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """What several test modules share: arrays to and fro, relative errors, small problems, sources that are watched."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -119,6 +117,13 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
+def gradients(count, shape, seed=0):
+    """Random gradients, a third of them rounded, so that ties and zeros are common."""
+    g = 2 * rng(seed).normal(size=(count, *shape))
+    g[::3] = np.round(g[::3])
+    return g
+
+
 def decays(theta, data):
     """Exponential decays sampled at the times `data`, or ``data["t"]``: shape (m, n)."""
     xp = xv.array_namespace(theta)
@@ -213,6 +218,15 @@ class Watched:
                 del chunk
         finally:
             self.ended += 1
+
+
+def invoke(*args, columns=200):
+    """What the command `xvarpro` does with these arguments, in a terminal of so many columns."""
+    from typer.testing import CliRunner
+
+    from xvarpro.cli import app
+
+    return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": str(columns)})
 
 
 # a file of a user's, which states a problem

@@ -1,7 +1,5 @@
 """Conditional gradient with corrections: linear rates in every form; over a list of atoms also its bookkeeping."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple

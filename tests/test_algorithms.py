@@ -1,7 +1,5 @@
 """What every algorithm promises, over all that `xvarpro.algorithms` exports: a newcomer is found by its export."""
 
-from __future__ import annotations
-
 import inspect
 from functools import cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The registry, and what every backend adds to its array-API namespace."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Weights of residuals, masks, and bounds of w in a batch: the answers of a loop, of SciPy and of differences."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,22 +9,14 @@ from scipy.optimize import lsq_linear
 import xvarpro as xv
 from xvarpro.batch.prepare import prepare
 
-from .conftest import float64
 from .fits import together
 from .support import decays, error, host, rng
-from .test_many import BOX, HOSTED, JAX, T, noisy, start
+from .test_many import BOX, T, noisy, start
 
 EPS = np.finfo(np.float64).eps
 B = 4
 DRAWN = rng(11).uniform(0.2, 3.0, (B, T.size, 2))
 SEEN = rng(12).random((B, T.size, 2)) > 0.2
-
-
-@pytest.fixture(params=[*HOSTED, JAX])
-def backend(request):
-    chosen = xv.backends.get(request.param)
-    with float64(chosen):
-        yield chosen
 
 
 def gappy(y, weights):

@@ -14,14 +14,9 @@ from typer.testing import CliRunner
 
 import xvarpro as xv
 from xvarpro import cli
-from xvarpro.cli import app
 from xvarpro.cli.conformance import command as conformance
 
-from .support import CODE
-
-
-def invoke(*args):
-    return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "120"})
+from .support import CODE, invoke
 
 
 @pytest.mark.parametrize("module", ["typer", "rich"])

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
 import xvarpro as xv
 from xvarpro.cli import app, columns
 from xvarpro.errors import ProblemError
+
+from .support import invoke
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
@@ -135,13 +136,9 @@ def drawn():
     """Figures are drawn."""
 
 
-def invoke(*args):
-    return CliRunner().invoke(app, ["fit", *map(str, args)], env={"COLUMNS": "120"})
-
-
 def fits(*args):
     """A fit, after an end without errors."""
-    result = invoke(*args)
+    result = invoke("fit", *args)
     assert result.exit_code == 0, result.output
     return result
 
@@ -170,7 +167,7 @@ def test_commands_of_the_page_run_and_print_its_report(tmp_path, monkeypatch, dr
     found = re.findall(r"^```sh\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
     assert len(found) == 3
     for line in found:
-        result = CliRunner().invoke(app, shlex.split(line)[1:], env={"COLUMNS": "120"})
+        result = invoke(*shlex.split(line)[1:])
         assert result.exit_code == 0, result.output
     report = (tmp_path / "xvarpro-out" / "decay" / "report.txt").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```\n(CONVERGED.*?)\n```$", PAGE, flags=re.DOTALL | re.MULTILINE)
@@ -309,7 +306,7 @@ def test_figures_have_the_names_as_they_stand_in_the_file(here, monkeypatch, dra
     a, b = signal() + noise[0], signal(1.0, 3.0) + noise[1]
     path = table(here, **{"t $": SAMPLES, "a": a, "$b$": b, "s": 0.1 + SAMPLES})
     args = ("--x", "t $", "--y", "a", "--y", "$b$", "--sigma", "s", "--start", "slow=1", "--out", here / "out")
-    assert invoke("model.py:decay", path, *args).exit_code == 0
+    assert invoke("fit", "model.py:decay", path, *args).exit_code == 0
     names = {"xlabel": r"t \$", "names": ["one", "two"], "absolute_sigma": True}
     assert asked == [{"column": 0, "ylabel": "a", **names}, {"column": 1, "ylabel": r"\$b\$", **names}]
     rows = written(here / "out" / "fitted.csv")
@@ -364,12 +361,12 @@ def test_as_many_samples_as_amplitudes_are_enough(here):
 def test_parameters_beside_the_function_are_taken_and_options_go_before_them(here):
     path = table(here, t=SAMPLES, y=signal())
     args = ("tied.py:decay", path, *Y, "--out", here / "out")
-    assert invoke(*args).exit_code == 0
+    assert invoke("fit", *args).exit_code == 0
     assert values(here / "out") == pytest.approx({"slow": 0.5, "fast": 4.0, "w[0]": 2.0, "w[1]": 1.0}, rel=1e-5)
     assert written(here / "out" / "parameters.csv")[0]["upper"] == "3.0"
-    assert invoke(*args, "--start", "slow=6", "--bounds", "slow=:9", "--fix", "slow").exit_code == 2  # nothing varies
+    assert invoke("fit", *args, "--start", "slow=6", "--bounds", "slow=:9", "--fix", "slow").exit_code == 2
     for option, upper in ((("--start", "slow=6", "--bounds", "slow=:9"), "9.0"), (("--bounds", "slow=0:2"), "2.0")):
-        assert invoke(*args, *option).exit_code == 0
+        assert invoke("fit", *args, *option).exit_code == 0
         assert written(here / "out" / "parameters.csv")[0]["upper"] == upper
 
 
@@ -377,7 +374,7 @@ def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
     path = table(here, t=SAMPLES, y=signal())
     monkeypatch.setattr(xv, "solve", lambda *args, solve=xv.solve, **rest: solve(*args, max_iter=1, **rest))
     args = ("fit", "exponentials", path, *Y, "--start", "rates=1,5")
-    result = CliRunner().invoke(app, list(map(str, args)), env={"COLUMNS": "40"})
+    result = invoke(*args, columns=40)
     assert result.exit_code == 1
     assert result.stdout.startswith("MAX_ITER")
     report = (here / "xvarpro-out" / "exponentials" / "report.txt").read_text(encoding="utf-8")
@@ -436,7 +433,7 @@ def test_a_mistake_ends_in_one_line_that_names_it(here, subtests):
     (here / "syntax.py").write_text("def f(t, rate=1.0)\n", encoding="utf-8")
     for (model, *rest), message in MISTAKES:
         with subtests.test(" ".join((model, *rest))):
-            result = invoke(model, path, *rest)
+            result = invoke("fit", model, path, *rest)
             assert result.exit_code == 2, result.output
             assert message in result.stderr
             assert result.stderr.count("\n") == 1
@@ -503,7 +500,7 @@ def test_dates_are_numbers_since_the_first_one(here):
     start = datetime(2026, 3, 1, 14, 30)
     rows = [f"{start + timedelta(hours=x)},{y}" for x, y in zip(SAMPLES.tolist(), signal().tolist(), strict=True)]
     (here / "data.csv").write_text("\n".join(["t,y", *rows]), encoding="utf-8")
-    found = invoke("exponentials", "data.csv", *Y, "--start", "rates=0.5,8", "--out", "out")
+    found = invoke("fit", "exponentials", "data.csv", *Y, "--start", "rates=0.5,8", "--out", "out")
     assert "x is t (hours since 2026-03-01T14:30:00)" in found.output
     first = (here / "out" / "fitted.csv").read_text().splitlines()[1]
     assert first.startswith("2026-03-01T14:30:00")

@@ -1,7 +1,5 @@
 """Sets made of sets beyond the suite: complex points, what parts leave, faces that pass through, counts, bounds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,16 +9,9 @@ import scipy.optimize
 import xvarpro as xv
 from xvarpro import sets
 
-from .support import compiles_for_long, host, rng, send
+from .support import compiles_for_long, gradients, host, rng, send
 
 EPS = np.finfo(np.float64).eps
-
-
-def gradients(count, n=4, seed=0):
-    """Random gradients, a third of them rounded, so that ties are common."""
-    g = 2 * rng(seed).normal(size=(count, n))
-    g[::3] = np.round(g[::3])
-    return g
 
 
 FALLS = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0], [3.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
@@ -29,7 +20,7 @@ SHIFT = np.array([1.0, -2.0, 0.5, 0.0])
 
 def test_violation_sees_a_small_distance():
     C = sets.HullOfUnion((sets.L1Ball(2.0), sets.Box(-1.0, 1.0), sets.ShiftScale(sets.Simplex(), 1.0, 2.0)))
-    for g in gradients(20, seed=3):
+    for g in gradients(20, (4,), 3):
         v = C.lmo(g)
         for step in (1e-2, 1e-4, 1e-6):
             outside = v - step * g / np.linalg.norm(g)

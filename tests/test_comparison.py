@@ -14,11 +14,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit.comparison import _Pair, _Path, _Recorder, apart
 from xvarpro.fit.runs import Runs
 
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
+from .support import decays
 
 T = np.linspace(0.0, 2.0, 50)
 PROBLEM = xv.separable(decays, np.exp(-T) + np.exp(-5.0 * T), data=T, lam=1e-6)

@@ -1,7 +1,5 @@
 """Many right-hand sides, replaced by few: the same function, exactly."""
 
-from __future__ import annotations
-
 import gc
 from itertools import pairwise
 

@@ -9,7 +9,7 @@ import scipy.optimize
 import xvarpro as xv
 from xvarpro.errors import ProblemError
 
-from .support import error, host, rng, send
+from .support import decays, error, host, rng, send
 
 T = np.linspace(0.0, 3.0, 25)
 C = 4e-4 * np.exp(-np.abs(T[:, None] - T) / 0.3) * np.outer(1 + T, 1 + T) + 1e-6 * np.eye(25)
@@ -22,11 +22,6 @@ def curve(t, first, second, a, b):
 
 
 Y = curve(T, 0.7, 4.0, 2.0, 1.0) + L @ rng().normal(size=25)
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
 def whitened(theta, data):

@@ -13,7 +13,7 @@ import pytest
 import xvarpro as xv
 
 from . import processes
-from .support import error, posix
+from .support import decays, error, posix
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -22,11 +22,6 @@ zict = pytest.importorskip("zict")
 
 ROWS, CHUNK = 20_000, 5_000
 START, BOX = np.array([0.5, 8.0]), xv.sets.Box(0.0, 20.0)
-
-
-def decays(theta, t):
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
 
 
 def broken(theta, t):

@@ -1,7 +1,5 @@
 """Arrays in from any framework, results out: the right numbers, never another dtype, never a crash."""
 
-from __future__ import annotations
-
 from array import array
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Faces of polytopes beyond the suite, which compares them with inequalities: ties, walks, batches and rounding."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Convolution designs on grids of any shape and division of spectra, against their matrices, entry by entry."""
 
-from __future__ import annotations
-
 import math
 from functools import cache, partial
 

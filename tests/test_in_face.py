@@ -1,7 +1,5 @@
 """Conditional gradient inside the faces of a set: linear rates without a list of atoms, and no step out of the set."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

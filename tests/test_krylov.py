@@ -1,7 +1,5 @@
 """Iterative lower levels: what they solve, what their errors do to the gradient, what the certificate says of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 from typing import Any

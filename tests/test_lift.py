@@ -1,26 +1,16 @@
 """Problems that are stated for one, in a batch: those of the batch form, and of a loop of solves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import xvarpro as xv
 from xvarpro.batch.prepare import prepare
 
-from .conftest import float64
 from .fits import together
 from .support import decays, error, host, rng
-from .test_many import BOX, HOSTED, JAX, THETA, T, noisy, single, start, stated
+from .test_many import BOX, THETA, T, noisy, single, start, stated
 
 lifted = xv.many.lifted
-
-
-@pytest.fixture(params=[*HOSTED, JAX])
-def backend(request):
-    chosen = xv.backends.get(request.param)
-    with float64(chosen):
-        yield chosen
 
 
 @pytest.mark.parametrize("k", [0, 2])

@@ -1,7 +1,5 @@
 """What every lower-level solver promises, over all that `xvarpro.lower` exports: a newcomer is found by its export."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

@@ -13,22 +13,12 @@ from xvarpro.driver.prepare import prepare as prepare_one
 from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 
-from .conftest import float64
 from .fits import together
 from .support import decays, error, host, rng, send, send_tree
 
-HOSTED = ("numpy", "array-api-strict", "torch")
-JAX = pytest.param("jax", marks=pytest.mark.thorough)  # compiles for seconds in every case
 EPS = np.finfo(np.float64).eps
 T = np.linspace(0.0, 2.0, 30)
 BOX = xv.sets.Box(0.0, 20.0)
-
-
-@pytest.fixture(params=[*HOSTED, JAX])
-def backend(request):
-    chosen = xv.backends.get(request.param)
-    with float64(chosen):
-        yield chosen
 
 
 @lru_cache
@@ -142,7 +132,7 @@ def test_a_status_per_problem(backend):
     assert repr(fit) == "ManyResult(7 problems: 4 CONVERGED, 2 NON_FINITE, 1 RANK_DEFICIENT)"
 
 
-@pytest.mark.parametrize("name", ["numpy", "torch", JAX])
+@pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
 def test_those_that_have_ended_are_left_out_and_the_others_go_on(name):
     """Each with its own data, ridge and target; a size at which a compiled loop is made smaller too."""
     b = 2000 if name == "jax" else 200

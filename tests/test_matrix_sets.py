@@ -1,7 +1,5 @@
 """Sets of matrices against closed forms, brute force and each other; the iterative oracle against decompositions."""
 
-from __future__ import annotations
-
 import sys
 from itertools import product
 

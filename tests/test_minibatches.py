@@ -1,9 +1,7 @@
 """Mini-batches that touch a mini-batch: marked data, what determines w, update rules, batches from a source."""
 
-from __future__ import annotations
-
 from functools import partial
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -138,22 +136,6 @@ def test_right_hand_sides_have_the_average_of_all_within_their_sets_too(W):
     np.testing.assert_allclose(np.mean([x for _, x in parts], axis=0), gradient, rtol=1e-7)
 
 
-def test_w_of_all_rows_gives_gradients_without_bias_and_w_of_the_batch_does_not():
-    """Over all subsets of two of six rows: an equality for the one, a difference in the right direction for both."""
-    x, y = X[::8], Y[::8]
-    problem = xv.separable(exponentials, y, data={"x": xv.Samples(x)}, lam=0.1)
-    prepared = prepare(problem, START)
-    f = prepared.assemble(prepared.problem)
-    point, gradient = f.value_and_gradient(prepared.theta)
-    pairs = [np.array(pair, np.int32) for pair in combinations(range(6), 2)]
-    found = [of_batch(f, prepared.theta, pair, AllRows()) for pair in pairs]
-    assert np.mean([v for v, _ in found]) == pytest.approx(float(point.value), rel=1e-12)
-    assert error(np.mean([g for _, (g,) in found], axis=0), gradient[0]) <= 1e-11
-    same = np.mean([of_batch(f, prepared.theta, pair, SameBatch())[0] for pair in pairs])
-    both = [of_batch(f, prepared.theta, np.concatenate(two), SecondBatch())[0] for two in product(pairs, pairs)]
-    assert same < float(point.value) < np.mean(both)
-
-
 METHODS = {
     "Frank-Wolfe": StochasticFrankWolfe(batch=8, certify=5),
     "projected": StochasticProjectedGradient(batch=8, certify=5, update=Adam(rate=0.05)),
@@ -265,14 +247,6 @@ def test_steps_are_projected_and_the_same_on_every_backend(backend):
         assert fit.counts.projections == fit.n_iter
         assert fit.value < fit.trace.value[0]
         assert fit.verified.violation == 0
-
-
-def test_a_batch_of_all_rows_is_the_method_written_out():
-    fit = trained(SGD(rate=0.2, momentum=0.0), batch=48, certify=60)
-    problem, theta = xv.separable(exponentials, Y, data=DATA, lam=0.1), START
-    for _ in range(60):
-        theta = np.clip(theta - 0.2 * xv.value_and_gradient(problem, theta)[1] / 48, 0.0, 5.0)
-    assert error(fit.theta, theta) <= 1e-12
 
 
 def test_certificates_come_once_a_pass_unless_they_are_asked_for():

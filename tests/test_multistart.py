@@ -9,18 +9,10 @@ import xvarpro as xv
 from xvarpro.core import trees
 from xvarpro.fit.multistart import labelled
 
-from .conftest import float64
 from .support import decays, host, host_tree, rng, send_tree
-from .test_many import HOSTED, JAX, T
+from .test_many import T
 
 RATES = xv.sets.Box(0.1, 20.0)
-
-
-@pytest.fixture(params=[*HOSTED, JAX])
-def backend(request):
-    chosen = xv.backends.get(request.param)
-    with float64(chosen):
-        yield chosen
 
 
 def waves(theta, t):

@@ -1,7 +1,5 @@
 """Norms of the free block beyond the suite, which asks direction and dual norm: extremes, ties, zeros, precision."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Designs beyond the suite: their solvers, loss of rank, dead columns, mistakes that `dottest` finds."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 

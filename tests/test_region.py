@@ -1,7 +1,5 @@
 """Sets matched with the leaves of theta, and Algorithm 2 over all of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -30,36 +28,32 @@ def named(region):
     return constrained, [([NAMES[i] for i in group], ball) for group, ball in region.free]
 
 
-def test_what_is_not_named_is_free_in_one_ball():
-    constrained, free = named(resolve({"s": CappedSimplex()}, THETA))
-    assert constrained == {"theta['s']": CappedSimplex()}
-    assert free == [(["theta['D']", "theta['net'][0]", "theta['net'][1]"], Free())]
+SPECTRAL, SIGN = Free(norms.Spectral(), radius=0.5), Free(norms.Sign())
+MATCHED = {
+    "what is not named is free in one ball": (
+        {"s": CappedSimplex()},
+        {"theta['s']": CappedSimplex()},
+        [(["theta['D']", "theta['net'][0]", "theta['net'][1]"], Free())],
+    ),
+    "None marks a free leaf": (
+        {"net": [L1Ball(), None], "s": None, "D": Box()},
+        {"theta['D']": Box(), "theta['net'][0]": L1Ball()},
+        [(["theta['net'][1]", "theta['s']"], Free())],
+    ),
+    "free groups have their own balls": (
+        {"net": SPECTRAL, "D": SIGN},
+        {},
+        [(["theta['net'][0]", "theta['net'][1]"], SPECTRAL), (["theta['D']"], SIGN), (["theta['s']"], Free())],
+    ),
+    "no sets at all": (None, {}, [(NAMES, Free())]),
+}
 
 
-def test_none_marks_a_free_leaf():
-    constrained, free = named(resolve({"net": [L1Ball(), None], "s": None, "D": Box()}, THETA))
-    assert constrained == {"theta['D']": Box(), "theta['net'][0]": L1Ball()}
-    assert free == [(["theta['net'][1]", "theta['s']"], Free())]
-
-
-def test_free_groups_have_their_own_balls():
-    spectral = Free(norms.Spectral(), radius=0.5)
-    constrained, free = named(resolve({"net": spectral, "D": Free(norms.Sign())}, THETA))
-    assert constrained == {}
-    assert sorted(free, key=str) == sorted(
-        [
-            (["theta['net'][0]", "theta['net'][1]"], spectral),
-            (["theta['D']"], Free(norms.Sign())),
-            (["theta['s']"], Free()),
-        ],
-        key=str,
-    )
-
-
-def test_no_sets_at_all():
-    constrained, free = named(resolve(None, THETA))
-    assert constrained == {}
-    assert free == [(NAMES, Free())]
+@pytest.mark.parametrize("what", MATCHED)
+def test_sets_are_matched_with_leaves(what):
+    over, constrained, free = MATCHED[what]
+    found = named(resolve(over, THETA))
+    assert (found[0], sorted(found[1], key=str)) == (constrained, sorted(free, key=str))
 
 
 def test_one_set_for_one_array():

@@ -10,12 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import xvarpro as xv
 from xvarpro.backends.numpy import NumPyBackend
 from xvarpro.backends.torch_settings import Switch
-from xvarpro.cli import app
 from xvarpro.core import trees
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Struct
@@ -25,7 +23,7 @@ from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import Box, CappedSimplex, L1Ball, L2Ball
 
 from .processes import start
-from .support import CODE, T, decay_problem, decays, rng, send
+from .support import CODE, T, decay_problem, decays, invoke, rng, send
 
 EAGER = ("numpy", "array-api-strict", "torch")
 START, BOX, PAPER = np.array([0.5, 8.0]), Box(0.0, 10.0), xv.algorithms.cr_varpro()
@@ -476,10 +474,6 @@ def test_a_saved_file_holds_no_private_module_path_and_names_its_format(tmp_path
     rewritten(path, lambda meta, arrays: meta.update(format=99))
     with pytest.raises(ProblemError, match=r"reads format \d+; .*fit.npz has format 99: use the version"):
         xv.Result.load(path)
-
-
-def invoke(*args):
-    return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "200"})
 
 
 def state(folder, ridge="1e-6", start="0.5"):

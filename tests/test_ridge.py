@@ -1,7 +1,5 @@
 """`ridge`: the closed form, in every shape, with its derivatives by the transformations of PyTorch and JAX."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Ridges of several numbers, for weights, right-hand sides or both: the closed form of each right-hand side."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from functools import partial

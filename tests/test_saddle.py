@@ -1,7 +1,5 @@
 """The curvature of an objective from differences of its gradient, against quadratic functions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

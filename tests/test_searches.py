@@ -1,7 +1,5 @@
 """Searches behind projections and violations: what they promise, and what those who call them promise."""
 
-from __future__ import annotations
-
 import math
 from importlib import import_module
 

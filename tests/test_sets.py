@@ -4,8 +4,6 @@ with definitions: extremes, other sizes, batches of batches. A newcomer is found
 A set says through `examples` for which parameters and event shapes it wants to be tested; nothing here names a set.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 from itertools import product
@@ -19,7 +17,7 @@ from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set
 
-from .support import compiles_for_long, host, in_turn, inner, rng, send
+from .support import compiles_for_long, gradients, host, in_turn, inner, send
 
 EXPORTED = [getattr(sets, name) for name in sets.__all__]
 KINDS = [x for x in EXPORTED if inspect.isclass(x) and issubclass(x, Set) and not inspect.isabstract(x)]
@@ -49,13 +47,6 @@ def examples(kind, n=5):
 
 CASES = [pytest.param(case, id=f"{kind.__name__}-{i}") for kind in KINDS for i, case in enumerate(examples(kind))]
 each = in_turn("case", CASES)
-
-
-def gradients(shape, count, seed=0, dtype="float64"):
-    """Random gradients, a third of them rounded, so that ties and zeros are common."""
-    g = 2 * rng(seed).normal(size=(count, *shape))
-    g[::3] = np.round(g[::3])
-    return g.astype(dtype)
 
 
 def rounding(C, shape, dtype="float64"):
@@ -113,14 +104,14 @@ def test_lmo_of_a_degenerate_gradient_is_feasible_and_optimal(case, backend):
     C, shape = case
     lmo = compiled(backend, C, "lmo")
     for kind, degenerate in DEGENERATE.items():
-        g = degenerate(gradients(shape, 2)[1])
+        g = degenerate(gradients(2, shape)[1])
         v = host(lmo(send(backend, g)))
         assert np.isfinite(v).all(), kind
         assert float(C.violation(v)) <= rounding(C, shape), kind
         if kind in ("denormal", "tiny"):
             continue  # flushed to zero by some frameworks: every point of the set is optimal then
         unit = g / (np.abs(g).max() or 1.0)
-        best = min(inner(unit, u) for u in C.lmo(np.stack([unit, -unit, *gradients(shape, 20)])))
+        best = min(inner(unit, u) for u in C.lmo(np.stack([unit, -unit, *gradients(20, shape)])))
         assert inner(unit, v) <= best + rounding(C, shape) * (1 + C.diameter(g)) * np.abs(unit).sum(), kind
 
 
@@ -128,7 +119,7 @@ def test_lmo_of_a_degenerate_gradient_is_feasible_and_optimal(case, backend):
 @each
 def test_what_is_not_finite_never_passes_for_a_number(case, backend):
     C, shape = case
-    clean, g = gradients(shape, 2), gradients(shape, 2)[1]
+    clean, g = gradients(2, shape), gradients(2, shape)[1]
     there_C = on(backend, C)
     with backend.scope("float64"):
         for bad in (np.inf, -np.inf, np.nan):
@@ -154,7 +145,7 @@ def test_other_sizes(kind, n):
     ``<x - Px, y - Px> <= 0`` for every y of the set, hence for ``y = LMO(Px - x)``.
     """
     for (C, shape), dtype in product(examples(kind, n), ("float64", "float32")):
-        x, far = gradients(shape, 2, n)[1], 1e9 if dtype == "float64" else 1e3
+        x, far = gradients(2, shape, n)[1], 1e9 if dtype == "float64" else 1e3
         assert float(C.violation(C.center(x))) <= rounding(C, shape)
         for scale in (1.0, 1 / far, far):
             g = (scale * x).astype(dtype)
@@ -186,7 +177,7 @@ def test_a_radius_of_zero_leaves_one_point():
     """The centre, which every gradient and every point leads to."""
     for case in (p.values[0] for p in CASES if hasattr(p.values[0][0], "radius")):
         C, shape = replace(case[0], radius=0.0), case[1]
-        for g in gradients(shape, 4):
+        for g in gradients(4, shape):
             np.testing.assert_allclose(C.lmo(g), C.center(g), atol=1e-12)
             if C.has_projection:
                 np.testing.assert_allclose(C.project(g), C.center(g), atol=1e-12)
@@ -256,7 +247,7 @@ def test_derivatives_of_projections_where_a_search_or_a_decomposition_has_none(n
 def test_nothing_is_divided_by_zero(case):
     """Zeros, vertices, points far away and a batch of these."""
     C, shape = case
-    g = gradients(shape, 3)
+    g = gradients(3, shape)
     x = np.stack([np.zeros(shape), np.ones(shape), C.center(g[0]), *C.lmo(g), 1e9 * g[0]])
     with np.errstate(divide="raise", invalid="raise"):
         for method, point in product(methods(C), (x, x[0], x[2]) if C.event_ndim else x):
@@ -274,7 +265,7 @@ def test_nothing_is_divided_by_zero(case):
 def test_batch_equals_loop(case):
     """Over one and over two leading axes; arguments are read alone, and may be strided."""
     C, shape = case
-    x = gradients(shape, 6)
+    x = gradients(6, shape)
     kept, strided = x.copy(), np.flip(x[1])
     x.flags.writeable = False
     for method in methods(C):

@@ -1,7 +1,5 @@
 """Weights on a simplex or with an l1 penalty: optimality conditions, gradients, kinks, statistics, many columns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Step rules on functions of one variable, where everything they promise can be checked by hand."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any, NamedTuple
 

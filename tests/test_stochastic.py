@@ -1,7 +1,5 @@
 """Mini-batches of the upper level: what they estimate, what the method that uses them reports."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np
@@ -122,16 +120,6 @@ def test_batches_have_the_objective_and_its_gradient_for_a_mean(name, backend):
         assert all(error(part, w) <= 1e-12 for _, _, part in found)  # the lower level is solved as a whole
 
 
-def test_a_single_term_is_what_its_name_says():
-    """One right-hand side, counted as often as there are terms."""
-    prepared = prepare(CASES["columns"][0], RATES)
-    value, gradient, _ = prepared.call(of_batch, prepared.theta, np.array([2], np.int32))
-    alone = xv.separable(decays, 2.0 * DATA["Y"][:, 2], data=DATA, lam=0.05, R=penalty, mu=0.7)
-    want = xv.value_and_gradient(alone, RATES)
-    assert float(value) == pytest.approx(float(want[0]), rel=1e-13)
-    assert error(gradient, want[1]) <= 1e-12
-
-
 def test_rows_of_an_operator_are_refused():
     class Implicit(Operator):
         shape = (6, 2)
@@ -213,17 +201,6 @@ def test_converges_to_the_deterministic_optimum(estimator, optimum):
     left = (fit.value - optimum.value) / (fit.trace.value[0] - optimum.value)
     assert 0 <= left <= (1e-2 if isinstance(estimator, Momentum) else 1e-3)
     assert fit.value - optimum.value <= fit.gap_A  # convex: the certificate bounds the error
-
-
-@pytest.mark.parametrize("recursive", [True, False])
-def test_with_every_term_in_a_batch_gradients_are_exact(recursive):
-    """The open-loop Frank-Wolfe method, written out."""
-    fit = convex_fit(VarianceReduced(recursive), 40, batch=120, certify=40)
-    theta = MIDDLE
-    for k in range(1, 41):
-        _, g = xv.value_and_gradient(CONVEX, theta)
-        theta = theta + 2 / (k + 8) * (Simplex().lmo(g) - theta)
-    assert error(fit.theta, theta) <= 1e-12
 
 
 def test_a_start_at_zero_is_one():

@@ -7,8 +7,6 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import xvarpro as xv
 from xvarpro.driver.prepare import prepare
@@ -38,18 +36,6 @@ def network(theta, x):
     xp = xv.array_namespace(theta)
     (A, b), s = theta["layer"], theta["s"]
     return xp.tanh(x @ A + b) * s
-
-
-def test_few_parameters_are_solved_by_levenberg_marquardt():
-    t = np.linspace(0.0, 2.0, 200)
-    y = np.exp(-np.outer(t, [1.0, 5.0])) @ [2.0, 1.0] + 0.01 * rng(8).normal(size=200)
-    fits = [
-        xv.solve(xv.separable(decays, target, data=data), np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 20.0))
-        for target, data in ((y, t), (xv.RowChunks.cut(t, y, 60), None))
-    ]
-    assert [fit.status for fit in fits] == [xv.Status.CONVERGED] * 2
-    assert fits[0].n_iter == fits[1].n_iter
-    assert error(fits[1].theta, fits[0].theta) <= 1e-9
 
 
 def pair(M, data, y, rows=7, lam=0.0, Omega=None, solver=None):
@@ -132,18 +118,6 @@ def test_value_and_gradient_are_those_of_all_rows(backend, subtests):
         with subtests.test(case):
             assert error(value, want) <= 1e-12
             assert error(gradient, want_gradient) <= 1e-12
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.lists(st.integers(1, 9), min_size=3, max_size=8), st.sampled_from([None, xv.lower.Cholesky()]))
-def test_how_rows_are_cut_changes_nothing(sizes, solver):
-    cuts = np.cumsum([0, *sizes])
-    t, y = np.linspace(0.0, 2.0, cuts[-1]), rng(0).normal(size=cuts[-1])
-    chunks = [(t[a:b], y[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]  # noqa: RUF007
-    want, want_gradient = xv.value_and_gradient(xv.separable(decays, y, data=t, lam=1.0), RATES)
-    value, gradient = xv.value_and_gradient(xv.separable(decays, xv.RowChunks(chunks), lam=1.0, solver=solver), RATES)
-    assert error(value, want) <= 1e-12
-    assert error(gradient, want_gradient) <= 1e-12
 
 
 # -- what is left of the rows ------------------------------------------------------------------------------------------

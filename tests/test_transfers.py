@@ -7,7 +7,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.backends.strict import StrictBackend
 
-from .support import rng
+from .support import product, rng
 
 K = 1200  # columns: a target that is too large to be refined, as one that is worth a device
 
@@ -40,15 +40,11 @@ def reads(monkeypatch):
     return found
 
 
-def dictionary(theta, data):
-    return theta
-
-
 @pytest.mark.parametrize("step", [xv.steps.ShortStep(), xv.steps.Armijo()], ids=repr)
 def test_an_iteration_reads_its_record_and_one_number_a_trial(step, reads):
     D, Y = rng(0).normal(size=(60, 3)), rng(1).normal(size=(60, K))
     D = strict.asarray(D / np.abs(D).sum() / 2)
-    problem = xv.separable(dictionary, strict.asarray(Y), lam=1e-2, compress=False)
+    problem = xv.separable(product, strict.asarray(Y), lam=1e-2, compress=False)
     seen = []
     for n in (0, 2, 6):  # the first solve looks at the model as well
         reads.clear()

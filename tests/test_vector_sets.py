@@ -1,7 +1,5 @@
 """Vector sets beyond the suite: regimes of their parameters, sets that are one another, values by hand, refusals."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
@@ -13,7 +11,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.sets import region
 from xvarpro.sets.vectors import norm
 
-from .support import error, host, in_turn, inner, rng, send
+from .support import error, gradients, host, in_turn, inner, rng, send
 
 EPS = np.finfo(np.float64).eps
 RAMP = np.array([0.5, 2.0, 1.0, 4.0])
@@ -22,13 +20,6 @@ RAMP = np.array([0.5, 2.0, 1.0, 4.0])
 def moved(backend, C, dtype="float64"):
     """The set with its arrays on `backend`, as a solve hands it over."""
     return trees.map_arrays(lambda x: send(backend, host(x).astype(dtype)), C)
-
-
-def gradients(count, shape, seed=0):
-    """A third of them rounded, so that ties and zeros are common."""
-    g = 2 * rng(seed).normal(size=(count, *shape))
-    g[::3] = np.round(g[::3])
-    return g
 
 
 def compiled(backend, fun):

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import xvarpro as xv
-from tests.support import CODE, linux
+from tests.support import CODE, invoke, linux
 from xvarpro.cli import app
 
 COMMANDS = ["backends", "compare", "verify", "run"]
@@ -27,10 +26,6 @@ def wrong():
 
 number = 3
 """
-
-
-def invoke(*args):
-    return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "200"})
 
 
 def refusal(*args):

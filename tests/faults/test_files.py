@@ -15,13 +15,11 @@ from collections import Counter, OrderedDict
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import xvarpro as xv
 from tests.fits import together
 from tests.processes import start
-from tests.support import CODE, decay_problem, decays, posix, product, rng, send
-from xvarpro.cli import app
+from tests.support import CODE, decay_problem, decays, invoke, posix, product, rng, send
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.fit.stored import FORMAT
@@ -452,10 +450,6 @@ def named(tmp_path):
     return tmp_path
 
 
-def command(*args):
-    return CliRunner().invoke(app, ["verify", *map(str, args)], env={"COLUMNS": "200"})
-
-
 def test_the_code_that_a_file_names_runs_only_if_it_is_trusted(named, monkeypatch):
     path, ran = named / "fit.npz", named / "RAN"
     for found in (path, xv.Result.load(path)):
@@ -465,7 +459,7 @@ def test_the_code_that_a_file_names_runs_only_if_it_is_trusted(named, monkeypatc
             xv.verify(found)
         with pytest.raises(ProblemError, match="must be named"):
             xv.verify(found, "")
-    done = command(path)
+    done = invoke("verify", path)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "--trust" in done.stderr
     assert not ran.exists()
@@ -475,11 +469,11 @@ def test_the_code_that_a_file_names_runs_only_if_it_is_trusted(named, monkeypatc
         assert verified.ok
         assert verified.notes[0] == "mine.py:decays was run, as the file names it and was trusted"
         ran.unlink()
-    done = command(path, "--trust")
+    done = invoke("verify", path, "--trust")
     assert (done.exit_code, ran.exists()) == (0, True), done.output
-    done = command(path, "--problem", named / "mine.py:decays")
+    done = invoke("verify", path, "--problem", named / "mine.py:decays")
     assert (done.exit_code, "was trusted" in done.output) == (0, False)
-    done = command(path, "--problem", "mine.py:decays")
+    done = invoke("verify", path, "--problem", "mine.py:decays")
     assert (done.exit_code, "there is no file mine.py" in done.stderr) == (2, True)
 
 

@@ -1,7 +1,5 @@
 """The raw namespaces the tape is tested over, each with its scatter-add and its road to NumPy; derivatives forward."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import array_api_compat.numpy as xpn

@@ -1,7 +1,5 @@
 """The names of the array API standard 2024.12."""
 
-from __future__ import annotations
-
 MAIN = frozenset(
     """
     e inf nan newaxis pi arange asarray empty empty_like eye from_dlpack full full_like linspace meshgrid ones

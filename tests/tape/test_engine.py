@@ -1,7 +1,5 @@
 """The tape itself beyond the suite: constants, nesting, operators, and the namespace that functions see."""
 
-from __future__ import annotations
-
 import gc
 import math
 import operator

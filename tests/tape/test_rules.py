@@ -1,7 +1,5 @@
 """Every rule, against Torch's derivatives and against central differences."""
 
-from __future__ import annotations
-
 import array_api_compat.torch as xpt
 import numpy as np
 import pytest

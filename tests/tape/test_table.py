@@ -1,7 +1,5 @@
 """The table as a whole: complete, standard, and with a sentence for what it lacks."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

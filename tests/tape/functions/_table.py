@@ -1,7 +1,5 @@
 """How a case is written down, and the arrays that many share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

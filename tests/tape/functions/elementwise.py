@@ -1,7 +1,5 @@
 """Elementwise functions of one array and of two, and selection."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.tape.functions._table import COMPLEX, SIGNED, TIES, UNIT, ZEROS, case, cnormal, each, normal, rng

@@ -1,7 +1,5 @@
 """Fourier transforms."""
 
-from __future__ import annotations
-
 from tests.tape.functions._table import case, cnormal, each, normal, real, rng
 
 NORMS = ("backward", "ortho", "forward")

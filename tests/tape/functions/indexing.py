@@ -1,7 +1,5 @@
 """Indexing by integers, slices, masks and arrays; sorting."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.tape.functions._table import COMPLEX, CUBE, SIGNED, case, each, normal

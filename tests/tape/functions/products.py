@@ -1,7 +1,5 @@
 """Products of matrices and vectors."""
 
-from __future__ import annotations
-
 from tests.tape.functions._table import SIGNED, case, cnormal, normal, spd
 
 for _make in (normal, cnormal):

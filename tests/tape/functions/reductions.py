@@ -1,7 +1,5 @@
 """Reductions and cumulative ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

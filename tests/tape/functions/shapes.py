@@ -1,7 +1,5 @@
 """Functions that move entries and change shapes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.tape.functions._table import CUBE, SIGNED, case, cnormal, each, normal

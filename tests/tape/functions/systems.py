@@ -1,7 +1,5 @@
 """Systems of equations and factorisations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.tape.functions._table import case, cnormal, hermitian, normal, spd
