@@ -218,9 +218,11 @@ def tensordot(fun, a, b, axes=2):
 
 
 def unraised(fun, *stacks, **how):
-    """A matrix of a stack that NumPy refuses is answered by NaN."""
+    """A matrix of a stack that NumPy refuses, or does not return from, is answered by NaN."""
     try:
-        return fun(*stacks, **how)
+        if np.isfinite(stacks[0]).all():
+            return fun(*stacks, **how)
+        raise np.linalg.LinAlgError
     except np.linalg.LinAlgError:
         if stacks[0].ndim > 2:
             parts = [unraised(fun, *each, **how) for each in zip(*stacks, strict=True)]
