@@ -178,7 +178,7 @@ def inexact(fun, *args, **how):
     x = fun(*args, **how)
     if x.dtype.kind not in "fc":
         return x
-    parts = np.array(x, ndmin=1).view(x.real.dtype)
+    parts = np.array(x, ndmin=1, order="C").view(x.real.dtype)
     bits = parts.view(f"i{parts.itemsize}")
     off = (bits.view(f"u{parts.itemsize}").astype(np.uint64) * np.uint64(ODD) >> np.uint64(60)).astype(bits.dtype) % 5 - 2
     limits = np.finfo(parts.dtype)
