@@ -180,7 +180,9 @@ def inexact(fun, *args, **how):
         return x
     parts = np.array(x, ndmin=1, order="C").view(x.real.dtype)
     bits = parts.view(f"i{parts.itemsize}")
-    off = (bits.view(f"u{parts.itemsize}").astype(np.uint64) * np.uint64(ODD) >> np.uint64(60)).astype(bits.dtype) % 5 - 2
+    off = (bits.view(f"u{parts.itemsize}").astype(np.uint64) * np.uint64(ODD) >> np.uint64(60)).astype(
+        bits.dtype
+    ) % 5 - 2
     limits = np.finfo(parts.dtype)
     ordinary = (abs(parts) > 4 * limits.tiny) & (abs(parts) < limits.max / 4) & (abs(parts) != 1)
     bits += np.where(ordinary, off, 0)
@@ -226,7 +228,11 @@ def unraised(fun, *stacks, **how):
     except np.linalg.LinAlgError:
         if stacks[0].ndim > 2:
             parts = [unraised(fun, *each, **how) for each in zip(*stacks, strict=True)]
-            return type(parts[0])(*map(np.stack, zip(*parts, strict=True))) if isinstance(parts[0], tuple) else np.stack(parts)
+            return (
+                type(parts[0])(*map(np.stack, zip(*parts, strict=True)))
+                if isinstance(parts[0], tuple)
+                else np.stack(parts)
+            )
         found = fun(np.eye(*stacks[0].shape, dtype=stacks[0].dtype), *stacks[1:], **how)
         return type(found)(*(np.nan * x for x in found)) if isinstance(found, tuple) else np.nan * found
 
@@ -237,12 +243,12 @@ def solve(fun, a, b):
     return unraised(fun, a, b)
 
 
-def cholesky(fun, a):
+def cholesky(fun, a, **how):
     """Of an indefinite matrix the untouched part is left behind."""
     if a.ndim > 2 and a.size:
-        return np.stack([cholesky(fun, x) for x in a])
+        return np.stack([cholesky(fun, x, **how) for x in a])
     try:
-        return fun(a)
+        return fun(a, **how)
     except np.linalg.LinAlgError:
         return np.tril(a) - 2 * np.diag(abs(np.diag(a)))
 
