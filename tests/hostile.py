@@ -34,6 +34,13 @@ from xvarpro.backends.taped import TapedBackend
 READS: list[tuple[str, int]] = []  # what the host has read: by what, and how many entries
 ANY_ORDER = np.random.default_rng(54)
 ODD = 0x9E3779B97F4A7C15
+ELEMENTARY = (
+    "acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 hypot log log10 log1p log2 logaddexp pow power sin "
+    "sinh tan tanh cumulative_sum cumulative_prod vector_norm matrix_norm norm"
+)
+MATRICES = "inv pinv svd svdvals eigh eigvalsh"
+BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift"
+OTHER = "lt le eq ne gt ge neg pos abs invert"
 
 
 # -- devices and arrays ------------------------------------------------------------------------------------------------
@@ -75,7 +82,7 @@ class ndarray:  # noqa: N801 - as CuPy has it
         return xp
 
     def __dlpack__(self, **how):
-        if not is_compact(self.values):
+        if not self.flags.forc or min(self.strides, default=0) < 0:
             raise BufferError("only arrays without gaps and turned axes can be handed out")
         READS.append(("dlpack", self.size))
         return self.values.__dlpack__(**how)
@@ -94,12 +101,6 @@ class ndarray:  # noqa: N801 - as CuPy has it
         place_of((self, key, x))
         self.values[values_of(key)] = values_of(x)
 
-    def __len__(self):
-        return len(self.values)
-
-    def __iter__(self):
-        return (self[i] for i in range(len(self)))
-
     def __repr__(self):
         return f"{self.values!r} on {self.device!r}"
 
@@ -110,30 +111,29 @@ class ndarray:  # noqa: N801 - as CuPy has it
         READS.append(("tolist", self.size))
         return self.values.tolist()
 
-    def _parts(self, part):
-        return property(
-            lambda x: wrapped(getattr(x.values, part), x.device),
-            lambda x, y: setattr(x.values, part, values_of(y)),
-        )
+
+def method(name):
+    return lambda x, *args, **how: wrapped(getattr(x.values, name)(*args, **how), x.device)
 
 
-def is_compact(x):
-    return x.flags.forc and min(x.strides, default=0) >= 0
+def part(name):
+    return property(
+        lambda x: wrapped(getattr(x.values, name), x.device), lambda x, y: setattr(x.values, name, values_of(y))
+    )
 
 
-for name in ("shape", "ndim", "dtype", "size", "nbytes", "strides", "flags"):
+def number(kind):
+    return lambda x: READS.append(("number", x.size)) or getattr(x.values, kind)()
+
+
+for name in ("shape", "ndim", "dtype", "size", "strides", "flags"):
     setattr(ndarray, name, property(operator.attrgetter(f"values.{name}")))
-for name in ("T", "mT", "real", "imag"):
-    setattr(ndarray, name, ndarray._parts(ndarray, name))
 for name in ("astype", "copy", "ravel", "view"):
-    setattr(ndarray, name, lambda x, *args, _name=name, **kw: wrapped(getattr(x.values, _name)(*args, **kw), x.device))
-for kind in ("bool", "float", "int", "complex", "index"):
-
-    def read(x, _read=operator.methodcaller(f"__{kind}__")):
-        READS.append(("number", x.size))
-        return _read(x.values)
-
-    setattr(ndarray, f"__{kind}__", read)
+    setattr(ndarray, name, method(name))
+for name in ("T", "mT", "real", "imag"):
+    setattr(ndarray, name, part(name))
+for name in ("__bool__", "__float__", "__int__", "__complex__", "__index__"):
+    setattr(ndarray, name, number(name))
 
 
 def values_of(x):
@@ -180,9 +180,8 @@ def inexact(fun, *args, **how):
         return x
     parts = np.array(x, ndmin=1, order="C").view(x.real.dtype)
     bits = parts.view(f"i{parts.itemsize}")
-    off = (bits.view(f"u{parts.itemsize}").astype(np.uint64) * np.uint64(ODD) >> np.uint64(60)).astype(
-        bits.dtype
-    ) % 5 - 2
+    seed = bits.view(f"u{parts.itemsize}").astype(np.uint64) * np.uint64(ODD) >> np.uint64(60)
+    off = seed.astype(bits.dtype) % 5 - 2
     limits = np.finfo(parts.dtype)
     ordinary = (abs(parts) > 4 * limits.tiny) & (abs(parts) < limits.max / 4) & (abs(parts) != 1)
     bits += np.where(ordinary, off, 0)
@@ -228,11 +227,8 @@ def unraised(fun, *stacks, **how):
     except np.linalg.LinAlgError:
         if stacks[0].ndim > 2:
             parts = [unraised(fun, *each, **how) for each in zip(*stacks, strict=True)]
-            return (
-                type(parts[0])(*map(np.stack, zip(*parts, strict=True)))
-                if isinstance(parts[0], tuple)
-                else np.stack(parts)
-            )
+            several = isinstance(parts[0], tuple)
+            return type(parts[0])(*map(np.stack, zip(*parts, strict=True))) if several else np.stack(parts)
         found = fun(np.eye(*stacks[0].shape, dtype=stacks[0].dtype), *stacks[1:], **how)
         return type(found)(*(np.nan * x for x in found)) if isinstance(found, tuple) else np.nan * found
 
@@ -254,15 +250,11 @@ def cholesky(fun, a, **how):
 
 
 HOSTILE = {
-    **dict.fromkeys(
-        "acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 hypot log log10 log1p log2 logaddexp pow power sin "
-        "sinh tan tanh cumulative_sum cumulative_prod vector_norm matrix_norm norm".split(),
-        inexact,
-    ),
+    **dict.fromkeys(ELEMENTARY.split(), inexact),
     **dict.fromkeys(("sum", "mean", "prod"), reduce),
-    "matmul": matmul, "vecdot": vecdot, "tensordot": tensordot, "solve": solve, "cholesky": cholesky,
-    **dict.fromkeys(("inv", "pinv", "svd", "svdvals", "eigh", "eigvalsh"), unraised),
-}  # fmt: skip
+    **dict.fromkeys(MATRICES.split(), unraised),
+    **{fun.__name__: fun for fun in (matmul, vecdot, tensordot, solve, cholesky)},
+}
 
 
 # -- the library -------------------------------------------------------------------------------------------------------
@@ -335,6 +327,7 @@ def solve_triangular(R, B, lower=False, trans=0, check_finite=True):
     return wrapped(X, place)
 
 
+RUNTIME = SimpleNamespace(getDeviceCount=lambda: 2, getDevice=lambda: CURRENT[-1], runtimeGetVersion=lambda: "none")
 OWN = {"asarray": asarray, "array": asarray}
 xp = library(
     array_api_compat.numpy,
@@ -348,22 +341,17 @@ cupy = library(
     linalg=library(np.linalg),
     ndarray=ndarray,
     asnumpy=asnumpy,
-    cuda=SimpleNamespace(
-        Device=Device,
-        runtime=SimpleNamespace(
-            getDeviceCount=lambda: 2, getDevice=lambda: CURRENT[-1], runtimeGetVersion=lambda: "none"
-        ),
-    ),
+    cuda=SimpleNamespace(Device=Device, runtime=RUNTIME),
     **OWN,
 )
 cupy.add.at = add_at
 
-for kind in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
+for kind in BINARY.split():
     forward = lifted(getattr(operator, f"__{kind}__"), kind)
     setattr(ndarray, f"__{kind}__", forward)
     setattr(ndarray, f"__r{kind}__", lambda x, y, _fun=forward: _fun(y, x))
     setattr(ndarray, f"__i{kind}__", lambda x, y, _fun=forward: x.__setitem__(..., _fun(x, y)) or x)
-for kind in "lt le eq ne gt ge neg pos abs invert".split():
+for kind in OTHER.split():
     setattr(ndarray, f"__{kind}__", lifted(getattr(operator, f"__{kind}__"), kind))
 
 
