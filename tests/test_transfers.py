@@ -35,6 +35,16 @@ def test_an_iteration_reads_its_record_and_one_number_a_trial(step, trials, host
     assert fit.theta.device == Y.device
 
 
+def test_a_small_problem_of_a_device_is_solved_on_the_host_and_returns(hostile):
+    problem = xv.separable(dictionary, rng(1).normal(size=(6, 4)), lam=1e-2)
+    theta0 = sent(hostile, rng(0).normal(size=(6, 2)))
+    fit = xv.solve(problem, theta0, backend="numpy", max_iter=1)
+    assert fit.provenance["backend"] == "numpy"
+    assert fit.theta.device == fit.w.device == theta0.device
+    with pytest.raises(xv.errors.ProblemError, match="device must be one of 'cuda:0', 'cuda:1' on hostile; got 'cpu'"):
+        xv.solve(problem, theta0, device="cpu")
+
+
 def test_targets_are_hashed_when_fingerprints_are_asked_for(hostile):
     problem = xv.separable(dictionary, sent(hostile, rng(1).normal(size=(60, K))), lam=1e-2, compress=False)
     READS.clear()
