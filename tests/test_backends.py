@@ -200,3 +200,17 @@ def test_primitives_on_a_cuda_device(name):
     assert np.isnan(host(bad)).any()
     assert error(x, np.ones((3, 2))) <= 1e-13
     assert error(g, 2 * (A @ A.T) @ A) <= 1e-13
+
+
+@pytest.mark.parametrize("n", [7, 40])
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("lower", [False, True])
+def test_many_right_hand_sides_are_solved_as_well_as_one(backend, lower, transpose, n):
+    """Powers of a variable, in units far apart; NaN in the other triangle. The residual is that of a substitution."""
+    R = np.linalg.qr(np.vander(np.linspace(0.1, 1.0, 80), n) * 10.0 ** rng(0).uniform(-3, 3, n))[1]
+    R = R.T.copy() if lower else R
+    T = R.T if transpose else R
+    B = T @ rng(1).normal(size=(n, 200))
+    strange = np.where((R != 0) | np.eye(n, dtype=bool), R, np.nan)
+    X = host(backend.solve_triangular(send(backend, strange), send(backend, B), lower=lower, transpose=transpose))
+    assert (np.abs(T @ X - B) <= n * EPS * (np.abs(T) @ np.abs(X))).all()

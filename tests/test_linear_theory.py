@@ -821,6 +821,16 @@ def test_a_ridge_that_outweighs_the_residual_leaves_theta_off_and_that_is_said(l
     assert any("tol is relative to the objective" in reason for reason in fit.statistics().reasons) == said
 
 
+def test_errors_that_the_sandwich_makes_smaller_are_those_that_tol_is_compared_with():
+    """An outlier at the end: 0.64 of the errors that count it as noise of all data."""
+    y = Y + 0.3 * (T.max() == T)
+    problem = xv.separable(decays, y, data={"t": T}, lam=1e9, W=xv.lower.Bounded(1.0, 3.0))
+    fit = xv.solve(problem, np.array([0.8, 3.0]), over=xv.sets.Box(0.1, 20.0), tol=2.2e-7)
+    for sandwich in (False, True):
+        reasons = fit.statistics(sandwich=sandwich).reasons
+        assert any("tol is relative to the objective" in reason for reason in reasons) == sandwich
+
+
 def test_the_covariance_of_too_many_entries_is_refused():
     y = rng(1).normal(size=(T.size, 2600))
     found = xv.statistics.linear_theory(xv.separable(decays, y, data={"t": T}), RATES)
@@ -930,3 +940,26 @@ def test_directions_of_weights_in_units_far_apart_keep_their_small_entries(ratio
     B, rows = exchanged(np.array([[ratio, 3.0], [1.0, 0.0], [0.0, 1.0]]), np.array([1, 2]), np.ones(3))
     np.testing.assert_allclose(B, [[1.0, 0.0], [1 / ratio, -3 / ratio], [0.0, 1.0]], rtol=1e-15)
     assert rows.tolist() == [0, 2]
+
+
+def test_a_direction_that_the_data_hardly_tell_has_its_share_in_the_errors_of_others():
+    """Of the angle 2e-10, far above rounding: without it the error of the third entry would be 0.7 of this."""
+    A = np.array([[1.0, 1.0, 0.0], [0.0, 2.0**-33, 1.0], [0.0, 0.0, 1.0], *np.zeros((3, 3))])
+    y = np.array([1.0, 0.0, 0.0, 0.1, -0.1, 0.1])
+    found = xv.least_squares(lambda theta, data: data["A"] @ theta - data["y"], np.zeros(3), data={"A": A, "y": y})
+    s = found.statistics()
+    np.testing.assert_allclose(s.theta_stderr, [np.inf, np.inf, s.variance**0.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("frequency", "said"), [(10.0, True), (0.1, False)])
+def test_an_error_as_small_as_the_rounding_of_its_parameter_says_so(frequency, said):
+    t = np.linspace(0.0, 20.0, 50, dtype="float32")
+
+    def waves(theta, t):
+        xp = xv.array_namespace(theta)
+        phase = xp.expand_dims(6.2831853 * theta[0] * t, axis=1)
+        return xp.concat([xp.cos(phase), xp.sin(phase)], axis=1)
+
+    y = np.cos(6.2831853 * frequency * t) + 1e-3 * rng(0).normal(size=50).astype("float32")
+    found = xv.solve(xv.separable(waves, y, data=t), np.array([frequency], dtype="float32")).statistics()
+    assert any("rounding of theta[0] in float32" in reason for reason in found.reasons) == said

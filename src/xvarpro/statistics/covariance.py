@@ -30,7 +30,7 @@ STRAIGHT = 1e-9  # and of 1 minus it, below which the boundary has no curvature
 ROUNDING = 10  # times the precision of a number: what differences of such numbers may be off by
 # angles of tangents below which they are one: a solve tells theta no nearer, so that equal rates seldom end as the same
 ALIKE, ALIKE_EPS = 1e-7, 1e3  # radians, or this times the precision
-LOST = 1e4  # times the precision: an error that is less than this of its terms has no three digits
+LOST = 1e4  # times the precision: a number that is less than this of its terms has no three digits
 SHARE = 0.02  # of what the data say, as rounding at its worst: it was 26 times that of errors or more where measured
 NEGLIGIBLE = 1e-9  # parts of a direction without information below which it leaves an entry alone
 
@@ -209,11 +209,12 @@ def _factored(at: Linearised, j: int, eps: float) -> Lower:
 
 
 def _pseudo_inverse(
-    A: np.ndarray, eps: float, slight: float, lost: Any = 0.0
+    A: np.ndarray, alike: float, slight: float, lost: Any = 0.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to 0.
+    """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to `alike`.
 
-    And the largest share of a singular value that counts which `lost` may be.
+    And the largest share of a singular value that counts which `lost` may be. A direction that A maps to less than
+    `alike`, but to more than rounding, counts in `inverse` as well: entries that it moves little have a share of it.
 
     Where the columns are differences, `lost` is what rounding may leave of them. Singular vectors have small rows, such
     as those of data next to a large ridge, to the precision of large ones, and mix columns of all sizes: `inverse` is
@@ -223,16 +224,17 @@ def _pseudo_inverse(
     _, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
     left = np.linalg.norm(Vh[: len(s)] * (lost / size), axis=1)
     # of the numbers, and of the decomposition in double precision
-    rounding = max(eps, float(np.finfo(A.dtype).eps) * max(A.shape, default=0))
-    known = s > np.maximum(rounding * np.max(s, initial=0.0), left)
-    null = Vh[np.append(~known, np.ones(len(Vh) - len(s), bool))].T
+    eps, top = float(np.finfo(A.dtype).eps) * max(A.shape, default=0), np.max(s, initial=0.0)
+    known = s > np.maximum(max(eps, min(alike, LOST * eps)) * top, left)
+    separate = s > np.maximum(max(eps, alike) * top, left)
+    null = Vh[np.append(~separate, np.ones(len(Vh) - len(s), bool))].T
     null = np.where(np.abs(null) > slight, null, 0.0)
     R: Any = np.linalg.qr(Vh[: len(s)][known] / s[known, None], mode="r")
     inverse = R.T
     Q = (A / size) @ inverse
     L = np.linalg.cholesky(Q.T @ Q)
     inverse, Q = np.linalg.solve(L, inverse.T).T, np.linalg.solve(L, Q.T).T
-    share = float(np.max(left[known] / s[known], initial=0.0))
+    share = float(np.max(left[separate] / s[separate], initial=0.0))
     return inverse / size[:, None], Q, null / size[:, None], share
 
 

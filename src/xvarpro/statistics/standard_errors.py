@@ -31,6 +31,7 @@ IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors,
 NO_LIKELIHOOD = "the loss is no log likelihood of the data: AIC and BIC are not given"
 EXACT = 100.0  # in eps of the target: a residual below says nothing of noise
 ROUNDED = 1e3  # in eps of its terms: a residual below has less than three digits
+OFF = 0.05  # standard errors that theta may be off by before that is said
 AT_ONCE = 2**20  # entries of the tangents of right-hand sides in chunks
 # a design near the smallest numbers has weights near the largest: what is beyond them comes out as the error inf
 QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
@@ -385,6 +386,15 @@ def _reasons(s: Statistics) -> list[str]:
         said.append(
             "parameters are so nearly dependent that rounding may leave fewer than three digits of standard errors: "
             "compute in double precision, or fix one of them"
+        )
+    with np.errstate(**QUIET):
+        errors, eps = found.errors_of_theta(s.noise), float(np.finfo(s.at.prepared.dtype).eps)
+    coarse = (eps * np.abs(s.at.theta) > OFF * errors) & (errors > 0) & ~found.undetermined_theta
+    if coarse.any() and not s.exact:
+        near = [name for name, yes in zip(s.names, coarse, strict=True) if yes]
+        said.append(
+            f"rounding of {constraints.listed(near)} in {s.at.prepared.dtype} is more than {OFF:g} of the standard "
+            "error: compute in double precision, or count from an origin near the data"
         )
     if math.isnan(s.residual_variance):
         said.append("there are no more data than parameters: the residual says nothing of the fit")

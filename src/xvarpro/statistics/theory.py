@@ -19,9 +19,7 @@ from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.linearised import linearised
 from xvarpro.statistics.names import entry_names, indexed
-from xvarpro.statistics.standard_errors import EXACT, QUIET, Statistics, or_inf
-
-OFF = 0.05  # standard errors that theta may be off by before that is said
+from xvarpro.statistics.standard_errors import EXACT, OFF, QUIET, Statistics, or_inf
 
 
 def linear_theory(
@@ -128,6 +126,11 @@ def statistics(
     if fit.status is Status.ROUNDING:
         tol = max(tol, math.sqrt(np.finfo(fit.provenance["dtype"]).eps))
     left = tol * math.sqrt(2 * value / found.variance) if found.variance > 0 else 0.0
+    if found.sandwich:
+        with np.errstate(**QUIET):
+            same = np.full_like(found.noise, found.variance**0.5)
+            errors, alike = (found.influence.errors_of_theta(noise) for noise in (found.noise, same))
+        left *= float(np.max(alike[errors > 0] / errors[errors > 0], initial=1.0))
     if left > OFF:
         found.remarks.append(
             f"tol is relative to the objective, {value:.1e}, and leaves theta up to {left:.1g} standard errors "
