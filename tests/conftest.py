@@ -71,6 +71,12 @@ def plug(tmp_path, monkeypatch):
     backends.registry._of_type.cache_clear()
 
 
+@pytest.fixture
+def hostile(plug):
+    """CuPy's backend on a library that does what those of a GPU may do: see `tests/hostile.py`."""
+    return backends.get(plug("hostile", source="", target="tests.hostile:HostileBackend"))
+
+
 # Variants of a test function that run: on NumPy by default, elsewhere with ``-m frameworks``. What must hold for every
 # framework is in the suite.
 MOST = {"numpy": 12, "cupy": 12, "torch": 2, "array-api-strict": 1, "jax": 1}

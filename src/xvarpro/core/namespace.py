@@ -48,6 +48,11 @@ def device(x: Array) -> Any:
     return array_api_compat.device(x) if found is None else found(x)
 
 
+def copied(x: Array) -> Array:
+    """A copy of an array where it lies: CuPy's `asarray` would make it on the current device."""
+    return namespace_of(x).asarray(x, device=device(x), copy=True)
+
+
 def find_dtype(xp: Any, name: str) -> Any:
     """Dtype of a namespace by its name in the standard.
 

@@ -16,7 +16,7 @@ from xvarpro._version import __version__
 from xvarpro.backends import is_deterministic
 from xvarpro.core import trees
 from xvarpro.core.checks import described
-from xvarpro.core.namespace import dtype_name
+from xvarpro.core.namespace import copied, dtype_name
 from xvarpro.core.struct import Tree
 from xvarpro.driver.record import RECORD, WORK
 from xvarpro.driver.run import Run
@@ -189,7 +189,7 @@ def _leaf(x: np.ndarray, kind: str, run: Run) -> Any:
     """A leaf as it was; an array in memory of the framework's own, whose address some sums follow."""
     if kind == "array":
         backend = run.prepared.backend
-        return backend.xp.asarray(backend.asarray(x, device=run.prepared.device), copy=True)
+        return copied(backend.asarray(x, device=run.prepared.device))
     if x.ndim or kind not in (x.dtype.name, "bool", "int", "float"):
         raise ProblemError(f"the state of a checkpoint holds a {kind} where its file has {described(x)}")
     return x[()] if kind == x.dtype.name else x.item()

@@ -11,8 +11,8 @@ from xvarpro import backends
 from xvarpro.backends import Backend, exchange, modules
 from xvarpro.core import trees
 from xvarpro.core.checks import number
+from xvarpro.core.namespace import copied, dtype_name, named_dtype
 from xvarpro.core.namespace import device as device_of
-from xvarpro.core.namespace import dtype_name, named_dtype
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ExchangeError, ProblemError
@@ -46,7 +46,7 @@ class CallerLayout:
         with self.backend.scope(self.dtype):
             moved = exchange.move(x, self.backend, device=device)
             # memory of another framework may be read-only
-            return moved if source.name == self.backend.name else self.backend.xp.asarray(moved, copy=True)
+            return moved if source.name == self.backend.name else copied(moved)
 
 
 class Destination(NamedTuple):

@@ -16,6 +16,7 @@ from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.backends import linalg_errors
 from xvarpro.core import trees
 from xvarpro.core.checks import described, number
+from xvarpro.core.namespace import copied
 from xvarpro.core.progress import Bar
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -393,7 +394,7 @@ class Run:
         theta, prepared = self.state.iterate.theta, self.prepared
 
         def moved() -> Tree:  # a copy: what a callback does to it must not reach the solve
-            return prepared.to_caller(tuple(prepared.backend.xp.asarray(x, copy=True) for x in theta))
+            return prepared.to_caller(tuple(map(copied, theta)))
 
         value, gap_A, gap_B, alpha_A, alpha_B = self.record.row[:5]
         w = partial(weights, prepared, theta)

@@ -12,7 +12,7 @@ from xvarpro import backends
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
 from xvarpro.core.checks import described
-from xvarpro.core.namespace import dtype_name, namespace_of
+from xvarpro.core.namespace import copied, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.lower.stack import condition_of, deficient
@@ -97,7 +97,7 @@ class Transfer:
         copies = []
         for x, name in zip(leaves, names, strict=True):
             moved = exchange.move(x, self.to, dtype=self.dtype, device=self.device)
-            copies.append(self.to.xp.asarray(moved, copy=True))
+            copies.append(copied(moved))
             if self.tally is not None:
                 self.tally.add(x, copies[-1])
             self._check_finite(copies[-1], name)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, final
 from xvarpro.backends import Backend, exchange
 from xvarpro.backends.group import Group
 from xvarpro.core import checks, trees
-from xvarpro.core.namespace import dtype_name, namespace_of
+from xvarpro.core.namespace import copied, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.column_chunks import check_chunks, check_length
@@ -188,7 +188,7 @@ def _of_rows(data: Tree, y: Array | None) -> Any:
 def _beginning(chunk: Chunk) -> Array:
     """A copy of a few rows: nothing holds a chunk."""
     x = _of_rows(*chunk)
-    return namespace_of(x).asarray(x[: min(64, x.shape[0]), ...], copy=True)
+    return copied(x[: min(64, x.shape[0]), ...])
 
 
 def _equal(x: Array, y: Array) -> bool:

@@ -88,7 +88,8 @@ def _hessian(f: Any, theta: Leaves, u: Array, *e: Array) -> Leaves:
     hessian = ReducedHessian(f, theta)
     (Hu,), by_data = hessian.product((u,))
     w = f.solve_lower(theta)
-    (bends,), _ = hessian.pull_w(namespace_of(w).ones_like(w))
+    xp = namespace_of(w)
+    (bends,), _ = hessian.pull_w(xp.cumulative_sum(xp.ones_like(w), axis=0))
     return Hu, trees.dot(by_data, e), bends
 
 

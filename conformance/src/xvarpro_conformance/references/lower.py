@@ -337,8 +337,9 @@ class Exact:
 
     @cached_property
     def bends(self) -> np.ndarray:
-        """Slopes of the sum of all real parts of w, (d,)."""
-        return rounded([np.sum(real(x.w - self._start.w)) / _step() for x in self._ahead])
+        """Slopes of the real parts of w, each times the number of its row, in all, (d,): their sum may be fixed."""
+        rows = np.arange(1, self.w.shape[0] + 1)[:, None]
+        return rounded([np.sum(rows * real(x.w - self._start.w)) / _step() for x in self._ahead])
 
     @cached_property
     def curvature(self) -> np.ndarray:
