@@ -120,10 +120,10 @@ def network() -> Reference:
     return Reference(problem, theta0, {"s": xv.sets.CappedSimplex(1.0)})
 
 
-def wide() -> Reference:
+def wide(rows: int = 6) -> Reference:
     """More unknowns than rows: the dual form."""
     rng = np.random.default_rng(3)
-    A, Y = held(rng.normal(size=(6, 16))), held(rng.normal(size=(6, 3)))
+    A, Y = held(rng.normal(size=(rows, 16))), held(rng.normal(size=(rows, 3)))
     problem = xv.separable(scaled_columns, Y, data=A, lam=1e-1)
     return Reference(problem, np.full(16, 1 / 16), xv.sets.Simplex(1.0))
 

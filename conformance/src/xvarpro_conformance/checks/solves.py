@@ -203,8 +203,10 @@ def converged(target: Target, case: End) -> Iterator[Measured]:
 def rounding_of_the_gap(target: Target, case: None) -> Iterator[Measured]:
     """Without a tolerance a solve ends at the first iterate whose gap is 10 eps of what rounds, and not before."""
     if target.backend.compiled and not target.thorough:
-        raise Inapplicable("seventy iterations operation by operation, where it compiles: --thorough makes them")
-    made = problems.wide()
+        raise Inapplicable(
+            "a hundred and fifty iterations operation by operation, where it compiles: --thorough makes them"
+        )
+    made = problems.wide(rows=20)  # a wide design has another bound
     got = evaluation.solve(target, made, algorithms.ActiveSetFrankWolfe(), 300)
     floor = 10 * target.eps * evaluation.floor(made)
     yield Measured("how it ended", got.status.name, "CONVERGED")
