@@ -33,6 +33,9 @@ ALIKE, ALIKE_EPS = 1e-7, 1e3  # radians, or this times the precision
 LOST = 1e4  # times the precision: a number that is less than this of its terms has no three digits
 SHARE = 0.02  # of what the data say, as rounding at its worst: it was 26 times that of errors or more where measured
 NEGLIGIBLE = 1e-9  # parts of a direction without information below which it leaves an entry alone
+# angles of tangents below which rounding takes the digits of what a direction adds to errors: entries to which it adds
+# more than this share of an error are open
+FAINT, ADDED = 1e-8, 0.03
 
 
 class Lower(NamedTuple):
@@ -43,6 +46,7 @@ class Lower(NamedTuple):
     answer: np.ndarray  # B R^-1 Q^T, (n, m): how w answers to the target
     ways: np.ndarray  # B
     null: np.ndarray  # (r, z), combinations of them that the data leave open
+    slight: np.ndarray  # (z,), parts of these below which they leave an entry alone
     condition: float  # of M B, with columns of length 1
 
 
@@ -70,7 +74,7 @@ class Influence:
     def __init__(self, at: Linearised) -> None:
         self.at = at
         (p, m, k), eps = at.X.shape, float(np.finfo(at.prepared.dtype).eps)
-        self._k, self._least, self._slight = k, LOST * eps, max(NEGLIGIBLE, ROUNDING * eps)
+        self._k, self._least = k, LOST * eps
         designs = max(len(at.M), len(at.directions), len(at.ridge))
         self._lower = [_factored(at, j, eps) for j in range(designs)]
         self.parameters = at.columns / designs * sum(float(np.sum(low.Q**2)) for low in self._lower)
@@ -90,7 +94,8 @@ class Influence:
         # where w explains nearly all of X the stack holds the rounding of X, and of Q: that of M times a condition
         off = np.array([ROUNDING + self.lower(j).condition for j in range(k)])
         lost = eps * np.linalg.norm((off * at.X).reshape(p, -1).T @ V, axis=0)
-        inverse, Q, null, share = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), self._slight, lost)
+        slight = max(NEGLIGIBLE, ROUNDING * eps)
+        inverse, Q, null, self._slight, share = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), slight, lost)
         self.imprecise = share > SHARE
         data = Q[: m * k]
         self._ways, self._null, self._root = V, null, V @ inverse
@@ -168,7 +173,7 @@ class Influence:
         # of an entry that theta leaves alone, the tangent is the rounding of this
         size = np.abs(low.answer) @ np.abs(X) @ np.abs(self._ways)
         by_theta = _moved(tangent @ self._ways, size, self._null, self._slight)
-        return by_theta | _moved(low.ways, np.abs(low.ways), low.null, self._slight)
+        return by_theta | _moved(low.ways, np.abs(low.ways), low.null, low.slight)
 
     def undetermined(self, by_theta: np.ndarray, by_w: np.ndarray, j: int) -> np.ndarray:
         """Which functions the data leave open, (q,); derivatives by theta (q, p), by w of right-hand side j (q, n)."""
@@ -176,7 +181,7 @@ class Influence:
         along = (by_theta + by_w @ self.tangent(j)) @ self._ways
         size = np.abs(by_theta) + np.abs(by_w) @ (np.abs(low.answer) @ np.abs(self.at.X[:, :, j].T))
         found, by_ways = _moved(along, size @ np.abs(self._ways), self._null, self._slight), by_w @ low.ways
-        return found | _moved(by_ways, np.abs(by_ways), low.null, self._slight)
+        return found | _moved(by_ways, np.abs(by_ways), low.null, low.slight)
 
     def of(self, by_theta: np.ndarray, by_w: np.ndarray) -> np.ndarray:
         """How a function answers that has derivatives (q, p) by theta and (q, n, k) by w; shape (q, m k)."""
@@ -202,19 +207,20 @@ def _factored(at: Linearised, j: int, eps: float) -> Lower:
     A = np.concatenate([M, at.ridge[j % len(at.ridge)]])
     B, _ = exchanged(B, own_rows(np, B), _lengths(A, 0))
     A = A @ B
-    inverse, Q, null, _ = _pseudo_inverse(A, eps, max(NEGLIGIBLE, ROUNDING * eps))
+    inverse, Q, null, slight, _ = _pseudo_inverse(A, eps, max(NEGLIGIBLE, ROUNDING * eps))
     m = M.shape[0]
     condition = float(np.linalg.norm(_lengths(A, 0)[:, None] * inverse))
-    return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, B, null, condition)
+    return Lower(Q[:m], Q[m:], B @ inverse @ Q[:m].T, B, null, slight, condition)
 
 
 def _pseudo_inverse(
     A: np.ndarray, alike: float, slight: float, lost: Any = 0.0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
     """`inverse` and Q with ``A^+ = inverse Q^T`` in the units of A's columns, and a basis of what A maps to `alike`.
 
-    And the largest share of a singular value that counts which `lost` may be. A direction that A maps to less than
-    `alike`, but to more than rounding, counts in `inverse` as well: entries that it moves little have a share of it.
+    And parts of each of these below which it leaves an entry alone, `slight` for most, and the largest share of a
+    singular value that counts which `lost` may be. A direction that A maps to less than `alike`, but to more than
+    rounding, counts in `inverse` as well: entries that it moves little have a share of it.
 
     Where the columns are differences, `lost` is what rounding may leave of them. Singular vectors have small rows, such
     as those of data next to a large ridge, to the precision of large ones, and mix columns of all sizes: `inverse` is
@@ -227,17 +233,20 @@ def _pseudo_inverse(
     eps, top = float(np.finfo(A.dtype).eps) * max(A.shape, default=0), np.max(s, initial=0.0)
     known = s > np.maximum(max(eps, min(alike, LOST * eps)) * top, left)
     separate = s > np.maximum(max(eps, alike) * top, left)
-    null = Vh[np.append(~separate, np.ones(len(Vh) - len(s), bool))].T
-    null = np.where(np.abs(null) > slight, null, 0.0)
+    lose = np.append(~separate, np.ones(len(Vh) - len(s), bool))
+    parts = np.full(len(Vh), slight)
+    parts[: len(s)] = np.where((s > 1e2 * eps * top) & (s < FAINT * top), np.minimum(slight, ADDED * s), slight)
+    null, parts = Vh[lose].T, parts[lose]
+    null = np.where(np.abs(null) > parts, null, 0.0)
     R: Any = np.linalg.qr(Vh[: len(s)][known] / s[known, None], mode="r")
     inverse = R.T
     Q = (A / size) @ inverse
     L = np.linalg.cholesky(Q.T @ Q)
     inverse, Q = np.linalg.solve(L, inverse.T).T, np.linalg.solve(L, Q.T).T
     share = float(np.max(left[separate] / s[separate], initial=0.0))
-    return inverse / size[:, None], Q, null / size[:, None], share
+    return inverse / size[:, None], Q, null / size[:, None], parts, share
 
 
-def _moved(A: np.ndarray, size: np.ndarray, directions: np.ndarray, slight: float) -> np.ndarray:
+def _moved(A: np.ndarray, size: np.ndarray, directions: np.ndarray, slight: np.ndarray) -> np.ndarray:
     """Entries of A times some direction that are more than rounding, `size` being that of the terms of A's entries."""
     return np.any(np.abs(A @ directions) > slight * (size @ np.abs(directions)), axis=-1)
