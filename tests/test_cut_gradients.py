@@ -173,3 +173,18 @@ def test_a_gradient_of_zero_passes_where_values_are_rounding():
         problem = xv.separable(lambda k, t: xv.models.exponentials(t, k), y, data=t, lam=1e-8)
         theta = xv.solve(problem, np.array([0.9, 4.5]), over=(0.01, 50.0)).theta
         assert xv.solve(problem, theta, over=(0.01, 50.0), debug=True, max_iter=1).n_iter <= 1
+
+
+def test_entries_of_a_leaf_in_units_far_apart_have_steps_of_their_own_size():
+    t = np.linspace(0.0, 6.0, 30)
+
+    def waves(theta, data):
+        xp = xv.array_namespace(theta)
+        phases = xp.expand_dims(data["t"], axis=1) * (theta * data["units"])
+        return xp.concat([xp.cos(phases), xp.sin(phases)], axis=1)
+
+    for seed in range(5):
+        start = np.array([3.0, 0.8]) + 0.1 * rng(seed).normal(size=2)
+        data = {"t": t, "units": np.array([1e8, 1.0])}
+        problem = xv.separable(waves, rng(seed).normal(size=30), data=data)
+        assert xv.solve(problem, start / data["units"], debug=True, max_iter=1).n_iter <= 1

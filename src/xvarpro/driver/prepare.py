@@ -164,8 +164,11 @@ class Prepared:
         draw, theta, region = np.random.default_rng(0), self.theta, self.region
         eps = float(np.finfo(self.dtype).eps)
         with self.backend.scope(self.dtype):
-            g = [self.backend.asarray(draw.normal(size=x.shape).astype(self.dtype), device=self.device) for x in theta]
-            d = region.blmo(theta, tuple(g)).d
+            # a step of the size of the largest entry would be many times that of one in other units
+            sizes = [np.abs(self.backend.to_numpy(x)) for x in theta]
+            units = [np.where(x > 0, x, np.max(x, initial=0.0) or 1.0) for x in sizes]
+            g = [(draw.normal(size=unit.shape) * unit).astype(self.dtype) for unit in units]
+            d = region.blmo(theta, tuple(self.backend.asarray(x, device=self.device) for x in g)).d
             longest, size = (max(float(namespace_of(x).max(namespace_of(x).abs(x))) for x in a) for a in (d, theta))
             if longest == 0:
                 return
