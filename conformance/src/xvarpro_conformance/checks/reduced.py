@@ -88,8 +88,7 @@ def _hessian(f: Any, theta: Leaves, u: Array, *e: Array) -> Leaves:
     hessian = ReducedHessian(f, theta)
     (Hu,), by_data = hessian.product((u,))
     w = f.solve_lower(theta)
-    xp = namespace_of(w)
-    (bends,), _ = hessian.pull_w(xp.cumulative_sum(xp.ones_like(w), axis=0))
+    (bends,), _ = hessian.pull_w(namespace_of(w).cumulative_sum(0 * w + 1, axis=0))
     return Hu, trees.dot(by_data, e), bends
 
 

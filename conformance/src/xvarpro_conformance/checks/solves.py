@@ -203,9 +203,7 @@ def converged(target: Target, case: End) -> Iterator[Measured]:
 def rounding_of_the_gap(target: Target, case: None) -> Iterator[Measured]:
     """Without a tolerance a solve ends at the first iterate whose gap is 10 eps of what rounds, and not before."""
     if target.backend.compiled and not target.thorough:
-        raise Inapplicable(
-            "a hundred and fifty iterations operation by operation, where it compiles: --thorough makes them"
-        )
+        raise Inapplicable("many iterations operation by operation, where it compiles: --thorough makes them")
     made = problems.wide(rows=20)  # a wide design has another bound
     got = evaluation.solve(target, made, algorithms.ActiveSetFrankWolfe(), 300)
     floor = 10 * target.eps * evaluation.floor(made)
