@@ -11,22 +11,14 @@ from xvarpro import backends, conformance
 from xvarpro.backends import exchange
 from xvarpro.core import namespace
 from xvarpro_conformance import suite
-from xvarpro_conformance.checks import exchange as checks
 
 from .hostile import READS
 from .support import rng
 
 
-@pytest.fixture
-def cases_of_this_test(hostile):
-    checks.cases.cache_clear()  # among which are arrays of every backend that is known
-    yield
-    checks.cases.cache_clear()
-
-
 @pytest.mark.frameworks
 @pytest.mark.parametrize("area", [area for area in suite.AREAS if area != "distributed"])
-def test_the_suite(hostile, cases_of_this_test, area, subtests):
+def test_the_suite(hostile, area, subtests):
     for outcome in conformance.run(conformance.targets([hostile], dtypes=["float64"]), area):
         with subtests.test(outcome.address):
             assert outcome.ok, outcome.note or outcome.failures

@@ -22,6 +22,7 @@ from xvarpro.sets.region import Region
 # rounds of a step in the face and one across; of gradient steps alone, without faces or without a projection
 ROUNDS, ALONE = 60, 200
 SWITCH = 0.25  # squared errors of the two models' last predictions, up to which the quasi-Newton one is preferred
+KEEP = 0.9  # and kept, by more than rounding
 SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trials take
 LEAST, MOST = 0.1, 0.5  # of a refused step: what the parabola through its values may leave
 NEAR = 1e-3  # of a step along a line: how near to its ends the next trial may be
@@ -244,9 +245,9 @@ class LevenbergMarquardt(Algorithm):
         by_gauss, by_secant = (change - _times(old.curvature, step)) / root, (change - _times(model.Q, step)) / root
         off_gauss, off_secant = xp.sum(by_gauss * by_gauss, axis=1), xp.sum(by_secant * by_secant, axis=1)
         quasi = off_secant < SWITCH * off_gauss
-        # what it has learned is kept while it predicts no worse: where J tends to 0 the curvature is not J's
+        # what it has learned is kept while it predicts better: where J tends to 0 the curvature is not J's
         after = Model(
-            _bfgs(backend, select(backend, off_secant < off_gauss, model.Q, new.curvature), step, change, root),
+            _bfgs(backend, select(backend, off_secant < KEEP * off_gauss, model.Q, new.curvature), step, change, root),
             quasi,
             xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
             model.damping * shrink,
