@@ -22,7 +22,7 @@ from xvarpro.sets.region import Region
 # rounds of a step in the face and one across; of gradient steps alone, without faces or without a projection
 ROUNDS, ALONE = 60, 200
 SWITCH = 0.25  # squared errors of the two models' last predictions, up to which the quasi-Newton one is preferred
-KEEP = 0.9  # and kept, by more than rounding
+KEEP = 0.99  # and kept, by more than rounding
 SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trials take
 LEAST, MOST = 0.1, 0.5  # of a refused step: what the parabola through its values may leave
 NEAR = 1e-3  # of a step along a line: how near to its ends the next trial may be
