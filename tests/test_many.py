@@ -60,8 +60,8 @@ def test_wide_designs_with_a_small_ridge_keep_their_digits_in_single_precision(b
         return xv.solve_many(problem, theta0, over=xv.sets.Box(-3.0, 3.0), tol=1e-9, backend=backend)
 
     single, double = found("float32"), found("float64")
-    np.testing.assert_allclose(host(single.theta), host(double.theta), atol=3e-5)
-    np.testing.assert_allclose(host(single.w), host(double.w), atol=3e-5)
+    np.testing.assert_allclose(host(single.theta), host(double.theta), atol=2e-4)
+    np.testing.assert_allclose(host(single.w), host(double.w), atol=2e-4)
     np.testing.assert_allclose(host(single.value), host(double.value), rtol=1e-5)
 
 
