@@ -162,7 +162,7 @@ def test_constants_for_a_scale_have_95_percent_efficiency(kind):
     x = np.linspace(-10, 10, 200001)
     density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])
     loss, z = kind(kind.tuning), (x / kind.tuning) ** 2
-    efficiency = np.sum(loss.slope(z) * density) ** 2 / np.sum((x * loss.weight(z)) ** 2 * density)
+    efficiency = np.sum(loss.psi_prime(z) * density) ** 2 / np.sum((x * loss.weight(z)) ** 2 * density)
     assert efficiency == pytest.approx(0.95, abs=1e-3)
 
 
@@ -419,7 +419,7 @@ def test_standard_errors_are_those_of_a_sandwich(name):
     if name == "poisson":
         bend = 1 / fit.fitted
     else:
-        bend = np.mean(fit.loss.slope(weights * (r / fit.loss.scale) ** 2)[used])
+        bend = np.mean(fit.loss.psi_prime(weights * (r / fit.loss.scale) ** 2)[used])
     inverse = np.linalg.inv(J.T @ ((bend * weights)[:, None] * J))
     C = inverse @ (J.T @ (psi[:, None] ** 2 * J)) @ inverse * used.sum() / (used.sum() - 4)
     s = fit.statistics()

@@ -1,4 +1,4 @@
-from xvarpro import algorithms, backends, distributed, errors, lower, models, operators, sets, special, statistics
+from xvarpro import algorithms, backends, distributed, errors, losses, lower, models, operators, sets, special, statistics
 from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps
@@ -25,7 +25,6 @@ from xvarpro.problem.read_ahead import ReadAhead
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.samples import Samples
 from xvarpro.results.outcome import Trace
-from xvarpro.statistics import losses
 
 __all__ = [
     "ColumnChunks",

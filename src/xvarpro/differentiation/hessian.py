@@ -186,7 +186,7 @@ class ReducedHessian:
 
 def _rounding(low: EvaluatedLevel, w: Array, r: Array, wide: bool) -> Array:
     """``eps (|M|^2 / |sqrt(lam) Omega|^2)^2``, norms along the fit: H_L^-1 is 1 / lam of what cancels."""
-    xp, fitted = namespace_of(w), r + low.y
+    xp, fitted = namespace_of(w), low.fitted(r)
     size = trees.inner(fitted, fitted)
     if not (wide and low.ridge.present):
         return xp.zeros_like(size)

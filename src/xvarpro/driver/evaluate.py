@@ -151,7 +151,7 @@ def _why_not(prepared: Prepared) -> str:
 
 
 def _value_and_w(objective: Objective, theta: Leaves) -> tuple[Array, Array]:
-    return objective.point(theta).value, objective.solve_lower(theta)
+    return objective.value_and_w(theta)
 
 
 def project(theta: Tree, over: Tree) -> Tree:

@@ -384,7 +384,7 @@ def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -
     Of right-hand sides in chunks it says how many they were.
     """
     levels, W = problem.levels, problem.lower.W
-    if problem.in_rows or structure.columns is not None or any(callable(level.y) for level in levels):
+    if problem.in_rows or structure.columns is not None or any(callable(x.y) or x.loss is not None for x in levels):
         return problem, False, 0
     if not (problem.compress and (W is None or W.linear)):
         return problem, False, 0

@@ -15,6 +15,7 @@ from xvarpro.core.checks import described
 from xvarpro.core.namespace import copied, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.errors import ProblemError, warn_caller
+from xvarpro.losses.interface import Loss
 from xvarpro.lower.stack import condition_of, deficient
 from xvarpro.objective.least_squares import as_matrix, scaled
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -158,11 +159,12 @@ class Transfer:
                 Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
         return trees.changed(
             level,
-            y=self._target(y, weights, prefix),
+            y=self._target(y, weights, prefix, level.loss),
             lam=lam,
             Omega=Omega,
             weights=weights,
             covariance=None,
+            loss=level.loss and level.loss.on(self.to),
             W=None if level.W is None else trees.map_arrays(self.plain, level.W.resolved()),
             solver=level.solver and trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver),
         )
@@ -187,10 +189,13 @@ class Transfer:
             ) from None
         return Whitening(self._move(np.linalg.inv(L) / size**0.5, self.dtype))
 
-    def _target(self, y: Any, weights: Array | Whitening | None, prefix: str) -> Any:
+    def _target(self, y: Any, weights: Array | Whitening | None, prefix: str, loss: Loss | None) -> Any:
         name, gaps = f"{prefix}y", trees.is_array(weights)
         if trees.is_array(y):
-            return self.weighted(self(y, name, real=True, gaps=gaps), weights, name)
+            moved = self.weighted(self(y, name, real=True, gaps=gaps), weights, name, loss is None)
+            if loss is not None:
+                loss.check(backends.to_numpy(moved))
+            return moved
         if isinstance(y, RowChunks):
             later = Transfer(self.to, self.dtype, self.device, warn=False, tally=self.tally)
             scope = partial(self.to.scope, self.dtype)
@@ -210,8 +215,11 @@ class Transfer:
             ),
         )
 
-    def weighted(self, y: Array, weights: Array | Whitening | None, name: str) -> Array:
-        """A target (m,) or (m, k) as a matrix, its entries scaled by the roots of their weights, (m, 1) or (m, k)."""
+    def weighted(self, y: Array, weights: Array | Whitening | None, name: str, roots: bool = True) -> Array:
+        """A target (m,) or (m, k) as a matrix, its entries scaled by the roots of their weights, (m, 1) or (m, k).
+
+        Without `roots` those of weight 0 alone.
+        """
         y = as_matrix(y)
         if weights is None or isinstance(weights, Whitening):
             return y if weights is None else weights(y)
@@ -223,7 +231,7 @@ class Transfer:
         xp = self.to.xp
         y = xp.where(xp.broadcast_to(weights > 0, y.shape), y, xp.zeros_like(y))
         self._check_finite(y, name, ", where its weight is not 0,")
-        return scaled(y, xp.sqrt(weights))
+        return scaled(y, xp.sqrt(weights)) if roots else y
 
     def _check_finite(self, x: Array, name: str, where: str = "") -> None:
         (x,) = exchange.readable(x)

@@ -36,7 +36,7 @@ def targets_near_one(problem: Problem, backend: Backend, dtype: str) -> tuple[Pr
     """
     levels = problem.levels
     ys: list[Any] = [level.y for level in levels]
-    if not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
+    if not all(trees.is_array(y) and math.prod(y.shape) for y in ys) or any(x.loss is not None for x in levels):
         return problem, 1.0
     size = max(map(_largest, exchange.readable(*ys)))
     unit = float(near_one(np.asarray(size), dtype))

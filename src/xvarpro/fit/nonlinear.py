@@ -21,7 +21,7 @@ from xvarpro.fit.robust import solve_robust
 from xvarpro.fit.solve import solve
 from xvarpro.lower import Fixed
 from xvarpro.problem.problem import separable
-from xvarpro.statistics.losses import Loss
+from xvarpro.losses.interface import Reweighted
 
 
 def least_squares(
@@ -30,7 +30,7 @@ def least_squares(
     over: Tree = None,
     *,
     data: Tree = None,
-    loss: Loss | str | None = None,
+    loss: Reweighted | str | None = None,
     algorithm: Algorithm | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,

@@ -30,7 +30,8 @@ from xvarpro.fit.result import Result
 from xvarpro.fit.solve import chosen
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem.problem import Problem, refuse_covariance
-from xvarpro.statistics.losses import Loss
+from xvarpro.losses import likelihoods, robust  # noqa: F401 - the losses that have names
+from xvarpro.losses.interface import Reweighted
 
 FIRST = 0.1  # tolerance of the first weighted fits; of the next, this times the root of the last relative decrease
 INNER, PLAIN = 50, 1000  # iterations at most of a weighted fit, and of the plain one that gives a scale
@@ -45,14 +46,14 @@ class RobustResult(Result):
 
     Attributes
     ----------
-    loss : Loss
+    loss : losses.Loss
         With the scale that was used.
     weights : array, shape (m,) or (m, k)
         By what the loss multiplies the weights of the problem at the residuals of the result, in theta0's framework:
         near 0 for an outlier, 1 for least squares, ``1 / mu`` for `Poisson`.
     """
 
-    loss: Loss | None = None
+    loss: Reweighted | None = None
     weights: Array | None = None
 
     @property
@@ -72,7 +73,7 @@ class RobustResult(Result):
         Its weights are those of the problem times the curvature of the loss that is expected; its target is the model
         minus slope over curvature of the loss, entry by entry.
         """
-        problem, loss, factor = self.stated, cast(Loss, self.loss), backends.to_numpy(self.weights)
+        problem, loss, factor = self.stated, cast(Reweighted, self.loss), backends.to_numpy(self.weights)
         mu, y, weights = self._at_the_data
         curvature: Any = loss.curvature(mu, y, weights)
         anew = {"y": mu - factor / curvature * (mu - y), "weights": curvature * weights}
@@ -84,7 +85,7 @@ class RobustResult(Result):
 
         It has no part of a ridge or of a penalty; NaN for a loss that is no log likelihood.
         """
-        loss = cast(Loss, self.loss)
+        loss = cast(Reweighted, self.loss)
         return 2 * float(loss.value(*(x.astype(float) for x in self._at_the_data))) if loss.likelihood else math.nan
 
     @property
@@ -97,7 +98,7 @@ class RobustResult(Result):
 
     def again(self, theta0: Tree, over: Tree, tol: float) -> RobustResult:
         """A fit by the same loss, with the scale that was used, from another start in other sets."""
-        return solve_robust(self.stated, theta0, over, loss=cast(Loss, self.loss), tol=tol)
+        return solve_robust(self.stated, theta0, over, loss=cast(Reweighted, self.loss), tol=tol)
 
     def attach(self, problem: Problem) -> Result:
         return super().attach(_by_entry(problem))
@@ -121,7 +122,7 @@ def solve_robust(
     theta0: Tree,
     over: Tree = None,
     *,
-    loss: Loss | str,
+    loss: Reweighted | str,
     algorithm: Algorithm | None = None,
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -193,7 +194,7 @@ def solve_robust(
     """
     began = time.perf_counter()
     tol, max_iter = check_limits(tol, max_iter)
-    found: Loss | None = instance(loss, Loss)
+    found: Reweighted | None = instance(loss, Reweighted)
     if found is None:
         raise ProblemError(
             "loss must be 'huber', 'soft_l1', 'cauchy' or 'poisson', or one of xvarpro.losses, such as "
@@ -246,7 +247,7 @@ class _Descent:
     now: Fit
     factor: Array  # (m, k)
 
-    def __init__(self, prepared: Prepared, method: Algorithm, loss: Loss, tol: float) -> None:
+    def __init__(self, prepared: Prepared, method: Algorithm, loss: Reweighted, tol: float) -> None:
         self.prepared, self.method, self.loss, self.tol = prepared, method, loss, tol
         self.unit, self.began = prepared.y_unit, time.perf_counter()
         level: Any = prepared.problem.lower

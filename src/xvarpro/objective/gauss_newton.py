@@ -8,8 +8,9 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import as_complex, device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import gram, inner, is_complex, raveled, unraveled
+from xvarpro.lower.choice import choose
 from xvarpro.lower.interface import Accumulation
-from xvarpro.objective.in_memory import ModelStructure
+from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
 from xvarpro.objective.passes import Block, Pass
 from xvarpro.objective.reduced import Reduced
@@ -44,10 +45,11 @@ def has_jacobian(problem: Problem, structure: ModelStructure) -> bool:
 def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
     """Whether residuals move with theta as `residual_tangent` says.
 
-    That is where designs are arrays or blocks of arrays, the lower level is solved directly, and the ridge of the level
-    that the objective measures is constant.
+    That is where designs are arrays or blocks of arrays, the lower level is solved directly, the ridge of the level
+    that the objective measures is constant, and a loss is one of entries, its target constant.
     """
-    if not structure.exact:
+    losses = [level for level in problem.levels if level.loss is not None]
+    if not structure.exact or any(callable(level.y) or not level.loss.by_entry for level in losses):
         return False
     outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
     levels = [level for level in (outputs.lower, outputs.upper) if level is not None]
@@ -78,9 +80,15 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
     outputs, push = f.tangents(theta)
     solved = low, upper, solver, system = f.solved(outputs)
     point, separable = f.point_of(theta, outputs, solved), f.problem.is_separable
-    r = point.r if separable else low.residual(point.w)
-    w, r = solver.refine(f.backend, system, point.factor, low.y, point.w, r)
-    turned = solver.tangent(f.backend, system, point.factor, low.y, w)
+    w, factor = point.w, point.factor
+    with_loss = f.problem.lower.loss is not None or f.upper.loss is not None
+    if with_loss:
+        low, upper, solver, factor, push = _squares(f, solved, point, push)
+        system, r = low.system, low.residual(w)
+    else:
+        r = point.r if separable else low.residual(w)
+        w, r = solver.refine(f.backend, system, factor, low.y, w, r)
+    turned = solver.tangent(f.backend, system, factor, low.y, w)
     flat = raveled(theta)
     xp, p = f.backend.xp, flat.shape[0]
 
@@ -101,7 +109,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         C = design_tangent(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
             C = C + low.ridge._replace(lam=moved.lower.lam).slope(w)
-        adjoint = solver.adjoint(f.backend, system, point.factor, C, low.y, w, r).v
+        adjoint = solver.adjoint(f.backend, system, factor, C, low.y, w, r).v
         dw = dw if adjoint is None else dw - adjoint
         return 0 * v[0], _row(f.backend, upper, residual_tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw)
 
@@ -132,6 +140,32 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         J = answered(xp.reshape(xp.permute_dims(J, (1, 0, 2)), (m, p * k)))
         J = xp.permute_dims(xp.reshape(J, (-1, p, k)), (1, 0, 2))
     return point, f.summed(slopes) if separable else raveled(f.gradient(point)), f.summed(gram(xp, J))
+
+
+def _squares(f: Reduced, solved: Solved, point: Any, push: Any) -> tuple[Any, ...]:
+    """Levels of least squares in the places of losses, with solver, factor and tangents: generalised Gauss-Newton.
+
+    Weights are the second derivatives of the losses, so that slopes are those of the losses, and matrices their Hessians
+    but for the curvature of the model.
+    """
+    low, upper, solver, system = solved
+    w, factor = point.w, point.factor
+    levels = []
+    for level in (low,) if upper is low else (low, upper):
+        levels.append(level if level.loss is None else level.linear(w, level.residual(w)))
+    if low.loss is not None:
+        solver = solver.inner or choose(levels[0].M, levels[0].ridge)
+        factor = solver.factor(f.backend, levels[0].system)
+
+    def tangents(u: Leaves) -> ModelOutputs:
+        moved = push(u)
+        lower, *above = (
+            out if level.loss is None else out._replace(M=Weighted(design_tangent(level.M, out.M), near.M.s))
+            for level, near, out in zip((low, upper), levels, (moved.lower, moved.upper), strict=False)
+        )
+        return moved._replace(lower=lower, upper=above[0] if above else None)
+
+    return levels[0], levels[-1], solver, factor, tangents
 
 
 def _of_rows(f: Streamed, theta: Leaves) -> tuple[Any, Array, Array]:

@@ -159,6 +159,10 @@ class InMemory(Objective):
     def solver(self, low: EvaluatedLevel) -> LowerSolver:
         """The solver of the lower level: the user's, or the one that fits its structure and shape."""
         level = self.problem.lower
+        if level.loss is not None:
+            from xvarpro.lower.newton import Newton
+
+            return Newton(level.solver, False) if level.W is None else Newton(level.W.solver(level.solver), True)
         if level.W is not None:
             from xvarpro.lower.weight_sets.blocks import by_blocks
 
@@ -205,12 +209,15 @@ class InMemory(Objective):
         dead = dead_columns(sizes, low.ridge.definite)
         columns = xp.full_like(dead, low.M.shape[1])
         w, _ = self.solution(solver, low, factor)
-        terms = xp.max(xp.abs(w) * sizes[:, None]) / positive_or_one(xp.sqrt(inner(low.y, low.y)))
+        whole = low.y if low.loss is None else low.M.matvec(w)
+        terms = xp.max(xp.abs(w) * sizes[:, None]) / positive_or_one(xp.sqrt(inner(whole, whole)))
         return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, columns, kinks, w, terms)
 
     # -- the upper target
 
     def scale(self, theta: Leaves) -> Array:
+        if self.upper.loss is not None:
+            return self.summed(self.levels(self.evaluate(theta, self.constants))[1].scale)
         y: Any = self.upper.y
         level, structure = self.problem.lower, self.structure
         wide = structure is not None and structure.rows[0] < structure.w_shape[0]

@@ -76,6 +76,10 @@ class Objective(ABC):
     def solve_lower(self, theta: Leaves, *y: Array) -> Array:
         """``w`` at theta, (n, k), for the lower target or for another one, (m, k)."""
 
+    def value_and_w(self, theta: Leaves) -> tuple[Array, Array]:
+        """The value and ``w`` at theta."""
+        return self.point(theta).value, self.solve_lower(theta)
+
     @abstractmethod
     def scale(self, theta: Leaves) -> Array:
         """``1/2 |y|^2`` of the upper level at theta, 0-d: what the objective is a difference of; less if of nothing."""

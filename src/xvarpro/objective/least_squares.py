@@ -36,6 +36,9 @@ class EvaluatedLevel(NamedTuple):
     y: Array  # (m, k)
     ridge: Ridge = NO_RIDGE
     W: WeightSet | None = None  # where w lies, and what it adds
+    loss: Any = None  # of `losses.LossLevel`, as all that follows
+    weights: Any = 1.0
+    start: Any = ()  # a w to begin with
 
     @property
     def system(self) -> System:
@@ -46,6 +49,10 @@ class EvaluatedLevel(NamedTuple):
     def residual(self, w: Array) -> Array:
         """``r = M w - y``, (m, k)."""
         return self.M.residual(w, self.y)
+
+    def fitted(self, r: Array) -> Array:
+        """``M w`` from the residual, (m, k)."""
+        return r + self.y
 
     def value(self, w: Array, r: Array) -> Array:
         """``f(w)``, 0-d."""
@@ -98,7 +105,7 @@ def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | White
     M = as_operator(level.M(theta, data))
     y = level.y(theta, data) if callable(level.y) else None
     lam = level.lam(theta, data) if callable(level.lam) else None
-    if weights is None:
+    if weights is None or level.loss is not None:
         return LevelOutputs(M, y, lam)
     if isinstance(weights, Whitening):
         return LevelOutputs(weights.design(M), None if y is None else weights(y), lam)
@@ -132,7 +139,11 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
         # where a ridge is negative the level has no minimum: a step that leads there has no value
         xp = namespace_of(outputs.lam)
         ridge = Ridge(xp.where(outputs.lam < 0, xp.full_like(outputs.lam, math.nan), outputs.lam), level.Omega)
-    return EvaluatedLevel(outputs.M, y, ridge, level.W)
+    if level.loss is None:
+        return EvaluatedLevel(outputs.M, y, ridge, level.W)
+    from xvarpro.objective.losses import LossLevel
+
+    return LossLevel(outputs.M, y, ridge, level.W, level.loss, 1.0 if level.weights is None else level.weights)
 
 
 def is_complex_design(M: Operator) -> bool:

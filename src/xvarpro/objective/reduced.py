@@ -77,6 +77,12 @@ class Reduced(InMemory):
         point = self.point_of(theta, outputs)
         return point, self._total(pullback(self.cotangents(outputs, self.lower_solution(point, outputs))))
 
+    def value_and_w(self, theta: Leaves) -> tuple[Array, Array]:
+        outputs, _ = self.evaluate_or_nan(theta)
+        low, _, solver, _ = solved = self.solved(outputs)
+        point = self.point_of(theta, outputs, solved)
+        return point.value, self.solution(solver, low, point.factor)[0]
+
     def _total(self, gradient: Leaves) -> Leaves:
         return gradient if self.group is None else self.group.total(gradient)
 

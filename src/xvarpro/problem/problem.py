@@ -12,6 +12,7 @@ from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
+from xvarpro.losses.interface import Loss
 from xvarpro.lower import Ridge, WeightSet
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
@@ -29,7 +30,7 @@ Lam: TypeAlias = float | Array | Callable[[Tree, Tree], Array] | Each
 @final
 @dataclass(frozen=True)
 class Level(Struct):
-    """One regularised least-squares level, ``1/2 |M(theta) w - y(theta)|^2 + lam/2 |Omega w|^2``.
+    """One regularised level, ``1/2 |M(theta) w - y(theta)|^2 + lam/2 |Omega w|^2``, or another loss of ``M w`` and y.
 
     Design, target and so `w` may be complex; theta is real.
 
@@ -59,6 +60,9 @@ class Level(Struct):
     covariance : array, shape (m, m), optional
         Covariance C of the data of each column of `y`, positive definite, in the place of weights: residuals r count as
         ``r^H C^-1 r``. Known up to a factor, as weights are, unless statistics are asked for with `absolute_sigma`.
+    loss : Loss or str, optional
+        One of `xvarpro.losses` in the place of half the squared residual, or its name, such as "softmax"; weights then
+        multiply its terms. w is real, and the lower level solved by Newton's method.
     """
 
     M: Design
@@ -69,6 +73,7 @@ class Level(Struct):
     weights: Weights = None
     W: WeightSet | None = None
     covariance: Array | None = None
+    loss: Loss | str | None = None
 
     numbers = ("lam",)
 
@@ -104,6 +109,8 @@ class Level(Struct):
             is_array(self.weights) and self.weights.ndim in (1, 2, 3)
         ):
             raise ProblemError(f"weights must have shape (m,) or (m, k); got {checks.described(self.weights)}")
+        if self.loss is not None:
+            self._check_loss()
         C = self.covariance
         if C is not None and not (is_array(C) and C.ndim == 2 and C.shape[0] == C.shape[1]):
             raise ProblemError(f"covariance must have shape (m, m), for the m rows of y; got {checks.described(C)}")
@@ -123,6 +130,24 @@ class Level(Struct):
                     f"W must be a linear subspace where y is given as ColumnChunks, which are compressed; got "
                     f"{self.W!r}. Pass y as an array"
                 )
+
+
+    def _check_loss(self) -> None:
+        """Make the loss of its name, and refuse what it does not go with; squares are no loss of their own."""
+        from xvarpro.losses import named
+
+        loss = named(self.loss)
+        object.__setattr__(self, "loss", loss)
+        if loss is None:
+            return
+        given = [name for name in ("covariance",) if getattr(self, name) is not None]
+        given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks | Each) else []
+        given += [f"W={self.W!r}"] if self.W is not None and (self.W.penalises or not loss.by_entry) else []
+        if given:
+            raise ProblemError(
+                f"a level with the loss {loss!r} takes a target in memory, weights, and a set W without a penalty, of "
+                f"classes none; got {given[0]}"
+            )
 
 
 @final
@@ -255,6 +280,7 @@ def separable(
     weights: Weights = None,
     W: WeightSet | None = None,
     covariance: Array | None = None,
+    loss: Loss | str | None = None,
     compress: bool = True,
 ) -> Problem:
     """Classical separable least squares: ``min over theta, w of 1/2 |M w - y|^2 + lam/2 |Omega w|^2 + mu/2 R``.
@@ -286,6 +312,8 @@ def separable(
         Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere.
     covariance : array, shape (m, m), optional
         Covariance of the data of each column, in the place of weights. See `Level`.
+    loss : Loss or str, optional
+        One of `xvarpro.losses` in the place of half the squared residual, such as "logistic". See `Level`.
     compress : bool
         Replace k > m right-hand sides by m equivalent ones; same value and gradient to rounding.
 
@@ -310,7 +338,7 @@ def separable(
     >>> round(float(fit.theta[0]), 4)
     3.0
     """
-    return Problem(Level(M, y, lam, Omega, solver, weights, W, covariance), None, R, mu, data, compress)
+    return Problem(Level(M, y, lam, Omega, solver, weights, W, covariance, loss), None, R, mu, data, compress)
 
 
 def refuse_covariance(problem: Problem, what: str, advice: str) -> None:

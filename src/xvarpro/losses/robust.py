@@ -1,71 +1,23 @@
-"""Losses of the residuals of a fit, and the weights under which least squares has the same gradient."""
+"""Losses that grow slower than squares, and the weights under which least squares has the same gradient."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar, final
 
 import numpy as np
 
 from xvarpro.core import checks
-from xvarpro.core.namespace import namespace_of, positive_or_one
-from xvarpro.core.struct import Array, Struct
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-
-__all__ = ["Cauchy", "Huber", "Loss", "Poisson", "SoftL1"]
+from xvarpro.losses.interface import FLAT, Reweighted, Weights
 
 NORMAL = 1.482602218505602  # standard deviation of normal numbers over the median of their sizes
 
 
-class Loss(Struct):
-    """What a fit pays for an entry of its target, as a function of the model ``mu`` there.
-
-    `mu` and the target `y` are arrays (m, k); `weights` are those of the problem, (m, 1) or (m, k).
-    """
-
-    advice: ClassVar[str] = ""  # where the objective is not finite
-    likelihood: ClassVar[bool] = False  # whether `value` is a negative log likelihood, up to a constant of the data
-
-    @abstractmethod
-    def value(self, mu: Array, y: Array, weights: Array) -> Array:
-        """The loss of all entries over ``unit^2``, 0-d."""
-
-    @abstractmethod
-    def factor(self, mu: Array, y: Array, weights: Array) -> Array:
-        """By what the weights are multiplied, so that ``1/2 factor weights (mu - y)^2`` has the gradient of the loss.
-
-        That is ``value' / (weights (mu - y))``, entry by entry; the factor is held.
-        """
-
-    @abstractmethod
-    def curvature(self, mu: Array, y: Array, weights: Array) -> Array:
-        """What is expected of the second derivative of the loss by `mu`, over the weights: 1 for least squares."""
-
-    @property
-    def unit(self) -> float:
-        """Residual whose square is the unit of `value`, which has numbers near 1 whatever the units of the target."""
-        return 1.0
-
-    @property
-    def needs_scale(self) -> bool:
-        """Whether residuals are to give a scale."""
-        return False
-
-    def scaled_by(self, r: np.ndarray) -> Loss:
-        """The loss with the scale that weighted residuals r give."""
-        return self
-
-    def first_factor(self, y: Array) -> Array:
-        """The factor for a first fit, before there is a model: 1, plain least squares."""
-        return namespace_of(y).ones_like(y)
-
-    def check(self, y: np.ndarray) -> None:
-        """Refuse a target that the loss is not for."""
-
-
-class Robust(Loss):
+class Robust(Reweighted):
     """``1/2 scale^2 rho((r / scale)^2)`` of ``r = sqrt(weights) (mu - y)``, with a concave rho and ``rho'(0) = 1``."""
 
     scale: float | None
@@ -84,8 +36,8 @@ class Robust(Loss):
         """``rho'(z)``: the factor of a weight in reweighted least squares, in (0, 1]."""
 
     @abstractmethod
-    def slope(self, z: Array) -> Array:
-        """``psi'(r) = rho'(z) + 2 z rho''(z)``, the second derivative of the loss by its residual."""
+    def psi_prime(self, z: Array) -> Array:
+        """``rho'(z) + 2 z rho''(z)``, the second derivative of the loss by its residual."""
 
     @property
     def unit(self) -> float:
@@ -93,14 +45,31 @@ class Robust(Loss):
             raise ProblemError(f"{type(self).__name__}: scale must be a number here; got None. A fit estimates it")
         return self.scale
 
-    def value(self, mu: Array, y: Array, weights: Array) -> Array:
+    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
         return 0.5 * namespace_of(mu).sum(self.rho(self._squares(mu, y, weights)))
 
-    def factor(self, mu: Array, y: Array, weights: Array) -> Array:
+    def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.factor(mu, y, weights) * (weights * (mu - y))
+
+    def second(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return weights * self.psi_prime(self._squares(mu, y, weights))
+
+    def model(self, mu: Array, y: Array, weights: Weights) -> Array:
+        # a residual far out bends the loss down, or not at all
+        least = FLAT * weights * self.factor(mu, y, weights)
+        return namespace_of(mu).maximum(self.second(mu, y, weights), least)
+
+    def start(self, y: Array) -> Array:
+        return y
+
+    def size(self, y: Array, weights: Weights) -> Array:
+        return 0.5 * namespace_of(y).sum(weights * (y / self.unit) ** 2)
+
+    def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.weight(self._squares(mu, y, weights))
 
-    def curvature(self, mu: Array, y: Array, weights: Array) -> Array:
-        xp, slope = namespace_of(mu), self.slope(self._squares(mu, y, weights))
+    def curvature(self, mu: Array, y: Array, weights: Weights) -> Array:
+        xp, slope = namespace_of(mu), self.psi_prime(self._squares(mu, y, weights))
         used = xp.astype(weights + 0 * slope > 0, slope.dtype)
         mean = xp.sum(used * slope) / xp.sum(used)
         if not mean > 0:
@@ -114,7 +83,7 @@ class Robust(Loss):
     def needs_scale(self) -> bool:
         return self.scale is None
 
-    def scaled_by(self, r: np.ndarray) -> Loss:
+    def scaled_by(self, r: np.ndarray) -> Reweighted:
         spread = float(np.median(np.abs(r)))
         if not spread > 0:
             raise ProblemError(
@@ -123,7 +92,7 @@ class Robust(Loss):
             )
         return type(self)(self.tuning * NORMAL * spread)  # type: ignore[call-arg]
 
-    def _squares(self, mu: Array, y: Array, weights: Array) -> Array:
+    def _squares(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * ((mu - y) / self.unit) ** 2
 
 
@@ -163,7 +132,7 @@ class Huber(Robust):
         xp = namespace_of(z)
         return 1 / xp.sqrt(xp.where(z > 1, z, xp.ones_like(z)))
 
-    def slope(self, z: Array) -> Array:
+    def psi_prime(self, z: Array) -> Array:
         xp = namespace_of(z)
         return xp.where(z > 1, xp.zeros_like(z), xp.ones_like(z))
 
@@ -196,7 +165,7 @@ class SoftL1(Robust):
     def weight(self, z: Array) -> Array:
         return 1 / namespace_of(z).sqrt(1 + z)
 
-    def slope(self, z: Array) -> Array:
+    def psi_prime(self, z: Array) -> Array:
         return (1 + z) ** -1.5
 
 
@@ -220,6 +189,7 @@ class Cauchy(Robust):
     scale: float | None = None
 
     tuning = 2.385
+    convex = False
 
     def rho(self, z: Array) -> Array:
         return namespace_of(z).log1p(z)
@@ -227,56 +197,5 @@ class Cauchy(Robust):
     def weight(self, z: Array) -> Array:
         return 1 / (1 + z)
 
-    def slope(self, z: Array) -> Array:
+    def psi_prime(self, z: Array) -> Array:
         return (1 - z) / (1 + z) ** 2
-
-
-@final
-@dataclass(frozen=True)
-class Poisson(Loss):
-    """Half the deviance of counts, ``sum mu - y + y log(y / mu)``: the negative log likelihood up to a constant.
-
-    The factor of the weights is ``1 / mu``, which is Fisher's scoring. The model ``mu = M(theta) w`` has to be
-    positive: ``W=xv.lower.Nonnegative()`` and a design that is not negative are the usual way.
-
-    References
-    ----------
-    P. McCullagh, J. A. Nelder, Generalized Linear Models, 2nd ed. (1989), chapters 2 and 6.
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> loss = xv.losses.Poisson()
-    >>> mu, y, weights = np.array([2.0, 1.0]), np.array([2.0, 0.0]), np.ones(2)
-    >>> float(loss.value(mu, y, weights)), loss.factor(mu, y, weights)
-    (1.0, array([0.5, 1. ]))
-    """
-
-    likelihood = True
-    advice = (
-        "The model M(theta) w must be positive where counts have a weight: use W=xv.lower.Nonnegative() with a design "
-        "that is not negative, or start from another theta. To counts that are all 0 no positive model fits best."
-    )
-
-    def value(self, mu: Array, y: Array, weights: Array) -> Array:
-        xp = namespace_of(mu)
-        mean, count = positive_or_one(mu), positive_or_one(y)
-        more = mean - y
-        # near the count log1p has the digits of the difference; far below it the difference has none of the mean's
-        near = mean > 0.5 * y
-        log = xp.where(near, xp.log1p(xp.where(near, more, 0 * y) / count), xp.log(mean) - xp.log(count))
-        terms = weights * (more - y * log)
-        return xp.sum(xp.where((weights > 0) & ~(mu > 0), inf, terms))
-
-    def factor(self, mu: Array, y: Array, weights: Array) -> Array:
-        return 1 / positive_or_one(mu)
-
-    curvature = factor  # the second derivative, y / mu^2, of a count as large as it is expected to be
-
-    def first_factor(self, y: Array) -> Array:
-        # counts of 0 have no weight of their own
-        return 2 / positive_or_one(y + namespace_of(y).mean(y, axis=0, keepdims=True))
-
-    def check(self, y: np.ndarray) -> None:
-        if np.any(y < 0):
-            raise ProblemError(f"Poisson: y must hold counts >= 0; got {y.min():g}")

@@ -1,0 +1,68 @@
+"""A loss of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+from xvarpro import backends
+from xvarpro.core.checks import described
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.struct import REQUIRED, Array
+from xvarpro.errors import ProblemError
+from xvarpro.losses.interface import Loss, Weights
+
+
+@final
+@dataclass(frozen=True)
+class Custom(Loss):
+    """A function of prediction and target, with the derivatives that the framework takes of it.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(mu, y)`` -> the loss of every entry, (m, k), convex and twice differentiable in mu, written with
+        ``xp = xv.array_namespace(mu)``.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def logcosh(mu, y):
+    ...     xp = xv.array_namespace(mu)
+    ...     return xp.log(xp.exp(mu - y) + xp.exp(y - mu))
+    >>> loss = xv.losses.Custom(logcosh)
+    >>> np.round(loss.slope(np.array([[1.0]]), np.array([[0.0]]), 1.0), 6)
+    array([[0.761594]])
+    """
+
+    fun: Callable[[Array, Array], Array] = REQUIRED
+    backend: Any = None  # of the arrays; None finds that of arrays with values
+
+    def __post_init__(self) -> None:
+        if not callable(self.fun):
+            raise ProblemError(f"Custom: fun must be a function fun(mu, y); got {described(self.fun)}")
+
+    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return namespace_of(mu).sum(weights * self.fun(mu, y))
+
+    def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return weights * self._derivative(self.fun, mu, y)
+
+    def second(self, mu: Array, y: Array, weights: Weights) -> Array:
+        def first(mu: Array, y: Array) -> Array:
+            return self._derivative(self.fun, mu, y)
+
+        return weights * self._derivative(first, mu, y)
+
+    def on(self, backend: Any) -> Custom:
+        return Custom(self.fun, backend)
+
+    def _derivative(self, fun: Callable[[Array, Array], Array], mu: Array, y: Array) -> Array:
+        """Entry by entry, since no entry depends on another one."""
+
+        def of_arrays(mu: Array, y: Array) -> Any:
+            return (fun(mu, y),)
+
+        outputs, pull = (self.backend or backends.owner(mu)).vjp(of_arrays, (mu,), (y,))
+        return pull((namespace_of(mu).ones_like(outputs[0]),))[0]

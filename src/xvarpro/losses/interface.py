@@ -1,0 +1,133 @@
+"""The interface of a loss."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, final
+
+import numpy as np
+
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.struct import Array, Struct
+
+Weights: TypeAlias = Array | float
+
+FLAT = 1e-3  # of the weight of reweighted least squares: the least curvature of a step's model
+
+
+class Loss(Struct):
+    """What a level pays for predictions ``mu = M(theta) w`` of its target, a sum over entries or rows.
+
+    `mu` and the target `y` are arrays (m, k); `weights` are those of the problem, (m, 1), (m, k) or 1.0, and multiply
+    the terms of the sum. Derivatives are by `mu`.
+    """
+
+    advice: ClassVar[str] = ""  # where the objective is not finite
+    likelihood: ClassVar[bool] = False  # whether `value` is a negative log likelihood, up to a constant of the data
+    convex: ClassVar[bool] = True
+    by_entry: ClassVar[bool] = True  # whether `value` is a sum over entries of mu; else over its rows
+
+    @property
+    def unit(self) -> float:
+        """Residual whose square is the unit of `value`, which has numbers near 1 whatever the units of the target."""
+        return 1.0
+
+    @abstractmethod
+    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """The loss over ``unit^2``, 0-d."""
+
+    @abstractmethod
+    def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """The gradient of the loss, (m, k)."""
+
+    @abstractmethod
+    def second(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """The diagonal of the second derivative of the loss, (m, k)."""
+
+    def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
+        """The map from a direction to the second derivative times it, (m, k) both."""
+        h = self.second(mu, y, weights)
+        return lambda d: h * d
+
+    def model(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """Numbers > 0 in the place of `second` for a Newton step, (m, k): of a convex loss the same but for the least.
+
+        A level with these has one solution, and to it the loss falls.
+        """
+        xp, h = namespace_of(mu), self.second(mu, y, weights)
+        eps = xp.finfo(h.dtype).eps
+        return xp.maximum(h, eps * xp.max(xp.abs(h), axis=0, keepdims=True) + xp.finfo(h.dtype).smallest_normal)
+
+    def start(self, y: Array) -> Array:
+        """Predictions from which a first w is fitted, (m, k)."""
+        return namespace_of(y).zeros_like(y)
+
+    def size(self, y: Array, weights: Weights) -> Array:
+        """What the loss is a small difference of where predictions are right, 0-d; 0 where it is a sum of small terms."""
+        xp = namespace_of(y)
+        return xp.sum(0 * y)
+
+    def check(self, y: np.ndarray) -> None:
+        """Refuse a target that the loss is not for."""
+
+    def on(self, backend: Any) -> Loss:
+        """The loss for arrays of a backend, which may be traced."""
+        return self
+
+
+class Reweighted(Loss):
+    """A loss whose gradient is that of least squares with other weights, as `xvarpro.solve_robust` minimises it."""
+
+    @abstractmethod
+    def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """By what the weights are multiplied, so that ``1/2 factor weights (mu - y)^2`` has the gradient of the loss.
+
+        That is ``slope / (weights (mu - y))``, entry by entry; the factor is held.
+        """
+
+    @abstractmethod
+    def curvature(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """What is expected of `second`, over the weights: 1 for least squares."""
+
+    @property
+    def needs_scale(self) -> bool:
+        """Whether residuals are to give a scale."""
+        return False
+
+    def scaled_by(self, r: np.ndarray) -> Reweighted:
+        """The loss with the scale that weighted residuals r give."""
+        return self
+
+    def first_factor(self, y: Array) -> Array:
+        """The factor for a first fit, before there is a model: 1, plain least squares."""
+        return namespace_of(y).ones_like(y)
+
+
+@final
+@dataclass(frozen=True)
+class Squares(Loss):
+    """Half the square of the residual, ``1/2 (mu - y)^2``: what a level has without a loss.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> float(xv.losses.Squares().value(np.array([[3.0]]), np.array([[1.0]]), 1.0))
+    2.0
+    """
+
+    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return 0.5 * namespace_of(mu).sum(weights * (mu - y) ** 2)
+
+    def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return weights * (mu - y)
+
+    def second(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return weights + 0 * mu
+
+    def start(self, y: Array) -> Array:
+        return y
+
+    def size(self, y: Array, weights: Weights) -> Array:
+        return 0.5 * namespace_of(y).sum(weights * y**2)

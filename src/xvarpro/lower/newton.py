@@ -1,0 +1,328 @@
+"""The lower level of a loss: Newton's method, each step of which is a weighted level of least squares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from xvarpro.backends import Backend
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import inner, rounding
+from xvarpro.losses.interface import Loss, Weights
+from xvarpro.lower.choice import choose
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.ridge import NO_RIDGE, Ridge
+from xvarpro.operators import Weighted
+from xvarpro.operators.interface import Operator
+
+STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
+SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
+SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
+ROUGH = 0.1  # relative residual of the first systems of conjugate gradients; of the next, the last decrement
+PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients
+
+
+class LossSystem(NamedTuple):
+    """The problem of a lower level with a loss, ``min loss(M w, y) + 1/2 <Omega w, lam Omega w>``."""
+
+    M: Operator
+    ridge: Ridge = NO_RIDGE
+    loss: Loss = None  # type: ignore[assignment]
+    weights: Weights = 1.0
+    y: Array = None  # type: ignore[assignment]
+    start: Array | tuple[()] = ()  # a w to begin with, such as that of a theta nearby
+
+    def value(self, w: Array) -> Array:
+        """The objective of the level, 0-d."""
+        value = self.loss.value(self.M.matvec(w), self.y, self.weights) * self.loss.unit**2
+        return value + self.ridge.value(w) if self.ridge.present else value
+
+    def slope(self, w: Array, z: Array) -> Array:
+        """Its gradient at w, where the prediction is z, (n, k)."""
+        g = self.M.rmatvec(self.loss.slope(z, self.y, self.weights))
+        return g + self.ridge.slope(w) if self.ridge.present else g
+
+    def hessian(self, z: Array) -> Callable[[Array], Array]:
+        """Products with its second derivative at the prediction z, (n, k)."""
+        bend = self.loss.bend(z, self.y, self.weights)
+
+        def product(w: Array) -> Array:
+            found = self.M.rmatvec(bend(self.M.matvec(w)))
+            return found + self.ridge.slope(w) if self.ridge.present else found
+
+        return product
+
+    def squares(self, z: Array, h: Array) -> tuple[System, Array]:
+        """Least squares in its place near z, with curvatures h, and the target: the minimiser ends a Newton step.
+
+        Its residual at the w of z is ``slope / root``: that has the gradient of the loss.
+        """
+        xp = namespace_of(h)
+        root = xp.sqrt(h)
+        y = root * z - self.loss.slope(z, self.y, self.weights) / xp.where(root > 0, root, 1)
+        return System(Weighted(self.M, root), self.ridge), y
+
+
+class Minimum(NamedTuple):
+    """The w of a level, and the factor of its Hessian there; () where that is no level of least squares."""
+
+    w: Array
+    hessian: Any
+
+
+class _State(NamedTuple):
+    w: Array
+    value: Array
+    decrement: Array  # of the last step, squared
+    running: Array  # bool
+    failed: Array  # bool
+    steps: Array  # int32
+
+
+@final
+@dataclass(frozen=True)
+class Newton(LowerSolver):
+    """Newton's method for a convex loss, to rounding, with a step halved until the objective falls.
+
+    Near a prediction the loss is a weighted square, and a step one level of least squares for the solvers there are, in
+    a set for w too. A loss of rows, such as that of classes, is solved by conjugate gradients, as exactly as the step is
+    worth. The adjoint is that of the Hessian at the w that is returned.
+
+    Parameters
+    ----------
+    inner : LowerSolver, optional
+        Of the weighted levels; None chooses by structure and shape.
+    constrained : bool
+        Whether it keeps w in a set.
+
+    References
+    ----------
+    J. Nocedal, S. J. Wright, Numerical Optimization, 2nd ed. (2006), chapters 3 and 7.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> A, y = np.array([[1.0], [1.0], [1.0]]), np.array([1.0, 1.0, 0.0])
+    >>> problem = xv.separable(lambda theta, data: theta * data, y, data=A, loss=xv.losses.Logistic())
+    >>> np.round(xv.solve_lower(problem, np.ones(1)).w, 6)
+    array([0.693147])
+    """
+
+    inner: LowerSolver | None = None
+    constrained: bool = False
+
+    def solver(self, system: System) -> LowerSolver:
+        """Of a weighted level."""
+        return self.inner or choose(system.M, system.ridge)
+
+    def factor(self, backend: Backend, system: Any) -> Minimum:
+        w = self._minimum(backend, system)
+        if not _is_squares(system.loss):
+            return Minimum(w, ())
+        near, _ = self._exact(system, system.M.matvec(w))
+        return Minimum(w, self.solver(near).factor(backend, near))
+
+    def argmin(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Array:
+        return factor.w
+
+    def adjoint(
+        self, backend: Backend, system: Any, factor: Minimum, c: Array, y: Array, w: Array, r: Array
+    ) -> Adjoint:
+        z = system.M.matvec(w)
+        if _is_squares(system.loss):
+            near, target = self._exact(system, z)
+            v = _inverse(backend, self.solver(near), near, factor.hessian, target, w, c)
+        else:
+            v = _conjugate_gradients(backend, system, z, c)
+        return Adjoint(system.M.matvec(v), (), v)
+
+    def improved(
+        self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array
+    ) -> Array:
+        return w
+
+    def diagnose(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Diagnosis:
+        w = factor.w
+        xp, z = namespace_of(w), system.M.matvec(w)
+        near, target = self._exact(system, z) if _is_squares(system.loss) else self._model(system, z)
+        solver = self.solver(near)
+        found = solver.diagnose(backend, near, factor.hessian or solver.factor(backend, near), target)
+        return found._replace(deficient=found.deficient | ~xp.all(xp.isfinite(w)))
+
+    # -- steps
+
+    def _minimum(self, backend: Backend, system: Any) -> Array:
+        """The minimiser, NaN where none is found."""
+        y, start = system.y, system.start
+        xp = namespace_of(y)
+        if isinstance(start, tuple):
+            start = self._first(backend, system)
+        else:
+            lost = ~xp.isfinite(system.value(start))
+            start = backend.when(lost, lambda _: self._first(backend, system), start)
+        value = system.value(start)
+        eps = xp.finfo(value.dtype).eps
+        steps = xp.zeros((), dtype=xp.int32, device=device(value))
+        finite = xp.isfinite(value)
+        first = _State(start, value, 0 * value, finite, ~finite, steps)
+
+        def advance(now: _State) -> _State:
+            size, before = xp.abs(now.value), now.decrement
+            known = before > 0
+            error = xp.where(known, (before / positive_or_one(size)) ** 0.5, 1)
+            d, decrement = self._step(backend, system, now.w, error)
+            alpha, value = _searched(backend, system, now, d, decrement)
+            ratio = decrement / positive_or_one(before)
+            # a step leaves this share of what it found, or the square of it
+            left = decrement * xp.where(known & (ratio < 1), ratio, 1)
+            small = decrement <= eps**0.5 * size
+            end = (left <= eps**1.5 * size) | (small & ((known & (ratio > SLOW)) | (alpha == 0)))
+            steps = now.steps + 1
+            lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
+            return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps)
+
+        last = backend.while_loop(lambda state: state.running, advance, first)
+        return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w)
+
+    def _first(self, backend: Backend, system: Any) -> Array:
+        """A first w: fitted to what the loss makes of the target; of classes 0."""
+        y = system.y
+        if not system.loss.by_entry:
+            zeros: Array = namespace_of(y).zeros((system.M.shape[1], y.shape[1]), dtype=y.dtype, device=device(y))
+            return zeros
+        near, target = self._model(system, system.loss.start(y))
+        solver = self.solver(near)
+        return solver.argmin(backend, near, solver.factor(backend, near), target)
+
+    def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:
+        """The Newton step at w, and the square of its decrement: minus the slope along it, 0-d.
+
+        `error` is that of w, relative, by the last step.
+        """
+        z = system.M.matvec(w)
+        g = system.slope(w, z)
+        if not system.loss.by_entry:
+            xp = namespace_of(error)
+            d = -_conjugate_gradients(backend, system, z, g, xp.minimum(error, xp.full_like(error, ROUGH)))
+            return d, -inner(g, d)
+        near, target = self._model(system, z)
+        solver = self.solver(near)
+        factor = solver.factor(backend, near)
+        if self.constrained:
+            d = solver.argmin(backend, near, factor, target) - w
+        else:
+            d = -_inverse(backend, solver, near, factor, target, w, g)
+        return d, -inner(g, d)
+
+    def _model(self, system: Any, z: Array) -> tuple[System, Array]:
+        found: tuple[System, Array] = system.squares(z, system.loss.model(z, system.y, system.weights))
+        return found
+
+    def _exact(self, system: Any, z: Array) -> tuple[System, Array]:
+        found: tuple[System, Array] = system.squares(z, system.loss.second(z, system.y, system.weights))
+        return found
+
+
+def _is_squares(loss: Loss) -> bool:
+    """Whether a loss is a weighted square to second order."""
+    return loss.by_entry and loss.convex
+
+
+def _inverse(
+    backend: Backend, solver: LowerSolver, system: System, factor: Any, y: Array, w: Array, c: Array
+) -> Array:
+    """``H^-1 c`` of a weighted level; w says on which face of a set."""
+    v: Any = solver.adjoint(backend, system, factor, c, y, w, system.M.residual(w, y)).v
+    return v
+
+
+def _searched(backend: Backend, system: Any, now: _State, d: Array, decrement: Array) -> tuple[Array, Array]:
+    """The first of the steps 1, 1/2, 1/4, ... that brings a part of what it promises, or 0, and the value there."""
+    xp, one = namespace_of(d), namespace_of(d).ones_like(decrement)
+    noise = rounding(xp, xp.abs(now.value))
+
+    def refused(state: tuple[Array, Array, Array]) -> Array:
+        alpha, value, n = state
+        return ~(value <= now.value - SUFFICIENT * alpha * decrement + noise) & (n < HALVINGS)
+
+    def halve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        alpha, _, n = state
+        return 0.5 * alpha, system.value(now.w + 0.5 * alpha * d), n + 1
+
+    alpha, value, n = backend.while_loop(refused, halve, (one, system.value(now.w + d), 0 * now.steps))
+    found = n < HALVINGS
+    return xp.where(found, alpha, 0 * alpha), xp.where(found, value, now.value)
+
+
+# -- conjugate gradients -----------------------------------------------------------------------------------------------
+
+
+def _conjugate_gradients(backend: Backend, system: Any, z: Array, c: Array, tol: Any = None) -> Array:
+    """``H^-1 c`` to a relative residual, or to rounding; NaN where H is not positive.
+
+    Of classes, what H leaves open has no part in the solution.
+    """
+    xp = namespace_of(c)
+    least = (4 * xp.finfo(c.dtype).eps if tol is None else tol) ** 2
+    product, precondition = system.hessian(z), _preconditioner(backend, system, z)
+    c = _seen(system, c)
+
+    def solve(v: Array, r: Array, whole: Array) -> Array:
+        s = precondition(r)
+        rho = inner(r, s)
+        n = xp.zeros((), dtype=xp.int32, device=device(rho))
+
+        def going(state: tuple[Array, ...]) -> Array:
+            return (state[3] > least * whole) & (state[4] < PRODUCTS)
+
+        def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            (v, r), p, rho, n = state[:2], *state[2:]
+            q = product(p)
+            bend = inner(p, q)
+            alpha = rho / xp.where(bend > 0, bend, xp.nan)
+            r = r - alpha * q
+            s = precondition(r)
+            fresh = inner(r, s)
+            return v + alpha * p, r, s + (fresh / positive_or_one(rho)) * p, fresh, n + 1
+
+        return backend.while_loop(going, step, (v, r, s, rho, n))[0]
+
+    whole = inner(c, precondition(c))
+    v = solve(0 * c, c, whole)
+    # residuals that are carried along drift
+    return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
+
+
+def _preconditioner(backend: Backend, system: Any, z: Array) -> Callable[[Array], Array]:
+    """The inverse of a Hessian that all right-hand sides share, with the mean of their curvatures."""
+    M, ridge, xp = system.M, system.ridge, namespace_of(z)
+    if not M.explicit or M.columns is not None:
+        return lambda r: r
+    A, h = M.dense(), xp.mean(system.loss.model(z, system.y, system.weights), axis=1, keepdims=True)
+    G = A.mT @ (h * A)
+    n, eps = G.shape[0], xp.finfo(G.dtype).eps
+    if ridge.present:
+        below = ridge.dense(A)
+        G = G + (below.mT @ below if below.ndim == 2 else xp.mean(below.mT @ below, axis=0))
+    size = xp.sqrt(positive_or_one(xp.linalg.diagonal(G)))[:, None]
+    eye = xp.eye(n, dtype=G.dtype, device=device(G))
+    L = backend.cholesky(G / (size * size.mT) + 10 * n * eps * eye)
+
+    def inverse(r: Array) -> Array:
+        half = backend.solve_triangular(L, r / size, lower=True)
+        return _seen(system, backend.solve_triangular(L, half, lower=True, transpose=True) / size)
+
+    return inverse
+
+
+def _seen(system: Any, v: Array) -> Array:
+    """Without what the loss of classes does not see and no ridge holds: one vector added to all columns."""
+    if system.loss.by_entry:
+        return v
+    xp, lam = namespace_of(v), system.ridge.lam
+    mean = xp.mean(v, axis=1, keepdims=True)
+    if not system.ridge.present:
+        return v - mean
+    return v if system.ridge.uniform or lam.shape[1] > 1 else v - xp.where(lam > 0, 0 * mean, mean)

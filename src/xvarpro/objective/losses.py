@@ -1,0 +1,80 @@
+"""A level with a loss at one theta, ``f(w) = loss(M w, y) + 1/2 <Omega w, lam Omega w>``, and its derivatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xvarpro import backends
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import inner
+from xvarpro.lower.interface import Adjoint
+from xvarpro.lower.newton import LossSystem
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
+from xvarpro.operators import Weighted
+
+
+class LossLevel(EvaluatedLevel):
+    """As `EvaluatedLevel`, with the prediction ``z = M w`` wherever that has a residual."""
+
+    @property
+    def system(self) -> Any:
+        return LossSystem(self.M, self.ridge, self.loss, self.weights, self.y, self.start)
+
+    def residual(self, w: Array) -> Array:
+        return self.M.matvec(w)
+
+    def fitted(self, z: Array) -> Array:
+        return z
+
+    def value(self, w: Array, z: Array) -> Array:
+        value = self.loss.value(z, self.y, self.weights) * self.loss.unit**2
+        return value + self.ridge.value(w) if self.ridge.present else value
+
+    def slope(self, w: Array, z: Array) -> Array:
+        found: Array = self.system.slope(w, z)
+        return found
+
+    def condition(self, w: Array, v: Array) -> Array:
+        value = inner(self.loss.slope(self.M.matvec(w), self.y, self.weights), self.M.matvec(v))
+        return value + self.ridge.coupling(w, v) if self.ridge.present else value
+
+    def value_cotangents(self, outputs: LevelOutputs, w: Array, z: Array) -> LevelOutputs:
+        lam = None if outputs.lam is None else 0.5 * self.ridge.by_lam(w, w)
+        s = self.loss.slope(z, self.y, self.weights)
+        y = None if outputs.y is None else like_target(self._by_target(z), outputs.y)
+        return LevelOutputs(self.M.outer(s, w), y, lam)
+
+    def condition_cotangents(self, outputs: LevelOutputs, w: Array, adjoint: Adjoint) -> LevelOutputs:
+        """Derivative of ``-<grad_w f, v>``: ``-(S M v) w^H - s v^H`` for M, with slope s and second derivative S."""
+        z, v, q = self.M.matvec(w), adjoint.v, adjoint.q
+        assert v is not None
+        s, turned = self.loss.slope(z, self.y, self.weights), self.loss.bend(z, self.y, self.weights)(q)
+        lam = None if outputs.lam is None else -self.ridge.by_lam(w, v)
+        y = None if outputs.y is None else like_target(-self._by_target(z, q), outputs.y)
+        return LevelOutputs(outers(self.M, (-turned, w), (-s, v)), y, lam)
+
+    def _by_target(self, z: Array, *q: Array) -> Array:
+        """The derivative by y of the loss, or of its slope along q, as the framework takes it."""
+
+        def fun(y: Array, *rest: Array) -> tuple[Array]:
+            z, *q = rest
+            if q:
+                return (inner(self.loss.slope(z, y, self.weights), *q),)
+            return (self.loss.value(z, y, self.weights) * self.loss.unit**2,)
+
+        outputs, pull = backends.owner(z).vjp(fun, (self.y,), (z, *q))
+        return pull((namespace_of(outputs[0]).ones_like(outputs[0]),))[0]
+
+    def linear(self, w: Array, z: Array) -> EvaluatedLevel:
+        """Least squares in its place near w, with the same gradient there and the second derivative of a Newton step."""
+        loss, xp = self.loss, namespace_of(z)
+        root = xp.sqrt(loss.model(z, self.y, self.weights))
+        y = root * z - loss.slope(z, self.y, self.weights) / xp.where(root > 0, root, 1)
+        return EvaluatedLevel(Weighted(self.M, root), y, self.ridge, self.W)
+
+    @property
+    def scale(self) -> Array:
+        """What its value is a small difference of, 0-d."""
+        return self.loss.size(self.y, self.weights) * self.loss.unit**2
+
