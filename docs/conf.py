@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE))  # for gallery_style
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 # modules that are public under a shorter name than the one of their file
-for name in ("implicit", "layers", "layers.jax", "layers.torch", "losses", "many", "steps"):
+for name in ("implicit", "layers", "layers.jax", "layers.torch", "many", "steps"):
     module = xvarpro
     for part in name.split("."):
         module = getattr(module, part)

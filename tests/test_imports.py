@@ -26,7 +26,7 @@ LAYERS = [
     ("_version", "errors"),
     ("core",),
     ("backends",),
-    ("operators", "sets", "special"),
+    ("operators", "sets", "special", "losses"),
     ("lower", "models"),
     ("problem",),
     ("objective",),

@@ -1,4 +1,16 @@
-from xvarpro import algorithms, backends, distributed, errors, losses, lower, models, operators, sets, special, statistics
+from xvarpro import (
+    algorithms,
+    backends,
+    distributed,
+    errors,
+    losses,
+    lower,
+    models,
+    operators,
+    sets,
+    special,
+    statistics,
+)
 from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps

@@ -19,9 +19,9 @@ from xvarpro.errors import ModelError, ProblemError
 from xvarpro.fit.result import Result
 from xvarpro.fit.robust import solve_robust
 from xvarpro.fit.solve import solve
+from xvarpro.losses.interface import Reweighted
 from xvarpro.lower import Fixed
 from xvarpro.problem.problem import separable
-from xvarpro.losses.interface import Reweighted
 
 
 def least_squares(

@@ -28,10 +28,10 @@ from xvarpro.driver.run import Run
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import chosen
+from xvarpro.losses.choice import FILES  # noqa: F401 - the losses that have names
+from xvarpro.losses.interface import Reweighted
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem.problem import Problem, refuse_covariance
-from xvarpro.losses import likelihoods, robust  # noqa: F401 - the losses that have names
-from xvarpro.losses.interface import Reweighted
 
 FIRST = 0.1  # tolerance of the first weighted fits; of the next, this times the root of the last relative decrease
 INNER, PLAIN = 50, 1000  # iterations at most of a weighted fit, and of the plain one that gives a scale

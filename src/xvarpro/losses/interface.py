@@ -65,7 +65,7 @@ class Loss(Struct):
         return namespace_of(y).zeros_like(y)
 
     def size(self, y: Array, weights: Weights) -> Array:
-        """What the loss is a small difference of where predictions are right, 0-d; 0 where it is a sum of small terms."""
+        """What the loss is a small difference of where predictions are right, 0-d; 0 of a sum of small terms."""
         xp = namespace_of(y)
         return xp.sum(0 * y)
 

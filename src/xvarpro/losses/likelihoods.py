@@ -215,7 +215,9 @@ class Softmax(Loss):
                 f"{y.min():g} and sums from {sums.min():g} to {sums.max():g}"
             )
         if empty := np.flatnonzero(~y.any(axis=0)).tolist():
-            raise ProblemError(f"Softmax: every class must have a row; got none in column {empty[0]} of y. Leave it out")
+            raise ProblemError(
+                f"Softmax: every class must have a row; got none in column {empty[0]} of y. Leave it out"
+            )
 
 
 def _counts(loss: Loss, y: np.ndarray) -> None:
@@ -237,7 +239,7 @@ def _probabilities(mu: Array) -> tuple[Array, Array]:
 
 
 def _logarithms(mu: Array) -> tuple[Array, Array]:
-    """mu less its largest entry of the row, and the logarithm of the sum of exponentials of that, (m, 1)."""
+    """Mu less its largest entry of the row, and the logarithm of the sum of exponentials of that, (m, 1)."""
     xp = namespace_of(mu)
     below = mu - xp.max(mu, axis=1, keepdims=True)
     return below, xp.log(xp.sum(xp.exp(below), axis=1, keepdims=True))

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple, final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
-from xvarpro.core.struct import Array
+from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import inner, rounding
 from xvarpro.losses.interface import Loss, Weights
-from xvarpro.lower.choice import choose
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.ridge import NO_RIDGE, Ridge
 from xvarpro.operators import Weighted
@@ -87,13 +86,13 @@ class Newton(LowerSolver):
     """Newton's method for a convex loss, to rounding, with a step halved until the objective falls.
 
     Near a prediction the loss is a weighted square, and a step one level of least squares for the solvers there are, in
-    a set for w too. A loss of rows, such as that of classes, is solved by conjugate gradients, as exactly as the step is
+    a set for w too. A loss of rows, such as that of classes, is solved by conjugate gradients, as exactly as a step is
     worth. The adjoint is that of the Hessian at the w that is returned.
 
     Parameters
     ----------
-    inner : LowerSolver, optional
-        Of the weighted levels; None chooses by structure and shape.
+    inner : LowerSolver
+        Of the weighted levels.
     constrained : bool
         Whether it keeps w in a set.
 
@@ -110,19 +109,15 @@ class Newton(LowerSolver):
     array([0.693147])
     """
 
-    inner: LowerSolver | None = None
+    inner: LowerSolver = REQUIRED
     constrained: bool = False
-
-    def solver(self, system: System) -> LowerSolver:
-        """Of a weighted level."""
-        return self.inner or choose(system.M, system.ridge)
 
     def factor(self, backend: Backend, system: Any) -> Minimum:
         w = self._minimum(backend, system)
         if not _is_squares(system.loss):
             return Minimum(w, ())
         near, _ = self._exact(system, system.M.matvec(w))
-        return Minimum(w, self.solver(near).factor(backend, near))
+        return Minimum(w, self.inner.factor(backend, near))
 
     def argmin(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Array:
         return factor.w
@@ -133,22 +128,20 @@ class Newton(LowerSolver):
         z = system.M.matvec(w)
         if _is_squares(system.loss):
             near, target = self._exact(system, z)
-            v = _inverse(backend, self.solver(near), near, factor.hessian, target, w, c)
+            v = _inverse(backend, self.inner, near, factor.hessian, target, w, c)
         else:
             v = _conjugate_gradients(backend, system, z, c)
         return Adjoint(system.M.matvec(v), (), v)
 
-    def improved(
-        self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array
-    ) -> Array:
+    def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
         return w
 
     def diagnose(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Diagnosis:
         w = factor.w
         xp, z = namespace_of(w), system.M.matvec(w)
         near, target = self._exact(system, z) if _is_squares(system.loss) else self._model(system, z)
-        solver = self.solver(near)
-        found = solver.diagnose(backend, near, factor.hessian or solver.factor(backend, near), target)
+        inner = factor.hessian or self.inner.factor(backend, near)
+        found = self.inner.diagnose(backend, near, inner, target)
         return found._replace(deficient=found.deficient | ~xp.all(xp.isfinite(w)))
 
     # -- steps
@@ -193,8 +186,7 @@ class Newton(LowerSolver):
             zeros: Array = namespace_of(y).zeros((system.M.shape[1], y.shape[1]), dtype=y.dtype, device=device(y))
             return zeros
         near, target = self._model(system, system.loss.start(y))
-        solver = self.solver(near)
-        return solver.argmin(backend, near, solver.factor(backend, near), target)
+        return self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
 
     def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:
         """The Newton step at w, and the square of its decrement: minus the slope along it, 0-d.
@@ -208,12 +200,11 @@ class Newton(LowerSolver):
             d = -_conjugate_gradients(backend, system, z, g, xp.minimum(error, xp.full_like(error, ROUGH)))
             return d, -inner(g, d)
         near, target = self._model(system, z)
-        solver = self.solver(near)
-        factor = solver.factor(backend, near)
+        factor = self.inner.factor(backend, near)
         if self.constrained:
-            d = solver.argmin(backend, near, factor, target) - w
+            d = self.inner.argmin(backend, near, factor, target) - w
         else:
-            d = -_inverse(backend, solver, near, factor, target, w, g)
+            d = -_inverse(backend, self.inner, near, factor, target, w, g)
         return d, -inner(g, d)
 
     def _model(self, system: Any, z: Array) -> tuple[System, Array]:
@@ -230,9 +221,7 @@ def _is_squares(loss: Loss) -> bool:
     return loss.by_entry and loss.convex
 
 
-def _inverse(
-    backend: Backend, solver: LowerSolver, system: System, factor: Any, y: Array, w: Array, c: Array
-) -> Array:
+def _inverse(backend: Backend, solver: LowerSolver, system: System, factor: Any, y: Array, w: Array, c: Array) -> Array:
     """``H^-1 c`` of a weighted level; w says on which face of a set."""
     v: Any = solver.adjoint(backend, system, factor, c, y, w, system.M.residual(w, y)).v
     return v

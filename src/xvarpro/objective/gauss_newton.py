@@ -8,8 +8,8 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import as_complex, device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import gram, inner, is_complex, raveled, unraveled
-from xvarpro.lower.choice import choose
 from xvarpro.lower.interface import Accumulation
+from xvarpro.lower.newton import Newton
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
 from xvarpro.objective.passes import Block, Pass
@@ -48,7 +48,7 @@ def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
     That is where designs are arrays or blocks of arrays, the lower level is solved directly, the ridge of the level
     that the objective measures is constant, and a loss is one of entries, its target constant.
     """
-    losses = [level for level in problem.levels if level.loss is not None]
+    losses: list[Any] = [level for level in problem.levels if level.loss is not None]
     if not structure.exact or any(callable(level.y) or not level.loss.by_entry for level in losses):
         return False
     outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
@@ -145,16 +145,13 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
 def _squares(f: Reduced, solved: Solved, point: Any, push: Any) -> tuple[Any, ...]:
     """Levels of least squares in the places of losses, with solver, factor and tangents: generalised Gauss-Newton.
 
-    Weights are the second derivatives of the losses, so that slopes are those of the losses, and matrices their Hessians
-    but for the curvature of the model.
+    Weights are the second derivatives of the losses, so that slopes are theirs; the curvature of the model is left out.
     """
-    low, upper, solver, system = solved
+    low, upper, solver, _ = solved
     w, factor = point.w, point.factor
-    levels = []
-    for level in (low,) if upper is low else (low, upper):
-        levels.append(level if level.loss is None else level.linear(w, level.residual(w)))
-    if low.loss is not None:
-        solver = solver.inner or choose(levels[0].M, levels[0].ridge)
+    levels: Any = [level.linear(w, level.residual(w)) for level in ((low,) if upper is low else (low, upper))]
+    if isinstance(solver, Newton):
+        solver = solver.inner
         factor = solver.factor(f.backend, levels[0].system)
 
     def tangents(u: Leaves) -> ModelOutputs:

@@ -21,7 +21,8 @@ from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.objective.interface import LowerReport, Objective, dead_columns
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
 from xvarpro.objective.mini_batch import LowerRows, chosen, mini_batch, rows_evaluated, some_columns
-from xvarpro.problem.problem import Problem
+from xvarpro.operators import Weighted
+from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.samples import lengths, plain
 
 
@@ -152,9 +153,9 @@ class InMemory(Objective):
 
     def levels(self, outputs: ModelOutputs) -> tuple[EvaluatedLevel, EvaluatedLevel]:
         """The lower and the upper level, which are the same for a separable problem."""
-        low = fill(self.problem.lower, outputs.lower)
+        low = _evaluated(self.problem.lower, outputs.lower)
         upper = self.problem.upper
-        return low, low if upper is None or outputs.upper is None else fill(upper, outputs.upper)
+        return low, low if upper is None or outputs.upper is None else _evaluated(upper, outputs.upper)
 
     def solver(self, low: EvaluatedLevel) -> LowerSolver:
         """The solver of the lower level: the user's, or the one that fits its structure and shape."""
@@ -162,7 +163,9 @@ class InMemory(Objective):
         if level.loss is not None:
             from xvarpro.lower.newton import Newton
 
-            return Newton(level.solver, False) if level.W is None else Newton(level.W.solver(level.solver), True)
+            if level.W is not None:
+                return Newton(level.W.solver(level.solver), constrained=True)
+            return Newton(level.solver or lower.choose(Weighted(low.M, low.y), low.ridge))
         if level.W is not None:
             from xvarpro.lower.weight_sets.blocks import by_blocks
 
@@ -217,7 +220,7 @@ class InMemory(Objective):
 
     def scale(self, theta: Leaves) -> Array:
         if self.upper.loss is not None:
-            return self.summed(self.levels(self.evaluate(theta, self.constants))[1].scale)
+            return self.summed(self.levels(self.evaluate(theta, self.constants))[1].size)
         y: Any = self.upper.y
         level, structure = self.problem.lower, self.structure
         wide = structure is not None and structure.rows[0] < structure.w_shape[0]
@@ -320,6 +323,16 @@ class InMemory(Objective):
                 f"the rows of a mini-batch must be as many as unknowns, or w have a ridge; got {m} rows and {n} "
                 "unknowns without a ridge, so w is not unique. Take larger batches, or pass lam > 0"
             )
+
+
+def _evaluated(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
+    found = fill(level, outputs)
+    if level.loss is None:
+        return found
+    from xvarpro.objective.losses import LossLevel
+
+    weights: Any = 1.0 if level.weights is None else level.weights
+    return LossLevel(*found[:4], level.loss, weights)
 
 
 class _Flat:

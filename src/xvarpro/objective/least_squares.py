@@ -50,6 +50,15 @@ class EvaluatedLevel(NamedTuple):
         """``r = M w - y``, (m, k)."""
         return self.M.residual(w, self.y)
 
+    def linear(self, w: Array, r: Array) -> EvaluatedLevel:
+        """The level of least squares that has its slope and curvature near w."""
+        return self
+
+    @property
+    def size(self) -> Array:
+        """What its value is a small difference of, 0-d."""
+        return 0.5 * inner(self.y, self.y)
+
     def fitted(self, r: Array) -> Array:
         """``M w`` from the residual, (m, k)."""
         return r + self.y
@@ -139,11 +148,7 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
         # where a ridge is negative the level has no minimum: a step that leads there has no value
         xp = namespace_of(outputs.lam)
         ridge = Ridge(xp.where(outputs.lam < 0, xp.full_like(outputs.lam, math.nan), outputs.lam), level.Omega)
-    if level.loss is None:
-        return EvaluatedLevel(outputs.M, y, ridge, level.W)
-    from xvarpro.objective.losses import LossLevel
-
-    return LossLevel(outputs.M, y, ridge, level.W, level.loss, 1.0 if level.weights is None else level.weights)
+    return EvaluatedLevel(outputs.M, y, ridge, level.W)
 
 
 def is_complex_design(M: Operator) -> bool:

@@ -11,7 +11,6 @@ from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Adjoint
 from xvarpro.lower.newton import LossSystem
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
-from xvarpro.operators import Weighted
 
 
 class LossLevel(EvaluatedLevel):
@@ -67,14 +66,10 @@ class LossLevel(EvaluatedLevel):
         return pull((namespace_of(outputs[0]).ones_like(outputs[0]),))[0]
 
     def linear(self, w: Array, z: Array) -> EvaluatedLevel:
-        """Least squares in its place near w, with the same gradient there and the second derivative of a Newton step."""
-        loss, xp = self.loss, namespace_of(z)
-        root = xp.sqrt(loss.model(z, self.y, self.weights))
-        y = root * z - loss.slope(z, self.y, self.weights) / xp.where(root > 0, root, 1)
-        return EvaluatedLevel(Weighted(self.M, root), y, self.ridge, self.W)
+        system, y = self.system.squares(z, self.loss.model(z, self.y, self.weights))
+        return EvaluatedLevel(system.M, y, self.ridge, self.W)
 
     @property
-    def scale(self) -> Array:
+    def size(self) -> Array:
         """What its value is a small difference of, 0-d."""
         return self.loss.size(self.y, self.weights) * self.loss.unit**2
-

@@ -73,7 +73,7 @@ class Level(Struct):
     weights: Weights = None
     W: WeightSet | None = None
     covariance: Array | None = None
-    loss: Loss | str | None = None
+    loss: Any = None
 
     numbers = ("lam",)
 
@@ -131,10 +131,9 @@ class Level(Struct):
                     f"{self.W!r}. Pass y as an array"
                 )
 
-
     def _check_loss(self) -> None:
         """Make the loss of its name, and refuse what it does not go with; squares are no loss of their own."""
-        from xvarpro.losses import named
+        from xvarpro.losses.choice import named
 
         loss = named(self.loss)
         object.__setattr__(self, "loss", loss)
