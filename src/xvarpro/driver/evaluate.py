@@ -147,7 +147,8 @@ def _why_not(prepared: Prepared) -> str:
     report = prepared.call(diagnosed, prepared.theta, once=True)
     if bool(report.deficient) and bool(report.finite):
         return f"{Status.RANK_DEFICIENT.sentence} {Status.RANK_DEFICIENT.advice}"
-    return "M(theta) or the target is not, or the search in W has not ended."
+    found = "M(theta) or the target is not, or the search in W has not ended."
+    return " ".join(prepared.problem.advice) or found
 
 
 def _value_and_w(objective: Objective, theta: Leaves) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ class Loss(Struct):
     the terms of the sum. Derivatives are by `mu`.
     """
 
-    advice: ClassVar[str] = ""  # where the objective is not finite
+    advice: ClassVar[str] = ""  # where the objective is not finite, or no w the best
     likelihood: ClassVar[bool] = False  # whether `value` is a negative log likelihood, up to a constant of the data
     convex: ClassVar[bool] = True
     by_entry: ClassVar[bool] = True  # whether `value` is a sum over entries of mu; else over its rows

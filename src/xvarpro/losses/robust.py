@@ -190,6 +190,10 @@ class Cauchy(Robust):
 
     tuning = 2.385
     convex = False
+    advice = (
+        "The loss bends down so far that no w is a minimum of second order there: pass a larger scale, lam > 0, or start "
+        "from another theta."
+    )
 
     def rho(self, z: Array) -> Array:
         return namespace_of(z).log1p(z)

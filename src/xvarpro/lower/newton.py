@@ -113,11 +113,16 @@ class Newton(LowerSolver):
     constrained: bool = False
 
     def factor(self, backend: Backend, system: Any) -> Minimum:
-        w = self._minimum(backend, system)
-        if not _is_squares(system.loss):
+        w, xp = self._minimum(backend, system), namespace_of(system.y)
+        z = system.M.matvec(w)
+        if _is_squares(system.loss):
+            return Minimum(w, self.inner.factor(backend, self._exact(system, z)[0]))
+        if system.ridge.definite:
             return Minimum(w, ())
-        near, _ = self._exact(system, system.M.matvec(w))
-        return Minimum(w, self.inner.factor(backend, near))
+        # conjugate gradients find one of several solutions
+        near, target = self._model(system, z)
+        unique = xp.all(xp.isfinite(self.inner.argmin(backend, near, self.inner.factor(backend, near), target)))
+        return Minimum(xp.where(unique, w, xp.full_like(w, xp.nan)), ())
 
     def argmin(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Array:
         return factor.w
@@ -137,12 +142,12 @@ class Newton(LowerSolver):
         return w
 
     def diagnose(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Diagnosis:
-        w = factor.w
-        xp, z = namespace_of(w), system.M.matvec(w)
+        """Of the level of least squares near its w, or near a first prediction where there is no w."""
+        xp = namespace_of(y)
+        z = system.M.matvec(factor.w)
+        z = xp.where(xp.all(xp.isfinite(z)), z, system.loss.start(y))
         near, target = self._exact(system, z) if _is_squares(system.loss) else self._model(system, z)
-        inner = factor.hessian or self.inner.factor(backend, near)
-        found = self.inner.diagnose(backend, near, inner, target)
-        return found._replace(deficient=found.deficient | ~xp.all(xp.isfinite(w)))
+        return self.inner.diagnose(backend, near, self.inner.factor(backend, near), target)
 
     # -- steps
 
@@ -189,7 +194,7 @@ class Newton(LowerSolver):
         return self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
 
     def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:
-        """The Newton step at w, and the square of its decrement: minus the slope along it, 0-d.
+        """The Newton step at w, and the square of its decrement, its length by the Hessian, 0-d.
 
         `error` is that of w, relative, by the last step.
         """
@@ -205,7 +210,10 @@ class Newton(LowerSolver):
             d = self.inner.argmin(backend, near, factor, target) - w
         else:
             d = -_inverse(backend, self.inner, near, factor, target, w, g)
-        return d, -inner(g, d)
+        # no more than minus the slope along d, which in a set is lost to rounding: g is a multiplier there
+        q = near.M.matvec(d)
+        square = inner(q, q)
+        return d, square + near.ridge.coupling(d, d) if near.ridge.present else square
 
     def _model(self, system: Any, z: Array) -> tuple[System, Array]:
         found: tuple[System, Array] = system.squares(z, system.loss.model(z, system.y, system.weights))

@@ -139,13 +139,14 @@ class Level(Struct):
         object.__setattr__(self, "loss", loss)
         if loss is None:
             return
-        given = [name for name in ("covariance",) if getattr(self, name) is not None]
+        given = ["covariance"] if self.covariance is not None else []
+        given += [f"solver={self.solver!r}"] if self.solver is not None and not self.solver.exact else []
         given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks | Each) else []
         given += [f"W={self.W!r}"] if self.W is not None and (self.W.penalises or not loss.by_entry) else []
         if given:
             raise ProblemError(
-                f"a level with the loss {loss!r} takes a target in memory, weights, and a set W without a penalty, of "
-                f"classes none; got {given[0]}"
+                f"a level with the loss {loss!r} takes a target in memory, weights, a direct solver, and a set W without "
+                f"a penalty, of classes none; got {given[0]}"
             )
 
 
@@ -223,6 +224,11 @@ class Problem(Struct):
     def levels(self) -> tuple[Level, ...]:
         """The level of a separable problem, or both."""
         return (self.lower,) if self.upper is None else (self.lower, self.upper)
+
+    @property
+    def advice(self) -> list[str]:
+        """What its losses say of an objective that is not finite."""
+        return [level.loss.advice for level in self.levels if level.loss is not None and level.loss.advice]
 
     @property
     def in_rows(self) -> bool:

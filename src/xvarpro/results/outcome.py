@@ -210,6 +210,8 @@ class Outcome:
             advice += (
                 " Every pass over the chunks must give the same rows: one that draws or augments anew has no descent."
             )
+        if self.status is Status.NON_FINITE and self._problem is not None:
+            advice = " ".join([*self._problem.advice, advice])
         sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
         least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
         if self.status is Status.NO_DESCENT and most >= FAR_UNITS * least:
