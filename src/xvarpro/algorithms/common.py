@@ -49,6 +49,7 @@ def start(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves,
     point, grad, direction = certified(f, region, theta)
     zero = namespace_of(point.value).zeros_like(point.value)
     blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero, zero), zero)
+    blank = blank._replace(w=f.kept(point))
     return at(blank, point, direction, 1, 1), grad, direction.d
 
 
@@ -91,6 +92,7 @@ def at(
         gap_B=direction.gap_B,
         slack=direction.slack,
         lower=direction.lower,
+        w=iterate.w if isinstance(iterate.w, tuple) else point.w,
         counts=add(iterate.counts, values=values, gradients=gradients, lmos=lmos),
     )
 

@@ -35,6 +35,7 @@ class Iterate(NamedTuple):
     slack: Array | float = 0.0  # what inexact oracles and lower levels may hide of the gap; reported as part of it
     decrease: Any = ()  # that a model of the objective promises over the whole set, 0-d; () without a model
     lower: Any = ()  # `LowerError` where the lower level is solved inexactly
+    w: Any = ()  # of the lower level, (n, k), where the next one starts from it; else ()
 
 
 class Algorithm(Struct):

@@ -78,7 +78,7 @@ class Single:
     def local(self, x: Array) -> Local:
         point, grad, H = gauss_newton(self.f, parts(x[0, :], self.region.shapes))
         value = point.value[None, ...]
-        return Local(value, grad[None, ...], H[None, ...], self.backend.xp.isnan(value))
+        return Local(value, grad[None, ...], H[None, ...], self.backend.xp.isnan(value), self.f.kept(point))
 
 
 class MarquardtState(NamedTuple):
@@ -294,6 +294,7 @@ def _reported(iterate: Iterate, point: Point) -> Iterate:
         gap_A=point.gap_A[0],
         gap_B=point.gap_B[0],
         decrease=point.decrease[0],
+        w=point.local.w,
         counts=add(iterate.counts, values=1, gradients=1, lmos=1),
     )
 

@@ -330,14 +330,16 @@ def _inexact_status(it: Iterate, error: LowerError, code: Array, small: Array) -
 
 
 def _for_step(f: Objective, state: State, tol: Array, floor: Array) -> Objective:
-    """The objective for a step from this state: the tolerance of an inexact lower level follows the gap.
+    """The objective for a step from this state: its lower level starts from the last w, or has a tolerance.
+
+    The tolerance of an inexact one follows the gap.
 
     The error of the gradient is proportional to the residual that was left: that gives the tolerance at which it is as
     large as the gap.
     """
     it = state.iterate
     if f.exact or not isinstance(it.lower, LowerError):
-        return f
+        return f.starting_at(it.w)
     xp, error = namespace_of(it.value), it.lower
     small = negligible_gap(it.value, tol, floor)
     gap = xp.maximum(xp.where(it.gap_A > 0, it.gap_A, 0 * small) + it.gap_B, small)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -100,6 +101,7 @@ class InMemory(Objective):
         super().__init__(problem, backend, energy)
         self.treedef, self.structure, self.group = treedef, structure, group
         self._counted: list[int] = []
+        self.start: Any = ()
         weights = problem.lower.weights, problem.upper and problem.upper.weights
         self.constants, self._held = partition((plain(problem.data), weights))
 
@@ -151,9 +153,24 @@ class InMemory(Objective):
 
     # -- the levels
 
+    @property
+    def iterates_below(self) -> bool:
+        """Whether the lower level is solved from a start."""
+        return self.problem.lower.loss is not None
+
+    def kept(self, point: Any) -> Any:
+        return point.w if self.iterates_below else ()
+
+    def starting_at(self, w: Any) -> InMemory:
+        if isinstance(w, tuple):
+            return self
+        other = copy.copy(self)
+        other.start = w
+        return other
+
     def levels(self, outputs: ModelOutputs) -> tuple[EvaluatedLevel, EvaluatedLevel]:
         """The lower and the upper level, which are the same for a separable problem."""
-        low = _evaluated(self.problem.lower, outputs.lower)
+        low = _evaluated(self.problem.lower, outputs.lower)._replace(start=self.start)
         upper = self.problem.upper
         return low, low if upper is None or outputs.upper is None else _evaluated(upper, outputs.upper)
 

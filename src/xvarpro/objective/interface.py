@@ -49,6 +49,14 @@ class Objective(ABC):
         """
         return self
 
+    def kept(self, point: Any) -> Any:
+        """The w of a point from which the lower level of the next theta starts; () where it needs no start."""
+        return ()
+
+    def starting_at(self, w: Any) -> Objective:
+        """The objective with a lower level that starts from what `kept` has returned."""
+        return self
+
     @abstractmethod
     def point(self, theta: Leaves, ahead: bool = False) -> Any:
         """A point with fields `theta`, `value`, 0-d, and what the gradient there uses again.

@@ -54,7 +54,9 @@ class Reduced(InMemory):
         grad = self.backend.when(wanted, gradient, grad)
         # a loop need not carry what only the gradient uses, and what improves an inexact lower level
         none: Any = ()
-        return point._replace(w=none, r=none, factor=none) if self.exact else point, grad, verdict
+        if not self.exact:
+            return point, grad, verdict
+        return point._replace(w=point.w if self.iterates_below else none, r=none, factor=none), grad, verdict
 
     def gradient(self, point: Point) -> Leaves:
         """Gradient at a point, shaped like theta.
