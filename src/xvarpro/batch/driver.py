@@ -379,7 +379,7 @@ def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
     A model without curvature promises what no step keeps, as where columns of M depend on each other: that of the
     objective itself decides then, toward a vertex and along the projected gradient, as in a solve of one problem.
     """
-    (value, grad, H, _), x, region = state.point.local, state.point.theta, f.region
+    (value, grad, H), x, region = state.point.local[:3], state.point.theta, f.region
     xp = namespace_of(x)
     D = positive_or_one(region.evened(xp.linalg.diagonal(H)))  # units of the entries
 

@@ -266,8 +266,8 @@ def _structure(reduced: Reduced, parts: ModelOutputs, skeleton: trees.Skeleton) 
         target: Any = stated.y if out.y is None else out.y
         if stated.loss is not None and (trees.is_complex(target) or is_complex_design(out.M)):
             raise ProblemError(
-                f"the loss {stated.loss!r} is one of real numbers; got a complex M(theta) or y. Pass real and imaginary "
-                "parts as rows"
+                f"the loss {stated.loss!r} is one of real numbers; got a complex M(theta) or y. Pass real and "
+                "imaginary parts as rows"
             )
     both = zip(reduced.problem.levels, outputs_of(parts), strict=True)
     columns = [k for level, out in both for k in (out.M.columns, _ridge(level, out).columns) if k is not None]

@@ -191,8 +191,8 @@ class Cauchy(Robust):
     tuning = 2.385
     convex = False
     advice = (
-        "The loss bends down so far that no w is a minimum of second order there: pass a larger scale, lam > 0, or start "
-        "from another theta."
+        "The loss bends down so far that no w is a minimum of second order there: pass a larger scale or lam > 0, or "
+        "start from another theta."
     )
 
     def rho(self, z: Array) -> Array:

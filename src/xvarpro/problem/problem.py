@@ -145,8 +145,8 @@ class Level(Struct):
         given += [f"W={self.W!r}"] if self.W is not None and (self.W.penalises or not loss.by_entry) else []
         if given:
             raise ProblemError(
-                f"a level with the loss {loss!r} takes a target in memory, weights, a direct solver, and a set W without "
-                f"a penalty, of classes none; got {given[0]}"
+                f"a level with the loss {loss!r} takes a target in memory, weights, a direct solver, and a set W "
+                f"without a penalty, of classes none; got {given[0]}"
             )
 
 
