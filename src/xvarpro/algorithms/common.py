@@ -85,6 +85,7 @@ def at(
     iterate: Iterate, point: Point, direction: Direction, values: Array | int, gradients: Array | int, lmos: int = 1
 ) -> Iterate:
     """The iterate at a point, with the certificate that a direction of Algorithm 2 carries; the work counted."""
+    found: Any = point
     return iterate._replace(
         theta=point.theta,
         value=point.value,
@@ -92,7 +93,7 @@ def at(
         gap_B=direction.gap_B,
         slack=direction.slack,
         lower=direction.lower,
-        w=iterate.w if isinstance(iterate.w, tuple) else point.w,
+        w=iterate.w if isinstance(iterate.w, tuple) else found.w,
         counts=add(iterate.counts, values=values, gradients=gradients, lmos=lmos),
     )
 

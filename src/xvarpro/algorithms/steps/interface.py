@@ -17,8 +17,6 @@ class Point(Protocol):
     def theta(self) -> Leaves: ...
     @property
     def value(self) -> Array: ...  # 0-d; NaN or inf where the objective has none
-    @property
-    def w(self) -> Any: ...  # of the lower level, (n, k), where `Objective.kept` returns it
 
 
 class Line(NamedTuple):
