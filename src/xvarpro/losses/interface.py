@@ -9,8 +9,10 @@ from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 
+from xvarpro.core.checks import described
 from xvarpro.core.namespace import namespace_of
-from xvarpro.core.struct import Array, Struct
+from xvarpro.core.struct import REQUIRED, Array, Struct
+from xvarpro.errors import ProblemError
 
 Weights: TypeAlias = Array | float
 
@@ -131,3 +133,53 @@ class Squares(Loss):
 
     def size(self, y: Array, weights: Weights) -> Array:
         return 0.5 * namespace_of(y).sum(weights * y**2)
+
+
+@final
+@dataclass(frozen=True)
+class Times(Loss):
+    """A multiple of a loss, as that of a mini-batch.
+
+    Weights need not multiply a loss: those of robust ones scale residuals.
+    """
+
+    loss: Loss = REQUIRED
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.loss, Loss):
+            raise ProblemError(f"Times: loss must be one of xvarpro.losses; got {described(self.loss)}")
+
+    @property
+    def by_entry(self) -> bool:  # type: ignore[override]
+        return self.loss.by_entry
+
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        return self.loss.convex
+
+    @property
+    def unit(self) -> float:
+        return self.loss.unit
+
+    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.factor * self.loss.value(mu, y, weights)
+
+    def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.factor * self.loss.slope(mu, y, weights)
+
+    def second(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.factor * self.loss.second(mu, y, weights)
+
+    def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
+        bend = self.loss.bend(mu, y, weights)
+        return lambda d: self.factor * bend(d)
+
+    def model(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.factor * self.loss.model(mu, y, weights)
+
+    def start(self, y: Array) -> Array:
+        return self.loss.start(y)
+
+    def size(self, y: Array, weights: Weights) -> Array:
+        return self.factor * self.loss.size(y, weights)

@@ -1,0 +1,138 @@
+"""Losses that are no least squares where the problem is taken apart, mapped or differentiated: batches and layers."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.algorithms import AllRows, SameBatch, SecondBatch
+from xvarpro.driver.prepare import prepare
+from xvarpro.losses.interface import Times
+from xvarpro.objective.mini_batch import some_columns
+from xvarpro.problem.problem import Problem
+
+from .support import error, rng, vector
+
+X = np.linspace(-1.0, 1.0, 24)
+DRAW = rng(5)
+COUNTS = np.asarray(DRAW.poisson(3.0, 24), float)
+CLASS = np.asarray(DRAW.uniform(size=24) < 0.5 + 0.4 * X, float)
+NOISY = np.exp(-2.0 * X) + np.exp(-0.5 * X) + DRAW.standard_t(3, 24)
+
+
+def logcosh(mu, y):
+    xp = xv.array_namespace(mu)
+    return xp.log(xp.exp(mu - y) + xp.exp(y - mu))
+
+
+LOSSES = {
+    "logistic": (xv.losses.Logistic(), CLASS),
+    "softmax": (xv.losses.Softmax(), np.eye(3)[np.digitize(X + DRAW.normal(0.0, 0.4, 24), [-0.3, 0.3])]),
+    "log_poisson": (xv.losses.LogPoisson(), COUNTS),
+    "poisson": (xv.losses.Poisson(), COUNTS),
+    "huber": (xv.losses.Huber(0.5), NOISY),
+    "soft_l1": (xv.losses.SoftL1(0.5), NOISY),
+    "squared_hinge": (xv.losses.SquaredHinge(), 2 * CLASS - 1),
+    "quantile": (xv.losses.Quantile(0.7, 0.3), NOISY),
+    "custom": (xv.losses.Custom(logcosh), NOISY),
+}
+START = np.array([0.3, 1.5])
+WEIGHTS = rng(1).uniform(0.5, 2.0, 24)
+
+
+def exponentials(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["x"], axis=1) * theta)
+
+
+# -- mini-batches ------------------------------------------------------------------------------------------------------
+
+
+def of_batch(f, theta, indices, lower):
+    point, gradient = f.restricted(indices, lower).value_and_gradient(theta)
+    return point.value, gradient
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_batches_of_rows_have_the_value_and_the_gradient_of_all_on_average(name):
+    """With w from all rows."""
+    loss, y = LOSSES[name]
+    for x in (xv.Samples(X), X):
+        problem = xv.separable(exponentials, y, data={"x": x}, lam=0.1, weights=WEIGHTS, loss=loss)
+        prepared = prepare(problem, START)
+        value, gradient = xv.value_and_gradient(problem, START)
+        parts = [
+            prepared.call(partial(of_batch, lower=AllRows()), prepared.theta, np.arange(i, 24, 4, dtype=np.int32))
+            for i in range(4)
+        ]
+        np.testing.assert_allclose(np.mean([float(x) for x, _ in parts]), value, rtol=1e-9)
+        np.testing.assert_allclose(np.mean([g for _, (g,) in parts], axis=0), gradient, rtol=1e-7)
+
+
+def of_rows(theta, pair, i):
+    return exponentials(theta, pair[i])
+
+
+@pytest.mark.parametrize("name", ["softmax", "huber", "log_poisson"])
+def test_a_batch_is_the_problem_of_its_rows(name, backend):
+    """Each choice of w against the problem written out; a robust loss scales residuals by the roots of its weights."""
+    loss, y = LOSSES[name]
+    problem = xv.separable(
+        exponentials, y, data={"x": xv.Samples(X)}, lam=0.1, weights=WEIGHTS, loss=loss, solver=xv.lower.QR()
+    )
+    first, second = [3, 20, 17, 8, 10, 1], [21, 5, 13, 0, 7, 2]
+    prepared = prepare(problem, START, backend=backend)
+
+    def level(rows, i):
+        more = {"weights": WEIGHTS[rows], "loss": Times(loss, 24 / len(rows))}
+        return xv.Level(partial(of_rows, i=i), y[rows], lam=0.1, **more), {"x": X[rows]}
+
+    (lower, below), (upper, above), (every, full) = level(second, 0), level(first, 1), level(range(24), 0)
+    same, _ = level(first, 0)
+    for choice, drawn, want in (
+        (SameBatch(), first, Problem(same, data=(above,))),
+        (SecondBatch(), first + second, xv.bilevel(lower=lower, upper=upper, data=(below, above))),
+        (AllRows(), first, xv.bilevel(lower=every, upper=upper, data=(full, above))),
+    ):
+        indices = backend.asarray(np.array(drawn, np.int32))
+        value, gradient = prepared.call(partial(of_batch, lower=choice), prepared.theta, indices)
+        stated, slope = xv.value_and_gradient(want, START)
+        assert vector(value)[0] == pytest.approx(float(stated), rel=1e-9), choice
+        assert error(vector(gradient), slope) <= 1e-7, choice
+
+
+@pytest.mark.parametrize("name", ["logistic", "poisson", "soft_l1"])
+def test_right_hand_sides_have_the_average_of_all(name):
+    loss, y = LOSSES[name]
+    many = np.stack([np.roll(y, i) for i in range(4)], axis=1)
+    weights = rng(2).uniform(0.5, 2.0, (24, 4))
+    lam = np.array([[0.1, 0.2, 0.3, 0.4]])
+    more = {"W": xv.lower.Bounded(0.0, np.linspace(0.3, 2.0, 8).reshape(2, 4))} if name == "poisson" else {}
+    for ridge in (lam, lambda theta, data: 0.1 * theta[0] + 0.1):
+        problem = xv.separable(exponentials, many, data={"x": X}, lam=ridge, weights=weights, loss=loss, **more)
+        parts = [xv.value_and_gradient(some_columns(problem, np.array([i]), 2.0), START) for i in range(4)]
+        value, gradient = xv.value_and_gradient(problem, START)
+        np.testing.assert_allclose(np.mean([x for x, _ in parts]), value, rtol=1e-9)
+        np.testing.assert_allclose(np.mean([x for _, x in parts], axis=0), gradient, rtol=1e-7)
+
+
+def test_classes_are_no_terms_and_right_hand_sides_of_other_losses_are():
+    for name, terms in (("softmax", 24), ("logistic", 3)):
+        loss, y = LOSSES[name]
+        y = y if y.ndim == 2 else np.stack([y, 1 - y, y], axis=1)
+        prepared = prepare(xv.separable(exponentials, y, data={"x": X}, lam=0.1, loss=loss), START)
+        assert prepared.assemble(prepared.problem).samples == terms
+
+
+@pytest.mark.parametrize("name", ["softmax", "huber"])
+def test_stochastic_methods_come_to_the_minimum(name):
+    loss, y = LOSSES[name]
+    problem = xv.separable(exponentials, y, data={"x": xv.Samples(X)}, lam=0.1, loss=loss)
+    want = xv.solve(problem, START, xv.sets.Box(0.0, 2.0))
+    for method in (
+        xv.algorithms.StochasticFrankWolfe(batch=8, lower=AllRows()),
+        xv.algorithms.StochasticProjectedGradient(batch=8, lower=AllRows(), update=xv.algorithms.Adam(rate=0.05)),
+    ):
+        fit = xv.solve(problem, START, xv.sets.Box(0.0, 2.0), algorithm=method, max_iter=60, tol=0.0)
+        assert fit.value - want.value <= 0.25 * (fit.trace.value[0] - want.value)
