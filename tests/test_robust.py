@@ -10,7 +10,6 @@ import scipy.stats
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.fit.robust import _Descent
 
 from .conftest import float64
 from .fits import with_offset
@@ -381,13 +380,11 @@ def test_a_loss_of_zero_is_an_end():
 def test_a_step_that_raises_a_deviance_is_halved(seed, monkeypatch):
     """Fisher's scoring of few counts oversteps; half of the step, in theta and in w, is nearer."""
     shares = []
-    evaluate = _Descent.fit
 
     def watched(self, theta, *w):
         shares.extend(w)
         return evaluate(self, theta, *w)
 
-    monkeypatch.setattr(_Descent, "fit", watched)
     fit = xv.solve_robust(stated(counts(seed, 1.0)), START, loss=xv.losses.Poisson())
     assert shares
     assert fit.success

@@ -47,7 +47,7 @@ def plot_fit(
     names: Sequence[str] | None = None,
     level: float | None = 0.95,
     prediction: bool = False,
-    absolute_sigma: bool = False,
+    absolute_sigma: bool | None = None,
     points: int = 400,
     figure: FigureBase | None = None,
 ) -> Figure:
@@ -234,7 +234,7 @@ def plot_correlation(
     names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     *,
-    absolute_sigma: bool = False,
+    absolute_sigma: bool | None = None,
     figure: FigureBase | None = None,
 ) -> Figure:
     """Correlations of theta's entries and w's, from -1 in red to 1 in blue.
@@ -285,7 +285,7 @@ def plot_profile(
     points: int = 21,
     width: float = 3.0,
     xlabel: str = "",
-    absolute_sigma: bool = False,
+    absolute_sigma: bool | None = None,
     figure: FigureBase | None = None,
 ) -> Figure:
     """The profile of an entry of theta: how the objective rises where it is held elsewhere, and linear theory.
@@ -428,7 +428,7 @@ def plot_cross_validation(found: CrossValidation, *, figure: FigureBase | None =
     return fig
 
 
-def _errors(fit: Outcome, column: int, absolute_sigma: bool, m: int) -> tuple[Statistics | None, np.ndarray]:
+def _errors(fit: Outcome, column: int, absolute_sigma: bool | None, m: int) -> tuple[Statistics | None, np.ndarray]:
     """The statistics of a fit and the standard errors of its values at the samples; None and NaN without them."""
     try:
         s = statistics(fit, absolute_sigma=absolute_sigma)

@@ -23,6 +23,7 @@ from xvarpro.core import trees
 from xvarpro.core.struct import REQUIRED, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.fit.resampling import like_theta, sent, to_solve_again
+from xvarpro.fit.solve import solve
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
@@ -95,7 +96,7 @@ class Curve(NamedTuple):
 
 
 def profile(
-    fit: Outcome, entry: int | str, *, points: int = 21, width: float = 3.0, absolute_sigma: bool = False
+    fit: Outcome, entry: int | str, *, points: int = 21, width: float = 3.0, absolute_sigma: bool | None = None
 ) -> Curve:
     """The profile of an entry of theta, `width` standard errors to either side of its estimate, within its bounds.
 
@@ -268,13 +269,13 @@ class _Profiles:
         return Held(*map(np.array, zip(*found, strict=True)))
 
     def _by_loss(self, entry: int, x: float, start: np.ndarray) -> Held:
-        fit: Any = self.fit  # a `RobustResult`
+        fit = self.fit
         bounds = np.stack([self.lower, self.upper, start])
         bounds[:, entry] = x
         lower, upper, theta0 = (like_theta(fit.theta, row) for row in bounds)
         pairs = zip(trees.leaves(lower), trees.leaves(upper), strict=True)
         over = trees.unflatten(trees.flatten(fit.theta)[1], [Box(*pair) for pair in pairs])
-        found = fit.again(theta0, over, min(TOL, fit.recipe.tol))
+        found = solve(fit.stated, theta0, over, tol=min(TOL, fit.recipe.tol), progress=False)
         return Held(x, found.value, vector(found.theta).astype(float), found.success)
 
 

@@ -12,14 +12,15 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.losses.interface import FLAT, Reweighted, Weights
+from xvarpro.losses.interface import FLAT, Loss, Weights
 
 NORMAL = 1.482602218505602  # standard deviation of normal numbers over the median of their sizes
 
 
-class Robust(Reweighted):
+class Robust(Loss):
     """``1/2 scale^2 rho((r / scale)^2)`` of ``r = sqrt(weights) (mu - y)``, with a concave rho and ``rho'(0) = 1``."""
 
+    noisy = True
     scale: float | None
     tuning: ClassVar[float]  # scale in standard deviations, for 95 % efficiency on normal residuals
 
@@ -55,9 +56,10 @@ class Robust(Reweighted):
         return weights * self.psi_prime(self._squares(mu, y, weights))
 
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
-        # a residual far out bends the loss down, or not at all
-        least = FLAT * weights * self.factor(mu, y, weights)
-        return namespace_of(mu).maximum(self.second(mu, y, weights), least)
+        # least squares with the same slope lies above the loss: far out, where it bends down, a step takes that
+        xp, factor = namespace_of(mu), self.factor(mu, y, weights)
+        least = xp.where(factor < FLAT, factor, FLAT * factor)
+        return xp.maximum(self.second(mu, y, weights), weights * least)
 
     def start(self, y: Array) -> Array:
         return y
@@ -83,7 +85,11 @@ class Robust(Reweighted):
     def needs_scale(self) -> bool:
         return self.scale is None
 
-    def scaled_by(self, r: np.ndarray) -> Reweighted:
+    def in_units(self, unit: float) -> Loss | None:
+        return type(self)(unit * self.unit)  # type: ignore[call-arg]
+
+    def scaled_by(self, r: np.ndarray) -> Loss:
+        """The loss with the scale that weighted residuals r give."""
         spread = float(np.median(np.abs(r)))
         if not spread > 0:
             raise ProblemError(

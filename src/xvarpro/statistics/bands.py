@@ -39,7 +39,7 @@ def band(
     level: float = 0.95,
     *,
     prediction: bool = False,
-    absolute_sigma: bool = False,
+    absolute_sigma: bool | None = None,
     weights: Array | float | None = None,
 ) -> Band:
     """``M(theta, data) w`` with a confidence band, or one for new observations, by linear theory.

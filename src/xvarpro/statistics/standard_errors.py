@@ -80,10 +80,10 @@ class Statistics:
         the target does not vary.
     aic, bic : float
         Information criteria of Akaike and Schwarz, for the comparison of models of the same data: those of Gaussian
-        noise of unknown variance, ``data log(chi2 / data) + 2 parameters`` up to a constant, or of counts, ``deviance +
-        2 parameters``. NaN for other losses.
+        noise of unknown variance, ``data log(chi2 / data) + 2 parameters`` up to a constant, or of a loss that is a log
+        likelihood, ``deviance + 2 parameters``. NaN for other losses.
     deviance : float or None
-        Of a fit by a loss, `RobustResult.deviance`; None for least squares.
+        Of a fit by a loss, `Result.deviance`; None for least squares.
     variance : float
         Of an observation of weight 1: 1 with `absolute_sigma`, else `residual_variance`, or that of the target's
         rounding where it is more; chi2 where that is zero to rounding, of which many data tell no more than one.
@@ -396,7 +396,7 @@ def _reasons(s: Statistics) -> list[str]:
             f"rounding of {constraints.listed(near)} in {s.at.prepared.dtype} is more than {OFF:g} of the standard "
             "error: compute in double precision, or count from an origin near the data"
         )
-    if math.isnan(s.residual_variance):
+    if s.dof < 0.5:
         said.append("there are no more data than parameters: the residual says nothing of the fit")
     if any(limit.kink for limit in s.limits):
         names = zip(s.entries, s.limits, strict=True)
