@@ -49,7 +49,6 @@ def start(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves,
     point, grad, direction = certified(f, region, theta)
     zero = namespace_of(point.value).zeros_like(point.value)
     blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero, zero), zero)
-    blank = blank._replace(w=f.kept(point))
     return at(blank, point, direction, 1, 1), grad, direction.d
 
 
@@ -85,7 +84,6 @@ def at(
     iterate: Iterate, point: Point, direction: Direction, values: Array | int, gradients: Array | int, lmos: int = 1
 ) -> Iterate:
     """The iterate at a point, with the certificate that a direction of Algorithm 2 carries; the work counted."""
-    found: Any = point
     return iterate._replace(
         theta=point.theta,
         value=point.value,
@@ -93,7 +91,7 @@ def at(
         gap_B=direction.gap_B,
         slack=direction.slack,
         lower=direction.lower,
-        w=iterate.w if isinstance(iterate.w, tuple) else found.w,
+        w=getattr(point, "start", ()),
         counts=add(iterate.counts, values=values, gradients=gradients, lmos=lmos),
     )
 

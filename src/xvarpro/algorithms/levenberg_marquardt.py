@@ -78,7 +78,7 @@ class Single:
     def local(self, x: Array) -> Local:
         point, grad, H = gauss_newton(self.f, parts(x[0, :], self.region.shapes))
         value = point.value[None, ...]
-        return Local(value, grad[None, ...], H[None, ...], self.backend.xp.isnan(value), self.f.kept(point))
+        return Local(value, grad[None, ...], H[None, ...], self.backend.xp.isnan(value), getattr(point, "start", ()))
 
 
 class MarquardtState(NamedTuple):

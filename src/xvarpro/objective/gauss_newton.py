@@ -30,7 +30,7 @@ class Local(NamedTuple):
     grad: Array  # (b, p)
     curvature: Array  # (b, p, p)
     deficient: Array  # (b,), whether the lower level has no unique solution
-    w: Any = ()  # of a single problem, see `Objective.kept`
+    w: Any = ()  # of a single problem, see `reduced.Point.start`
 
 
 def has_jacobian(problem: Problem, structure: ModelStructure) -> bool:

@@ -153,14 +153,6 @@ class InMemory(Objective):
 
     # -- the levels
 
-    @property
-    def iterates_below(self) -> bool:
-        """Whether the lower level is solved from a start."""
-        return self.problem.lower.loss is not None
-
-    def kept(self, point: Any) -> Any:
-        return point.w if self.iterates_below else ()
-
     def starting_at(self, w: Any) -> InMemory:
         if isinstance(w, tuple):
             return self

@@ -49,12 +49,8 @@ class Objective(ABC):
         """
         return self
 
-    def kept(self, point: Any) -> Any:
-        """The w of a point from which the lower level of the next theta starts; () where it needs no start."""
-        return ()
-
     def starting_at(self, w: Any) -> Objective:
-        """The objective with a lower level that starts from what `kept` has returned."""
+        """The objective with a lower level that starts from this w; () where it needs no start."""
         return self
 
     @abstractmethod

@@ -26,6 +26,7 @@ class Point(NamedTuple):
     r: Array  # residual of the upper level, (m, k)
     factor: Any  # of the lower level
     recorded: list[tuple[ModelOutputs, Pullback]] | tuple[()] = ()  # at most one, for one use; () in compiled loops
+    start: Any = ()  # w again, where the lower level of the next theta starts from it
 
 
 class Reduced(InMemory):
@@ -54,9 +55,7 @@ class Reduced(InMemory):
         grad = self.backend.when(wanted, gradient, grad)
         # a loop need not carry what only the gradient uses, and what improves an inexact lower level
         none: Any = ()
-        if not self.exact:
-            return point, grad, verdict
-        return point._replace(w=point.w if self.iterates_below else none, r=none, factor=none), grad, verdict
+        return point._replace(w=none, r=none, factor=none) if self.exact else point, grad, verdict
 
     def gradient(self, point: Point) -> Leaves:
         """Gradient at a point, shaped like theta.
@@ -134,7 +133,8 @@ class Reduced(InMemory):
         factor = solver.factor(self.backend, system)
         w = solver.argmin(self.backend, system, factor, low.y)
         r = upper.residual(w)
-        return Point(theta, self.objective(outputs, upper, w, r), w, r, factor)
+        start = () if low.loss is None else w
+        return Point(theta, self.objective(outputs, upper, w, r), w, r, factor, start=start)
 
     def objective(self, outputs: ModelOutputs, upper: EvaluatedLevel, w: Array, r: Array) -> Array:
         """``f_U(w, theta)`` with its penalty, 0-d; `r` is the residual of the upper level at w."""
