@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from xvarpro.algorithms.interface import Algorithm
@@ -10,9 +11,12 @@ from xvarpro.backends import Backend
 from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
+from xvarpro.fit.scale import PLAIN
 from xvarpro.fit.solve import solve
 from xvarpro.losses.interface import Loss
 from xvarpro.problem.problem import Problem
+
+FIRST = 0.1  # tolerance of a plain fit from which a loss that is not convex starts
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -51,7 +55,7 @@ def solve_robust(
     problem : Problem
         From `separable`. Its weights, 1/sigma^2, multiply in: a robust loss sees residuals times their roots.
     theta0, over
-        As in `solve`.
+        As in `solve`. A loss that is not convex, Cauchy's, starts from the theta of a rough plain fit.
     loss : Loss or str
         One of `xvarpro.losses`, or its name, such as "huber", "soft_l1", "cauchy" or "poisson". Without a scale a plain
         fit comes first: the scale is the median size of its weighted residuals times a constant. Fits with this loss
@@ -86,17 +90,13 @@ def solve_robust(
     if not isinstance(problem, Problem) or not problem.is_separable:
         found = "two levels" if isinstance(problem, Problem) else type(problem).__name__
         raise ProblemError(f"problem must come from xv.separable; got {found}. xv.Level(..., loss=) is for two levels")
-    fit = solve(
-        replace(problem, lower=replace(problem.lower, loss=loss)),
-        theta0,
-        over,
-        algorithm=algorithm,
-        tol=tol,
-        max_iter=max_iter,
-        progress=False,
-        backend=backend,
-        device=device,
-        dtype=dtype,
-        deterministic=deterministic,
-    )
+    place: dict[str, Any] = {"backend": backend, "device": device, "dtype": dtype, "deterministic": deterministic}
+    fitted = partial(solve, over=over, algorithm=algorithm, progress=False, **place)
+    stated = replace(problem, lower=replace(problem.lower, loss=loss))
+    own = stated.lower.loss
+    if own is not None and not (own.convex or own.needs_scale):
+        theta0 = fitted(
+            replace(problem, lower=replace(problem.lower, loss=None)), theta0, tol=FIRST, max_iter=PLAIN
+        ).theta
+    fit = fitted(stated, theta0, tol=tol, max_iter=max_iter)
     return RobustResult(**{field.name: getattr(fit, field.name) for field in fields(Result)})

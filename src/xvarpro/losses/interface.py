@@ -63,6 +63,14 @@ class Loss(Struct):
         eps = xp.finfo(h.dtype).eps
         return xp.maximum(h, eps * xp.max(xp.abs(h), axis=0, keepdims=True) + xp.finfo(h.dtype).smallest_normal)
 
+    def majorant(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """As `model`, for steps of theta, which are longer."""
+        return self.model(mu, y, weights)
+
+    def first(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """As `model`, for the step to a first w."""
+        return self.model(mu, y, weights)
+
     def curvature(self, mu: Array, y: Array, weights: Weights) -> Array:
         """What is expected of `second`, over the weights, (m, k): 1 for least squares."""
         return self.model(mu, y, 1.0)

@@ -53,7 +53,7 @@ class Poisson(Loss):
         near = mean > 0.5 * y
         log = xp.where(near, xp.log1p(xp.where(near, more, 0 * y) / count), xp.log(mean) - xp.log(count))
         terms = weights * (more - y * log)
-        return xp.sum(xp.where((weights + 0 * mu > 0) & ~(mu > 0), inf, terms))
+        return xp.sum(xp.where((weights + xp.zeros_like(mu) > 0) & ~(mu > 0), inf, terms))
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * (mu - y) / positive_or_one(mu)
@@ -64,6 +64,9 @@ class Poisson(Loss):
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
         # Fisher's is there for counts of 0 too
         return namespace_of(mu).maximum(self.second(mu, y, weights), FLAT * weights * self.factor(mu, y, weights))
+
+    def first(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return weights * self.factor(mu, y, weights)  # of which counts of 0 have as much as others
 
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
         return 1 / positive_or_one(mu)

@@ -61,6 +61,10 @@ class Robust(Loss):
         least = xp.where(factor < FLAT, factor, FLAT * factor)
         return xp.maximum(self.second(mu, y, weights), weights * least)
 
+    def majorant(self, mu: Array, y: Array, weights: Weights) -> Array:
+        # least squares above a loss that bends down everywhere far out leads to fewer of its minima
+        return self.model(mu, y, weights) if self.convex else weights * self.factor(mu, y, weights)
+
     def start(self, y: Array) -> Array:
         return y
 

@@ -144,9 +144,11 @@ class Newton(LowerSolver):
     def diagnose(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Diagnosis:
         """Of the level of least squares near its w, or near a first prediction where there is no w."""
         xp = namespace_of(y)
-        z = system.M.matvec(factor.w)
-        z = xp.where(xp.all(xp.isfinite(z)), z, system.loss.start(y))
-        near, target = self._exact(system, z) if _is_squares(system.loss) else self._model(system, z)
+        z, start = system.M.matvec(factor.w), system.loss.start(y)
+        found, h = xp.all(xp.isfinite(z)), system.loss.second if _is_squares(system.loss) else system.loss.model
+        z = xp.where(found, z, start)
+        h = xp.where(found, h(z, y, system.weights), system.loss.first(start, y, system.weights))
+        near, target = system.squares(z, h)
         return self.inner.diagnose(backend, near, self.inner.factor(backend, near), target)
 
     # -- steps
@@ -190,7 +192,8 @@ class Newton(LowerSolver):
         if not system.loss.by_entry:
             zeros: Array = namespace_of(y).zeros((system.M.shape[1], y.shape[1]), dtype=y.dtype, device=device(y))
             return zeros
-        near, target = self._model(system, system.loss.start(y))
+        z = system.loss.start(y)
+        near, target = system.squares(z, system.loss.first(z, y, system.weights))
         return self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
 
     def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:

@@ -66,7 +66,7 @@ class LossLevel(EvaluatedLevel):
         return pull((namespace_of(outputs[0]).ones_like(outputs[0]),))[0]
 
     def linear(self, w: Array, z: Array) -> EvaluatedLevel:
-        system, y = self.system.squares(z, self.loss.model(z, self.y, self.weights))
+        system, y = self.system.squares(z, self.loss.majorant(z, self.y, self.weights))
         return EvaluatedLevel(system.M, y, self.ridge, self.W)
 
     @property
