@@ -403,7 +403,7 @@ MISTAKES = [
     (("model.py:decay", *Y, "--start", "k=1"), "decay has no parameter 'k': its parameters are slow, fast"),
     (("model.py:matrix", *Y, "--fix", "rates[2]"), "--fix must name rates or an entry of it, such as rates[1]; got"),
     (("model.py:vector", *Y, "--fix", "rate[0]"), "--fix must name rate or an entry of it, such as rate; got"),
-    (("model.py:vector", *Y, "--loss", "hubber"), "loss must be 'huber', 'soft_l1', 'cauchy' or 'poisson', or one"),
+    (("model.py:vector", *Y, "--loss", "hubber"), "--loss must be one of huber, soft_l1, cauchy, "),
     (("model.py:decay", *Y, "--start", "slow"), "--start must be NAME=..., such as rates=0.5,8; got 'slow'"),
     (("model.py:decay", *Y, "--start", "slow=a"), "--start slow must be a number, or several"),
     (("model.py:decay", *Y, *S, *S), "--start is given twice for slow"),

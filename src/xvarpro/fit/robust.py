@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -91,7 +92,7 @@ def solve_robust(
         found = "two levels" if isinstance(problem, Problem) else type(problem).__name__
         raise ProblemError(f"problem must come from xv.separable; got {found}. xv.Level(..., loss=) is for two levels")
     place: dict[str, Any] = {"backend": backend, "device": device, "dtype": dtype, "deterministic": deterministic}
-    fitted = partial(solve, over=over, algorithm=algorithm, progress=False, **place)
+    fitted: Callable[..., Result] = partial(solve, over=over, algorithm=algorithm, progress=False, **place)
     stated = replace(problem, lower=replace(problem.lower, loss=loss))
     own = stated.lower.loss
     if own is not None and not (own.convex or own.needs_scale):

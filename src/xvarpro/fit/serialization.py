@@ -23,7 +23,7 @@ _EXPORTS = {"sets": sets, "sets.norms": sets.norms, "steps": steps, "algorithms"
 
 
 def encode(obj: object, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Sets, algorithms, losses, arrays and numbers in dicts, lists and tuples as JSON; arrays are added to `arrays`, by `name`.
+    """Sets, algorithms, losses, arrays and numbers in dicts, lists, tuples as JSON; arrays go to `arrays`, by `name`.
 
     Anything else is stored as its representation, which `decode` returns as an `Opaque`.
     """

@@ -129,8 +129,8 @@ def verify(
     result : Result or path
         Of `solve` or `solve_robust`, or a file of `Result.save`.
     problem : Problem or str, optional
-        The problem, with or without the loss of the result, or its name, ``package.module:function`` or ``file.py:function``, whose module is imported and
-        whose function is called.
+        The problem, with the loss of the result or without one; or its name, ``package.module:function`` or
+        ``file.py:function``, whose module is imported and whose function is called.
     trust : bool
         Where `problem` is None: run the function that the result names. It is code that who wrote the file chose, and
         is not run otherwise. A relative path begins in the folder of the file.

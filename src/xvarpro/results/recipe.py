@@ -53,8 +53,8 @@ class Recipe:
         Size of the objective that rounding is relative to: ``1/2 |y|^2`` of the upper level, or the first objective if
         that is larger.
     fingerprints : mapping of str to str
-        Hashes of theta0, of every array and number of the problem, and of the class of a loss, by the name that a user would write, made when
-        they are first asked for: see `Fingerprints`.
+        Hashes of theta0, of every array and number of the problem and of the classes of losses, by the name that a user
+        would write, made when they are first asked for: see `Fingerprints`.
     problem : str, optional
         Name of the problem, ``package.module:function`` or ``file.py:function``.
     folder : str

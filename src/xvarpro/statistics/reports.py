@@ -13,7 +13,6 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.checks import switch
 from xvarpro.core.struct import Array
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.parameters import Parameters

@@ -133,8 +133,10 @@ def statistics(
         )
     given = (fit.theta, fit.recipe.over, fit._prepared, absolute_sigma, sandwich, fit.deviance)
     found = _theory(problem, *given, backend=backend)
-    if loss is not None and (loss.linked or not loss.noisy):  # the target is none of the data
-        found = replace(found, r_squared=math.nan, chi2=found.chi2 if loss.noisy else math.nan)
+    if loss is not None and loss.linked:  # its target is none of the data
+        found = replace(found, r_squared=math.nan)
+    elif loss is not None and not loss.noisy:
+        found = replace(found, r_squared=math.nan, chi2=math.nan, residual_variance=math.nan)
     if not fit.success:
         found.remarks.append(
             f"the solve ended with {fit.status.name}: errors are those of this point, which need not be a minimum"

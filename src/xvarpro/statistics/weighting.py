@@ -1,4 +1,4 @@
-"""What a loss makes of a fit: weights of its residuals, a deviance, the least-squares problem that linear theory takes."""
+"""What a loss makes of a fit: weights of residuals, a deviance, the least-squares problem of linear theory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def factors(fit: Outcome) -> Array:
     if fit.loss is None:
         raise ProblemError("weights are those that a robust loss gives to residuals; got a fit of least squares")
     fitted: Any = prediction.fitted(fit.stated, fit.theta, fit.w)
-    found = fit.loss.factor(*_at_the_data(fit)).reshape(fitted.shape)
+    found: Any = fit.loss.factor(*_at_the_data(fit))
     owner, dtype = backends.owner(fitted), backends.to_numpy(fitted).dtype
     with owner.scope(dtype.name):
-        return owner.asarray(found.astype(dtype), device=device(fitted))
+        return owner.asarray(found.reshape(fitted.shape).astype(dtype), device=device(fitted))
 
 
 def deviance(fit: Outcome) -> float | None:
@@ -53,6 +53,8 @@ def least_squares(fit: Outcome) -> Problem:
         kind = f"{loss!r}, whose terms are rows" if not loss.by_entry else "a target that is a function"
         raise ProblemError(f"standard errors need a loss of every entry of an array y; got {kind}")
     mu, y, weights = _at_the_data(fit)
+    if not np.isfinite(mu).all():
+        raise ProblemError("statistics need w and M(theta) to be finite; got NaN or inf at this theta")
     curvature = loss.curvature(mu, y, weights)
     target = mu - loss.slope(mu, y, weights) / positive_or_one(curvature * weights)
     shape, dtype = problem.lower.y.shape, backends.to_numpy(fit.w).dtype
@@ -64,7 +66,8 @@ def least_squares(fit: Outcome) -> Problem:
 def _at_the_data(fit: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Prediction, target and weights as matrices of one shape; the target has the prediction for a gap."""
     level: Any = fit.stated.levels[-1]
-    mu, y = (as_matrix(x).astype(float) for x in prediction.on_data(fit.stated, fit.theta, fit.w))
-    weights = np.ones(1) if level.weights is None else backends.to_numpy(level.weights)
-    weights = np.broadcast_to(as_matrix(weights).astype(float), mu.shape)
+    given: Any = np.ones(1) if level.weights is None else backends.to_numpy(level.weights)
+    found: Any = (as_matrix(x) for x in (*prediction.on_data(fit.stated, fit.theta, fit.w), given))
+    mu, y, weights = (x.astype(float) for x in found)
+    weights = np.broadcast_to(weights, mu.shape)
     return mu, np.where(weights > 0, y, mu), weights
