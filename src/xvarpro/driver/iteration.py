@@ -339,7 +339,7 @@ def _for_step(f: Objective, state: State, tol: Array, floor: Array) -> Objective
     """
     it = state.iterate
     if f.exact or not isinstance(it.lower, LowerError):
-        return f.starting_at(it.w)
+        return f if isinstance(it.w, tuple) else f.starting_at(it.w)
     xp, error = namespace_of(it.value), it.lower
     small = negligible_gap(it.value, tol, floor)
     gap = xp.maximum(xp.where(it.gap_A > 0, it.gap_A, 0 * small) + it.gap_B, small)

@@ -194,7 +194,8 @@ class Transfer:
         if trees.is_array(y):
             moved = self.weighted(self(y, name, real=True, gaps=gaps), weights, name, loss is None)
             if loss is not None:
-                loss.check(backends.to_numpy(moved))
+                used = backends.to_numpy(moved)
+                loss.check(used[backends.to_numpy(weights)[:, 0] > 0] if gaps and weights.shape[1] == 1 else used)
             return moved
         if isinstance(y, RowChunks):
             later = Transfer(self.to, self.dtype, self.device, warn=False, tally=self.tally)

@@ -50,10 +50,12 @@ class Custom(Loss):
         return weights * self._derivative(self.fun, mu, y)
 
     def second(self, mu: Array, y: Array, weights: Weights) -> Array:
-        def first(mu: Array, y: Array) -> Array:
-            return self._derivative(self.fun, mu, y)
+        known = self.on(self.backend or backends.owner(mu))
 
-        return weights * self._derivative(first, mu, y)
+        def first(mu: Array, y: Array) -> Array:
+            return known._derivative(self.fun, mu, y)
+
+        return weights * known._derivative(first, mu, y)
 
     def on(self, backend: Any) -> Custom:
         return Custom(self.fun, backend)

@@ -173,12 +173,12 @@ class Newton(LowerSolver):
             known = before > 0
             error = xp.where(known, (before / positive_or_one(size)) ** 0.5, 1)
             d, decrement = self._step(backend, system, now.w, error)
-            alpha, value = _searched(backend, system, now, d, decrement)
+            small = decrement <= eps**0.5 * size
+            alpha, value = _searched(backend, system, now, d, decrement, small)
             ratio = decrement / positive_or_one(before)
             # a step leaves this share of what it found, or the square of it
             left = decrement * xp.where(known & (ratio < 1), ratio, 1)
-            small = decrement <= eps**0.5 * size
-            end = (left <= eps**1.5 * size) | (small & ((known & (ratio > SLOW)) | (alpha == 0)))
+            end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
             steps = now.steps + 1
             lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
             return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps)
@@ -238,14 +238,19 @@ def _inverse(backend: Backend, solver: LowerSolver, system: System, factor: Any,
     return v
 
 
-def _searched(backend: Backend, system: Any, now: _State, d: Array, decrement: Array) -> tuple[Array, Array]:
-    """The first of the steps 1, 1/2, 1/4, ... that brings a part of what it promises, or 0, and the value there."""
+def _searched(
+    backend: Backend, system: Any, now: _State, d: Array, decrement: Array, small: Array
+) -> tuple[Array, Array]:
+    """The first of the steps 1, 1/2, 1/4, ... that brings a part of what it promises, or 0, and the value there.
+
+    A step that is `small` is taken: values may hide what it brings in the rounding of predictions, where terms cancel.
+    """
     xp, one = namespace_of(d), namespace_of(d).ones_like(decrement)
     noise = rounding(xp, xp.abs(now.value))
 
     def refused(state: tuple[Array, Array, Array]) -> Array:
         alpha, value, n = state
-        return ~(value <= now.value - SUFFICIENT * alpha * decrement + noise) & (n < HALVINGS)
+        return ~(value <= now.value - SUFFICIENT * alpha * decrement + noise) & ~small & (n < HALVINGS)
 
     def halve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         alpha, _, n = state

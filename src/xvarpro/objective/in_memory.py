@@ -153,9 +153,7 @@ class InMemory(Objective):
 
     # -- the levels
 
-    def starting_at(self, w: Any) -> InMemory:
-        if isinstance(w, tuple):
-            return self
+    def starting_at(self, w: Array) -> InMemory:
         other = copy.copy(self)
         other.start = w
         return other

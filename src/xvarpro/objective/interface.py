@@ -49,8 +49,8 @@ class Objective(ABC):
         """
         return self
 
-    def starting_at(self, w: Any) -> Objective:
-        """The objective with a lower level that starts from this w; () where it needs no start."""
+    def starting_at(self, w: Array) -> Objective:
+        """The objective with a lower level that starts from this w, where it is solved from a start."""
         return self
 
     @abstractmethod

@@ -1,0 +1,398 @@
+"""Losses of a level: derivatives, w by SciPy and scikit-learn, hypergradients to 50 digits, where no w is best."""
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.optimize
+from sklearn.linear_model import LogisticRegression
+
+import xvarpro as xv
+from xvarpro.errors import ProblemError
+from xvarpro.lower.newton import Newton
+
+from .support import central_differences, error, host, rng, send
+
+T = np.linspace(0.05, 2.0, 40)
+THETA = np.array([1.3, 0.9])
+
+
+def softplus(mu, y):
+    xp = xv.array_namespace(mu)
+    return xp.log1p(xp.exp(mu)) - y * mu
+
+
+def design(theta, data):
+    """Three columns, the second of which is the first but for `e` times another one."""
+    xp = xv.array_namespace(theta)
+    first = xp.exp(-data["t"] * theta[0])
+    second = first + data["e"] * xp.cos(3 * data["t"] * theta[1])
+    return xp.stack([first, second, xp.ones_like(first)], axis=1)
+
+
+LOSSES = {
+    "logistic": xv.losses.Logistic(),
+    "log_poisson": xv.losses.LogPoisson(),
+    "poisson": xv.losses.Poisson(),
+    "hinge": xv.losses.SquaredHinge(),
+    "quantile": xv.losses.Quantile(0.3, 0.2),
+    "huber": xv.losses.Huber(1.0),
+    "soft_l1": xv.losses.SoftL1(1.0),
+    "cauchy": xv.losses.Cauchy(2.0),
+    "custom": xv.losses.Custom(softplus),
+    "softmax": xv.losses.Softmax(),
+}
+every_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def target(name, e=1.0, t=T, seed=0):
+    draw = rng(seed)
+    z = design(THETA, {"t": t, "e": e}) @ np.array([1.0, 0.5, -0.5])
+    if name in ("logistic", "custom"):
+        return (draw.random(t.size) < 1 / (1 + np.exp(-z))).astype(float)
+    if name == "log_poisson":
+        return draw.poisson(np.exp(z)).astype(float)
+    if name == "poisson":
+        return draw.poisson(4 + z).astype(float)
+    if name == "hinge":
+        return np.where(z + draw.normal(size=t.size) > 0, 1.0, -1.0)
+    if name == "softmax":
+        scores = np.stack([z, -z, 0 * z], axis=1) + draw.gumbel(size=(t.size, 3))
+        return np.eye(3)[np.argmax(scores, axis=1)]
+    return z + draw.standard_t(3, size=t.size)
+
+
+def data(e=1.0, t=T):
+    return {"t": t, "e": np.asarray(e)}
+
+
+def one_level(name, put=np.asarray, **given):
+    return xv.separable(
+        design, put(target(name)), data={k: put(x) for k, x in data().items()}, loss=LOSSES[name], **given
+    )
+
+
+def half(theta, data):
+    return design(theta, data)[::2, :]
+
+
+def two_levels(name, put=np.asarray, **given):
+    lower = xv.Level(design, put(target(name)), loss=LOSSES[name], **given)
+    above = np.sin(T[::2])
+    upper = xv.Level(half, put(above[:, None] * [1.0, 0.0, -1.0] if name == "softmax" else above))
+    return xv.bilevel(lower=lower, upper=upper, data={k: put(x) for k, x in data().items()})
+
+
+# -- a loss ------------------------------------------------------------------------------------------------------------
+
+
+@every_loss
+def test_derivatives_are_those_of_the_value(name):
+    loss, draw = LOSSES[name], rng(1)
+    y = target(name).reshape(T.size, -1)[:6]
+    mu = 0.3 + draw.random(y.shape) if name == "poisson" else draw.normal(size=y.shape)
+    weights, d = draw.uniform(0.5, 2.0, (6, 1)), draw.normal(size=y.shape)
+    slope = loss.slope(mu, y, weights)
+    by_value = central_differences(lambda mu: float(loss.value(mu, y, weights)), mu) * loss.unit**2
+    assert error(slope.ravel(), by_value) < 1e-8
+    h = 1e-6
+    by_slope = (loss.slope(mu + h * d, y, weights) - loss.slope(mu - h * d, y, weights)) / (2 * h)
+    assert error(loss.bend(mu, y, weights)(d), by_slope) < 1e-7
+    unit = [np.zeros_like(mu) for _ in range(mu.size)]
+    for i, e in enumerate(unit):
+        e.flat[i] = 1.0
+    diagonal = [loss.bend(mu, y, weights)(e).flat[i] for i, e in enumerate(unit)]
+    assert np.allclose(loss.second(mu, y, weights).ravel(), diagonal, rtol=1e-12, atol=1e-14)
+    assert np.all(loss.model(mu, y, weights) > 0)
+
+
+@pytest.mark.parametrize(("name", "y"), [("logistic", 1.0), ("logistic", 0.0), ("log_poisson", 3.0), ("hinge", 1.0)])
+def test_values_far_out_keep_their_digits(name, y):
+    mu = np.array([[-700.0], [-40.0], [-1e-9], [1e-9], [40.0], [700.0]])
+    exact = {
+        "logistic": lambda z: mpmath.log1p(mpmath.exp(z)) - y * z,
+        "log_poisson": lambda z: mpmath.exp(z) - y - y * (z - mpmath.log(y)),
+        "hinge": lambda z: max(0, 1 - y * z) ** 2 / 2,
+    }[name]
+    with mpmath.workdps(700):
+        for z in mu.ravel():
+            found = float(LOSSES[name].value(np.array([[z]]), np.array([[y]]), 1.0))
+            assert found == pytest.approx(float(exact(mpmath.mpf(z))), rel=1e-15 * max(1.0, abs(z)))
+
+
+# -- the lower level ---------------------------------------------------------------------------------------------------
+
+
+SETS = {
+    "free": (None, {}),
+    "nonnegative": (xv.lower.Nonnegative(), {"bounds": [(0, None)] * 3}),
+    "bounded": (xv.lower.Bounded(-0.3, 0.5), {"bounds": [(-0.3, 0.5)] * 3}),
+    "simplex": (xv.lower.Simplex(1.0), {"bounds": [(0, None)] * 3, "total": 1.0}),
+    "equality": (xv.lower.Equality(np.ones((1, 3)), 0.7), {"total": 0.7}),
+}
+
+
+@pytest.mark.parametrize("where", SETS)
+@pytest.mark.parametrize("name", ["logistic", "log_poisson", "quantile", "huber", "cauchy"])
+def test_w_in_its_set_is_that_of_scipy(name, where):
+    W, given = SETS[where]
+    options = dict(given)
+    total = options.pop("total", None)
+    if total is not None:
+        options["constraints"] = [{"type": "eq", "fun": lambda w: np.sum(w) - total}]
+    A, y, loss = design(THETA, data()), target(name)[:, None], LOSSES[name]
+
+    def cost(w):
+        z = (A @ w)[:, None]
+        return float(loss.value(z, y, 1.0)) + 0.05 * w @ w, A.T @ loss.slope(z, y, 1.0)[:, 0] + 0.1 * w
+
+    start = np.full(3, (total or 1.0) / 3)
+    found = scipy.optimize.minimize(
+        cost, start, jac=True, method="SLSQP", options={"ftol": 1e-15, "maxiter": 500}, **options
+    )
+    low = xv.solve_lower(one_level(name, lam=0.1, W=W), THETA)
+    assert float(low.value) <= found.fun + 1e-12 * abs(found.fun)
+    assert np.allclose(low.w, found.x, atol=2e-7)
+
+
+def test_softmax_is_that_of_scikit_learn():
+    draw = rng(2)
+    A = draw.normal(size=(300, 5))
+    labels = np.argmax(A @ draw.normal(size=(5, 4)) + draw.gumbel(size=(300, 4)), axis=1)
+    for lam in (1.0, 1e-3):
+        problem = xv.separable(lambda theta, data: data * theta, np.eye(4)[labels], data=A, loss="softmax", lam=lam)
+        peer = LogisticRegression(C=1 / lam, fit_intercept=False, solver="newton-cg", tol=1e-12, max_iter=1000)
+        low = xv.solve_lower(problem, np.ones(1))
+        assert error(low.w, peer.fit(A, labels).coef_.T) < 1e-7
+        p = np.exp(A @ low.w) / np.sum(np.exp(A @ low.w), axis=1, keepdims=True)
+        assert np.linalg.norm(A.T @ (p - np.eye(4)[labels]) + lam * low.w) < 1e-11
+
+
+def test_two_classes_are_the_logistic_loss():
+    y = target("logistic")
+    alone = xv.solve_lower(one_level("logistic"), THETA)
+    both = xv.separable(design, np.stack([1 - y, y], axis=1), data=data(), loss="softmax")
+    low = xv.solve_lower(both, THETA)
+    assert np.allclose(np.sum(low.w, axis=1), 0.0, atol=1e-12)
+    assert np.allclose(low.w[:, 1] - low.w[:, 0], alone.w, rtol=1e-9)
+    assert float(low.value) == pytest.approx(float(alone.value), rel=1e-13)
+
+
+def test_squares_are_least_squares():
+    y = target("huber")
+    levels = [xv.Level(design, y, lam=0.1, loss=loss) for loss in (None, xv.losses.Squares(), "squares")]
+    assert all(level.loss is None for level in levels)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("huber", "soft_l1", "cauchy")])
+def test_whole_weights_are_repeated_rows(name):
+    counts = np.arange(T.size) % 3  # of 0 too, whose targets may be NaN
+    y = target(name)
+    gaps = np.where((counts > 0).reshape(-1, *[1] * (y.ndim - 1)), y, np.nan)
+    weighted = xv.separable(design, gaps, data=data(), loss=LOSSES[name], lam=0.1, weights=counts.astype(float))
+    repeated = xv.separable(
+        design, np.repeat(y, counts, axis=0), data=data(t=np.repeat(T, counts)), loss=LOSSES[name], lam=0.1
+    )
+    for a, b in zip(xv.value_and_gradient(weighted, THETA), xv.value_and_gradient(repeated, THETA), strict=True):
+        assert error(a, b) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["logistic", "log_poisson", "softmax"])
+def test_steps_from_a_theta_nearby_are_few(name, monkeypatch):
+    steps, solves = [], []
+    step, minimum = Newton._step, Newton._minimum
+    monkeypatch.setattr(Newton, "_step", lambda *args: steps.append(1) or step(*args))
+    monkeypatch.setattr(Newton, "_minimum", lambda *args: solves.append(1) or minimum(*args))
+    fit = xv.solve(
+        one_level(name, lam=0.1), THETA, xv.sets.Box(0.0, 5.0), algorithm=xv.algorithms.FrankWolfe(), max_iter=30
+    )
+    assert fit.n_iter == 30
+    assert len(steps) <= 4 * len(solves)
+
+
+# -- the reduced objective ---------------------------------------------------------------------------------------------
+
+
+@every_loss
+@pytest.mark.parametrize("lam", [0.0, 0.1])
+def test_gradients_are_those_of_the_value_on_every_framework(backend, name, lam):
+    for build in (one_level, two_levels):
+        problem = build(name, lam=lam)
+        value, grad = xv.value_and_gradient(problem, THETA)
+        want = central_differences(lambda theta, p=problem: float(xv.value_and_gradient(p, theta)[0]), THETA)
+        assert error(grad, want) < 1e-8
+        found = xv.value_and_gradient(build(name, lambda x: send(backend, x), lam=lam), send(backend, THETA))
+        assert error([host(x) for x in found], [value, grad]) < 1e-11
+
+
+SCALAR = {
+    "logistic": (lambda z, y: mpmath.log1p(mpmath.exp(z)) - y * z, lambda z, y: 1 / (1 + mpmath.exp(-z)) - y),
+    "log_poisson": (lambda z, y: mpmath.exp(z) - y * z, lambda z, y: mpmath.exp(z) - y),
+    "soft_l1": (lambda z, y: mpmath.sqrt(1 + (z - y) ** 2) - 1, lambda z, y: (z - y) / mpmath.sqrt(1 + (z - y) ** 2)),
+    "squares": (lambda z, y: (z - y) ** 2 / 2, lambda z, y: z - y),
+}
+FEW = T[::4]
+
+
+def exact_reduced(name, theta, y, e, two):
+    """The reduced objective in many digits, by Newton's method with differences of slopes."""
+    value, slope = SCALAR[name]
+    mp, small = mpmath.mpf, mpmath.mpf(10) ** -30
+    rows = [
+        (mpmath.exp(-mp(t) * theta[0]), mpmath.exp(-mp(t) * theta[0]) + mp(e) * mpmath.cos(3 * mp(t) * theta[1]), mp(1))
+        for t in FEW.tolist()
+    ]
+    A, w = mpmath.matrix(rows), mpmath.matrix(3, 1)
+    for _ in range(100):
+        z = A * w
+        g = A.T * mpmath.matrix([slope(z[i], y[i]) for i in range(len(y))])
+        h = [(slope(z[i] + small, y[i]) - slope(z[i] - small, y[i])) / (2 * small) for i in range(len(y))]
+        d = mpmath.lu_solve(A.T * mpmath.diag(h) * A, g)
+        length = max(abs(x) for x in A * d)
+        w -= d / max(1, length)
+        if length < mp(10) ** -45:
+            break
+    z = A * w
+    if two:
+        return sum((z[i] - mpmath.sin(mp(float(FEW[i])))) ** 2 for i in range(0, len(y), 2)) / 2
+    return sum(value(z[i], y[i]) for i in range(len(y)))
+
+
+@pytest.mark.parametrize("two", [False, True], ids=["one level", "two levels"])
+@pytest.mark.parametrize("name", ["logistic", "log_poisson", "soft_l1"])
+def test_hypergradients_have_the_digits_of_least_squares(name, two):
+    def off(name, e):
+        y = 0.2 + 0.6 * target(name, e, FEW) if name == "logistic" else target(name, e, FEW)
+        loss = LOSSES.get(name)
+        given = {"data": {"t": FEW, "e": np.asarray(e)}}
+        if two:
+            above = xv.Level(half, np.sin(FEW[::2]))
+            problem = xv.bilevel(lower=xv.Level(design, y, loss=loss), upper=above, **given)
+        else:
+            problem = xv.separable(design, y, loss=loss, **given)
+        _, grad = xv.value_and_gradient(problem, THETA)
+        with mpmath.workdps(70):
+            h, want = mpmath.mpf(10) ** -18, []
+            for i in range(2):
+                ends = [[mpmath.mpf(float(x)) + s * h * (j == i) for j, x in enumerate(THETA)] for s in (1, -1)]
+                up, down = (exact_reduced(name, end, y.tolist(), e, two) for end in ends)
+                want.append(float((up - down) / (2 * h)))
+        return error(grad, np.array(want))
+
+    assert off(name, 1.0) < 1e-12
+    e = 1e-6  # a condition of 2e6
+    assert off(name, e) < max(10 * off("squares", e), 1e-9)
+
+
+@every_loss
+def test_solves_end_at_the_minimum_of_scipy(name):
+    problem, box = one_level(name, lam=0.1), (0.1, 5.0)
+    fit = xv.solve(problem, THETA + 0.2, xv.sets.Box(*box), tol=1e-8)
+    assert fit.status is xv.Status.CONVERGED
+
+    def both(theta):
+        value, grad = xv.value_and_gradient(problem, theta)
+        return float(value), grad
+
+    found = scipy.optimize.minimize(
+        both, THETA + 0.2, jac=True, bounds=[box] * 2, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9}
+    )
+    assert fit.value <= found.fun * (1 + 1e-9)
+
+
+def test_two_levels_are_solved_and_end_where_no_step_helps():
+    problem = two_levels("softmax", lam=0.1)
+    fit = xv.solve(problem, THETA, xv.sets.Box(0.2, 3.0), tol=1e-7)
+    assert fit.success
+    assert fit.value <= min(float(xv.value_and_gradient(problem, THETA + d)[0]) for d in rng(3).normal(0, 0.1, (20, 2)))
+
+
+def test_single_precision(backend):
+    for name in ("logistic", "softmax", "huber"):
+        double = xv.value_and_gradient(two_levels(name, lam=0.1), THETA)
+        single = two_levels(name, lambda x: send(backend, x, "float32"), lam=0.1)
+        found = xv.value_and_gradient(single, send(backend, THETA, "float32"))
+        assert error([host(x) for x in found], list(double)) < 2e-5
+
+
+# -- where there is no best w, and wrong use ---------------------------------------------------------------------------
+
+
+ROWS = np.array([[1.0, -2.0], [1.0, -1.0], [1.0, 1.0], [1.0, 2.0]])
+APART = np.array([0.0, 0.0, 1.0, 1.0])
+
+
+def times(theta, data):
+    return data * theta
+
+
+@pytest.mark.parametrize(("loss", "y"), [("logistic", APART), ("softmax", np.stack([1 - APART, APART], axis=1))])
+def test_classes_that_are_told_apart_have_no_best_w(loss, y):
+    box = xv.sets.Box(0.5, 2.0)
+    fit = xv.solve(xv.separable(times, y, data=ROWS, loss=loss), np.ones(1), box)
+    assert fit.status is xv.Status.NON_FINITE
+    assert "pass lam > 0" in fit.message
+    with pytest.warns(RuntimeWarning, match="no best w: pass lam > 0"):
+        xv.solve_lower(xv.separable(times, y, data=ROWS, loss=loss), np.ones(1))
+    assert xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=1e-3), np.ones(1), box).success
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_dependent_columns_are_said(loss):
+    y = rng(4).integers(0, 2, 12).astype(float)
+    y = y if loss == "logistic" else np.stack([1 - y, y], axis=1)
+    A = np.stack([np.arange(12.0), np.arange(12.0)], axis=1)
+    fit = xv.solve(xv.separable(times, y, data=A, loss=loss), np.ones(1), xv.sets.Box(0.5, 2.0))
+    assert fit.status is xv.Status.RANK_DEFICIENT
+
+
+def test_a_loss_that_bends_down_has_no_adjoint():
+    lower = xv.Level(times, np.array([0.0, 0.0, 0.0, 50.0]), loss=xv.losses.Cauchy(1e-3))
+    problem = xv.bilevel(lower=lower, upper=xv.Level(times, APART), data=ROWS)
+    fit = xv.solve(problem, np.ones(1), xv.sets.Box(0.5, 2.0))
+    assert fit.status is xv.Status.NON_FINITE
+    assert "bends down" in fit.message
+
+
+@pytest.mark.parametrize(
+    ("loss", "y", "match"),
+    [
+        ("logistic", 2 * APART - 1, r"labels 0 and 1.*pass \(y \+ 1\) / 2"),
+        ("squared_hinge", APART, "labels -1 and 1.*pass 2 y - 1"),
+        ("poisson", APART - 1, "counts >= 0; got -1"),
+        ("log_poisson", APART - 1, "counts >= 0; got -1"),
+        ("softmax", APART, r"np.eye\(k\)\[labels\]"),
+        ("softmax", np.eye(3)[[0, 0, 1, 1]], "none in column 2"),
+        ("softmax", np.full((4, 2), 0.7), "sum to 1; got"),
+        ("logistic", APART + 0j, "real numbers; got a complex"),
+        ("logistik", APART, "one of xvarpro.losses"),
+        (abs, APART, "goes into xv.losses.Custom"),
+    ],
+)
+def test_targets_that_do_not_fit_a_loss(loss, y, match):
+    with pytest.raises(ProblemError, match=match):
+        xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=0.1), np.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"solver": xv.lower.LSMR()}, "a direct solver.*got solver=LSMR"),
+        ({"covariance": np.eye(4)}, "got covariance"),
+        ({"W": xv.lower.L1(0.1)}, "without a penalty.*got W=L1"),
+        ({"y": xv.RowChunks([(ROWS, APART)])}, "in memory.*got y as RowChunks"),
+    ],
+)
+def test_what_a_level_with_a_loss_does_not_take(given, match):
+    with pytest.raises(ProblemError, match=match):
+        xv.separable(times, **{"y": APART, "data": ROWS, "lam": 0.1, "loss": "logistic", **given})
+
+
+def test_a_design_known_by_its_products_is_refused():
+    def forward(theta, w):
+        return theta[0] * w
+
+    def design(theta, data):
+        return xv.operators.MatrixFree(forward, None, (4096, 4096), theta)
+
+    with pytest.raises(ProblemError, match="can be factored; got MatrixFree"):
+        xv.solve(xv.separable(design, np.ones(4096), loss="logistic", lam=0.1), np.ones(1))
