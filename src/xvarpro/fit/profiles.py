@@ -51,8 +51,8 @@ TOL = 1e-8  # of solves with an entry held by its bounds
 class Profile(IntervalMethod):
     """Where the objective, minimised with one entry of theta held, exceeds its minimum by as much as noise may explain.
 
-    With S twice the objective, of a log likelihood the deviance, the interval of an entry is where ``(S - S_min) / s^2`` is at
-    most the square of Student's quantile, of the normal one if sigma is known. It asks for no linear model, is the same
+    With S twice the objective, of a likelihood the deviance, the interval of an entry is where ``(S - S_min) / s^2`` is
+    at most the square of Student's quantile, of the normal one if sigma is known. It asks for no linear model, is the same
     for every parametrisation, and respects the sets. Both ends of all entries are searched for together, in one batch;
     of likelihoods one by one. Weights w have no profile. Source: Bates and Watts, Nonlinear Regression Analysis and Its
     Applications (1988), chapter 6.

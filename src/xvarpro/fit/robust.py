@@ -22,9 +22,9 @@ FIRST = 0.1  # tolerance of a plain fit from which a loss that is not convex sta
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RobustResult(Result):
-    """Outcome of `solve_robust`: a `Result` that trusts no loss as a log likelihood unless it is told to.
+    """Outcome of `solve_robust`: a `Result` whose standard errors take no loss for the true likelihood.
 
-    So its standard errors are those of the sandwich formula, for counts as well.
+    They are those of the sandwich formula, for counts as well, unless `absolute_sigma` is asked for.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Trees of arrays, sets, algorithms and losses as JSON and NumPy arrays, and back: no pickle, nothing imported by name."""
+"""Trees of arrays, sets, algorithms, losses as JSON and NumPy arrays, and back: no pickle, nothing imported by name."""
 
 from __future__ import annotations
 

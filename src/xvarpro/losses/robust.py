@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -14,6 +15,7 @@ from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.losses.interface import FLAT, Loss, Weights
 
+FAR = 1e3  # times the median of sizes of a target, from which on one is an outlier, whose rounding costs no more
 NORMAL = 1.482602218505602  # standard deviation of normal numbers over the median of their sizes
 
 
@@ -69,7 +71,9 @@ class Robust(Loss):
         return y
 
     def size(self, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(y).sum(weights * (y / self.unit) ** 2)
+        xp, size = namespace_of(y), (weights * (y / self.unit) ** 2) ** 0.5
+        far = FAR * xp.sort(xp.reshape(size, (-1,)))[math.prod(size.shape) // 2]
+        return 0.5 * xp.sum(xp.where((far > 0) & (size > far), far, size) ** 2)
 
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.weight(self._squares(mu, y, weights))
