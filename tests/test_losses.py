@@ -143,7 +143,7 @@ def test_w_in_its_set_is_that_of_scipy(name, where):
 
     def cost(w):
         z = (A @ w)[:, None]
-        return float(loss.value(z, y, 1.0)) + 0.05 * w @ w, A.T @ loss.slope(z, y, 1.0)[:, 0] + 0.1 * w
+        return float(loss.value(z, y, 1.0)) * loss.unit**2 + 0.05 * w @ w, A.T @ loss.slope(z, y, 1.0)[:, 0] + 0.1 * w
 
     start = np.full(3, (total or 1.0) / 3)
     found = scipy.optimize.minimize(
