@@ -52,10 +52,10 @@ class Profile(IntervalMethod):
     """Where the objective, minimised with one entry of theta held, exceeds its minimum by as much as noise may explain.
 
     With S twice the objective, of a likelihood the deviance, the interval of an entry is where ``(S - S_min) / s^2`` is
-    at most the square of Student's quantile, of the normal one if sigma is known. It asks for no linear model, is the same
-    for every parametrisation, and respects the sets. Both ends of all entries are searched for together, in one batch;
-    of likelihoods one by one. Weights w have no profile. Source: Bates and Watts, Nonlinear Regression Analysis and Its
-    Applications (1988), chapter 6.
+    at most the square of Student's quantile, of the normal one if sigma is known. It asks for no linear model, is the
+    same for every parametrisation, and respects the sets. Both ends of all entries are searched for together, in one
+    batch; of likelihoods one by one. Weights w have no profile. Source: Bates and Watts, Nonlinear Regression Analysis
+    and Its Applications (1988), chapter 6.
 
     Examples
     --------

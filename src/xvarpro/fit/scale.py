@@ -14,7 +14,8 @@ from xvarpro.core.struct import Tree
 from xvarpro.fit.result import Result
 from xvarpro.problem.problem import Problem
 
-INNER, PLAIN = 50, 1000  # iterations at most of a fit by the loss, and of the plain one before
+PLAIN = 1000  # iterations at most of a plain fit
+INNER = 4  # of a fit with a scale that is not the last one
 RESCALINGS = 40  # fits at most from which a scale is estimated
 SETTLED = 1e-3  # relative change of a scale that ends these, and their tolerance
 
