@@ -216,7 +216,7 @@ class Softmax(Loss):
         return weights * (total * p - y), h * (1 - p), product
 
     def root(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array]:
-        """u and p, (m, k): the second derivative is ``B^T B``, with ``B d = u (d - sum_a p_a d_a)``, row by row."""
+        """The roots u and probabilities p, (m, k): the second derivative is ``B^T B``, with ``B d = u (d - sum p d)`` in every row."""
         xp, p = namespace_of(mu), _shares(mu)
         return xp.sqrt(weights * xp.sum(y, axis=1, keepdims=True) * p), p
 
