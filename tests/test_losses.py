@@ -346,8 +346,8 @@ def test_dependent_columns_are_said(loss):
 
 
 def test_a_loss_that_bends_down_has_no_adjoint():
-    lower = xv.Level(times, np.array([0.0, 0.0, 0.0, 50.0]), loss=xv.losses.Cauchy(1e-3))
-    problem = xv.bilevel(lower=lower, upper=xv.Level(times, APART), data=ROWS)
+    lower = xv.Level(times, np.array([0.0, 50.0]), loss=xv.losses.Cauchy(1.0))  # the first w is half way
+    problem = xv.bilevel(lower=lower, upper=xv.Level(times, np.array([1.0, 2.0])), data=np.ones((2, 1)))
     fit = xv.solve(problem, np.ones(1), xv.sets.Box(0.5, 2.0))
     assert fit.status is xv.Status.NON_FINITE
     assert "bends down" in fit.message

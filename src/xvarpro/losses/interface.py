@@ -54,6 +54,10 @@ class Loss(Struct):
         h = self.second(mu, y, weights)
         return lambda d: h * d
 
+    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
+        """`slope`, `second` and `bend`, where what they share is computed once."""
+        return self.slope(mu, y, weights), self.second(mu, y, weights), self.bend(mu, y, weights)
+
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
         """Numbers > 0 in the place of `second` for a Newton step, (m, k): of a convex loss the same but for the least.
 

@@ -197,27 +197,23 @@ class Softmax(Loss):
         return xp.sum(weights * y * (log - below))
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
-        xp = namespace_of(mu)
-        return weights * (xp.sum(y, axis=1, keepdims=True) * _shares(mu) - y)
-
-    def mean(self, mu: Array) -> Array:
-        return _shares(mu)
-
-    def saturated(self, y: Array, weights: Weights) -> Array:
-        return namespace_of(y).sum(weights * _entropy(y))
+        return self.derivatives(mu, y, weights)[0]
 
     def second(self, mu: Array, y: Array, weights: Weights) -> Array:
-        xp, p = namespace_of(mu), _shares(mu)
-        return weights * xp.sum(y, axis=1, keepdims=True) * (p * (1 - p))
+        return self.derivatives(mu, y, weights)[1]
 
     def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
+        return self.derivatives(mu, y, weights)[2]
+
+    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
         xp, p = namespace_of(mu), _shares(mu)
-        h = weights * xp.sum(y, axis=1, keepdims=True) * p
+        total = xp.sum(y, axis=1, keepdims=True)
+        h = weights * total * p
 
         def product(d: Array) -> Array:
             return h * (d - xp.sum(p * d, axis=1, keepdims=True))
 
-        return product
+        return weights * (total * p - y), h * (1 - p), product
 
     def check(self, y: np.ndarray) -> None:
         if y.ndim != 2 or y.shape[1] < 2:

@@ -19,7 +19,7 @@ from xvarpro.operators.interface import Operator
 STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
-ROUGH = 0.1  # relative residual of the first systems of conjugate gradients; of the next, the last decrement
+ROUGH, FINE = 0.1, 1e-3  # relative residual of systems of conjugate gradients for a step: the error of w, within these
 PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients
 
 
@@ -38,20 +38,10 @@ class LossSystem(NamedTuple):
         value = self.loss.value(self.M.matvec(w), self.y, self.weights) * self.loss.unit**2
         return value + self.ridge.value(w) if self.ridge.present else value
 
-    def slope(self, w: Array, z: Array) -> Array:
-        """Its gradient at w, where the prediction is z, (n, k)."""
-        g = self.M.rmatvec(self.loss.slope(z, self.y, self.weights))
+    def back(self, s: Array, w: Array) -> Array:
+        """``M^T s + Omega^T lam Omega w``, (n, k): its gradient at w, where s is the slope of the loss there."""
+        g = self.M.rmatvec(s)
         return g + self.ridge.slope(w) if self.ridge.present else g
-
-    def hessian(self, z: Array) -> Callable[[Array], Array]:
-        """Products with its second derivative at the prediction z, (n, k)."""
-        bend = self.loss.bend(z, self.y, self.weights)
-
-        def product(w: Array) -> Array:
-            found = self.M.rmatvec(bend(self.M.matvec(w)))
-            return found + self.ridge.slope(w) if self.ridge.present else found
-
-        return product
 
     def squares(self, z: Array, h: Array) -> tuple[System, Array]:
         """Least squares in its place near z, with curvatures h, and the target: the minimiser ends a Newton step.
@@ -135,7 +125,8 @@ class Newton(LowerSolver):
             near, target = self._exact(system, z)
             v = _inverse(backend, self.inner, near, factor.hessian, target, w, c)
         else:
-            v = _conjugate_gradients(backend, system, z, c)
+            h = system.loss.model(z, system.y, system.weights)
+            v = _conjugate_gradients(backend, system, h, system.loss.bend(z, system.y, system.weights), c)
         return Adjoint(system.M.matvec(v), (), v)
 
     def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
@@ -202,11 +193,12 @@ class Newton(LowerSolver):
         `error` is that of w, relative, by the last step.
         """
         z = system.M.matvec(w)
-        g = system.slope(w, z)
         if not system.loss.by_entry:
-            xp = namespace_of(error)
-            d = -_conjugate_gradients(backend, system, z, g, xp.minimum(error, xp.full_like(error, ROUGH)))
+            slope, h, bend = system.loss.derivatives(z, system.y, system.weights)
+            g = system.back(slope, w)
+            d = -_conjugate_gradients(backend, system, h, bend, g, namespace_of(error).clip(error, FINE, ROUGH))
             return d, -inner(g, d)
+        g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._model(system, z)
         factor = self.inner.factor(backend, near)
         if self.constrained:
@@ -264,15 +256,22 @@ def _searched(
 # -- conjugate gradients -----------------------------------------------------------------------------------------------
 
 
-def _conjugate_gradients(backend: Backend, system: Any, z: Array, c: Array, tol: Any = None) -> Array:
+def _conjugate_gradients(
+    backend: Backend, system: Any, h: Array, bend: Callable[[Array], Array], c: Array, tol: Any = None
+) -> Array:
     """``H^-1 c`` to a relative residual, or to rounding; NaN where H is not positive.
 
-    Of classes, what H leaves open has no part in the solution.
+    The second derivative of the loss is `bend`, with a diagonal near h > 0. Of classes, what H leaves open has no part
+    in the solution.
     """
     xp = namespace_of(c)
     least = (4 * xp.finfo(c.dtype).eps if tol is None else tol) ** 2
-    product, precondition = system.hessian(z), _preconditioner(backend, system, z)
+    precondition = _preconditioner(backend, system, h)
     c = _seen(system, c)
+
+    def product(v: Array) -> Array:
+        found: Array = system.back(bend(system.M.matvec(v)), v)
+        return found
 
     def solve(v: Array, r: Array, whole: Array) -> Array:
         s = precondition(r)
@@ -285,8 +284,8 @@ def _conjugate_gradients(backend: Backend, system: Any, z: Array, c: Array, tol:
         def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
             (v, r), p, rho, n = state[:2], *state[2:]
             q = product(p)
-            bend = inner(p, q)
-            alpha = rho / xp.where(bend > 0, bend, xp.nan)
+            curved = inner(p, q)
+            alpha = rho / xp.where(curved > 0, curved, xp.nan)
             r = r - alpha * q
             s = precondition(r)
             fresh = inner(r, s)
@@ -300,13 +299,13 @@ def _conjugate_gradients(backend: Backend, system: Any, z: Array, c: Array, tol:
     return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
 
 
-def _preconditioner(backend: Backend, system: Any, z: Array) -> Callable[[Array], Array]:
+def _preconditioner(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
     """The inverse of a Hessian that all right-hand sides share, with the mean of their curvatures."""
-    M, ridge, xp = system.M, system.ridge, namespace_of(z)
+    M, ridge, xp = system.M, system.ridge, namespace_of(h)
     if not M.explicit or M.columns is not None:
         return lambda r: r
-    A, h = M.dense(), xp.mean(system.loss.model(z, system.y, system.weights), axis=1, keepdims=True)
-    G = A.mT @ (h * A)
+    A = M.dense()
+    G = A.mT @ (xp.mean(h, axis=1, keepdims=True) * A)
     n, eps = G.shape[0], xp.finfo(G.dtype).eps
     if ridge.present:
         below = ridge.dense(A)

@@ -31,7 +31,7 @@ class LossLevel(EvaluatedLevel):
         return value + self.ridge.value(w) if self.ridge.present else value
 
     def slope(self, w: Array, z: Array) -> Array:
-        found: Array = self.system.slope(w, z)
+        found: Array = self.system.back(self.loss.slope(z, self.y, self.weights), w)
         return found
 
     def condition(self, w: Array, v: Array) -> Array:
