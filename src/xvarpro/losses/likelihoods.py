@@ -215,6 +215,12 @@ class Softmax(Loss):
 
         return weights * (total * p - y), h * (1 - p), product
 
+    def mean(self, mu: Array) -> Array:
+        return _shares(mu)
+
+    def saturated(self, y: Array, weights: Weights) -> Array:
+        return namespace_of(y).sum(weights * _entropy(y))
+
     def check(self, y: np.ndarray) -> None:
         if y.ndim != 2 or y.shape[1] < 2:
             raise ProblemError(
