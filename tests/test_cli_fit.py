@@ -278,6 +278,26 @@ def test_other_losses(loss, here):
     compared(here / "out", fit, fit.statistics())
 
 
+@pytest.mark.parametrize("loss", ["log_poisson", "logistic"])
+def test_likelihoods_have_their_own_errors_and_tables_of_means(loss, here):
+    z, draw = signal(2.0, 1.0) - 1.0, np.random.default_rng(0)
+    y = (draw.random(41) < 1 / (1 + np.exp(-z))) if loss == "logistic" else draw.poisson(np.exp(z))
+    path = table(here, t=SAMPLES, y=y.astype(float))
+    args = ("--background", "0", "--start", "rate=1", "--bounds", "rate=0.1:9", "--loss", loss, "--out", here / "out")
+    fits("model.py:vector", path, *Y, *args, "--interval", "profile")
+
+    def M(rate, t):
+        xp = xv.array_namespace(rate)
+        return xp.stack([xp.exp(-rate[0] * t), xp.ones_like(t)], axis=1)
+
+    problem = xv.separable(M, y.astype(float), data=SAMPLES, loss=loss)
+    fit = xv.solve(problem, np.ones(1), over=xv.sets.Box(0.1, 9.0))
+    np.testing.assert_allclose([float(row["y fitted"]) for row in written(here / "out" / "fitted.csv")], fit.mean)
+    errors = [float(row["stderr"]) for row in written(here / "out" / "parameters.csv")]
+    np.testing.assert_allclose(errors, [*fit.statistics().theta_stderr, *fit.statistics().w_stderr], rtol=1e-6)
+    assert "profile of the objective" in (here / "out" / "report.txt").read_text(encoding="utf-8")
+
+
 def test_several_targets_share_the_parameters_and_are_drawn_each(here, drawn):
     holes = signal(0.5, 3.0)
     holes[[3, 9]] = np.nan
@@ -403,7 +423,7 @@ MISTAKES = [
     (("model.py:decay", *Y, "--start", "k=1"), "decay has no parameter 'k': its parameters are slow, fast"),
     (("model.py:matrix", *Y, "--fix", "rates[2]"), "--fix must name rates or an entry of it, such as rates[1]; got"),
     (("model.py:vector", *Y, "--fix", "rate[0]"), "--fix must name rate or an entry of it, such as rate; got"),
-    (("model.py:vector", *Y, "--loss", "hubber"), "loss must be 'huber', 'soft_l1', 'cauchy' or 'poisson', or one"),
+    (("model.py:vector", *Y, "--loss", "hubber"), "--loss must be one of huber, soft_l1, cauchy, "),
     (("model.py:decay", *Y, "--start", "slow"), "--start must be NAME=..., such as rates=0.5,8; got 'slow'"),
     (("model.py:decay", *Y, "--start", "slow=a"), "--start slow must be a number, or several"),
     (("model.py:decay", *Y, *S, *S), "--start is given twice for slow"),

@@ -364,10 +364,15 @@ def test_a_changed_result_fails(subtests):
             assert found.verdict == f"not verified on numpy in float64: {first}: {failed(found)[first]}{more}"
 
 
-def test_a_result_of_a_loss_is_refused():
-    fit = xv.solve_robust(PROBLEM, START, over=BOX, loss=xv.losses.Huber(0.03))
-    with pytest.raises(ProblemError, match=r"verify repeats solve, .* solve_robust with Huber\(scale=0.03\)"):
-        xv.verify(fit, PROBLEM)
+def test_a_result_of_a_loss_is_verified_with_its_problem_stated_either_way(tmp_path):
+    fit = xv.solve_robust(PROBLEM, START, over=BOX, loss=xv.losses.Huber())
+    fit.save(tmp_path / "fit.npz")
+    stated = replace(PROBLEM, lower=replace(PROBLEM.lower, loss="huber"))
+    for found in (xv.verify(fit, PROBLEM), xv.verify(tmp_path / "fit.npz", PROBLEM), xv.verify(fit, stated)):
+        assert found.ok
+        assert found.rerun.same_bits
+    another = replace(PROBLEM, lower=replace(PROBLEM.lower, loss=xv.losses.Cauchy(fit.loss.scale)))
+    assert set(failed(xv.verify(fit, another, rerun=False))) >= {"fingerprints", "objective"}
 
 
 def total(theta):

@@ -29,6 +29,7 @@ from xvarpro.statistics.names import indexed
 
 BUILT_IN = tuple(name for name in models.__all__ if name not in ("columns", "polynomials"))
 FORMATS = ("png", "pdf", "svg")
+LOSSES = ("huber", "soft_l1", "cauchy", "quantile", "poisson", "log_poisson", "logistic")
 
 
 class Model(NamedTuple):
@@ -96,7 +97,7 @@ def command(
     ] = None,
     loss: Annotated[
         str | None,
-        typer.Option(metavar="LOSS", help="In the place of squares: huber, soft_l1, cauchy, or poisson for counts."),
+        typer.Option(metavar="LOSS", help=f"In the place of squares: {', '.join(LOSSES)}."),
     ] = None,
     positive: Annotated[bool, typer.Option("--positive", help="Amplitudes are at least 0.")] = False,
     background: Annotated[
@@ -114,6 +115,8 @@ def command(
     """Fit a model to columns of a CSV file: the report, a figure and tables. Exit status 1 if it did not converge."""
     if form not in FORMATS:
         raise ProblemError(f"--format must be one of {', '.join(FORMATS)}; got {form!r}")
+    if not (loss is None or loss in LOSSES):
+        raise ProblemError(f"--loss must be one of {', '.join(LOSSES)}; got {loss!r}")
     programs.keep()
     options.check_backend(backend)
     given = _columns(data, x, y, sigma or [])
@@ -127,11 +130,14 @@ def command(
         data={x: given.x},
         weights=given.weights if given.weights is None or len(y) > 1 else given.weights[:, 0],
         W=Nonnegative() if positive else None,
+        loss=loss,
     )
-    solve = xvarpro.solve if loss is None else partial(xvarpro.solve_robust, loss=loss)
+    own = problem.lower.loss
+    # others estimate the noise of each datum
+    solve = xvarpro.solve if own is None or own.linked else partial(xvarpro.solve_robust, loss=own)
     fit = solve(problem, parameters.theta0, over=parameters.over, backend=backend)
 
-    absolute = bool(sigma) and not relative and loss is None  # robust losses estimate the noise of each datum
+    absolute = bool(sigma) and not relative if own is None else None
     named = amplitudes if len(y) == 1 else [f"{name} of {column}" for name in amplitudes for column in y]
     report = fit.report(parameters, named, absolute_sigma=absolute)
     texts = [str(report)]
@@ -372,7 +378,7 @@ def _since(dates: np.ndarray, name: str) -> tuple[np.ndarray, str]:
 
 def _fitted(fit: Result, x: str, y: Sequence[str], given: Columns) -> dict[str, np.ndarray]:
     """Columns of the table of values: each target with the fit and what is left."""
-    fitted = to_numpy(fit.fitted).reshape(given.y.shape)
+    fitted = to_numpy(fit.mean).reshape(given.y.shape)
     out = {x: given.table}
     for i, name in enumerate(y):
         out |= {name: given.y[:, i], f"{name} fitted": fitted[:, i], f"{name} residual": given.y[:, i] - fitted[:, i]}

@@ -76,6 +76,7 @@ def outcome(
         _weights=lambda: coefficients(prepared, theta),
         _continuation=continuation,
         _prepared=prepared,
+        loss=prepared.original.levels[-1].loss,
     )
 
 

@@ -194,8 +194,10 @@ class Transfer:
         if trees.is_array(y):
             moved = self.weighted(self(y, name, real=True, gaps=gaps), weights, name, loss is None)
             if loss is not None:
+                rows = backends.to_numpy(weights) if trees.is_array(weights) else np.ones((1, 1))
                 used = backends.to_numpy(moved)
-                loss.check(used[backends.to_numpy(weights)[:, 0] > 0] if gaps and weights.shape[1] == 1 else used)
+                rows = np.broadcast_to(rows > 0, used.shape)
+                loss.check(used[rows] if loss.by_entry else used[rows[:, 0]])
             return moved
         if isinstance(y, RowChunks):
             later = Transfer(self.to, self.dtype, self.device, warn=False, tally=self.tally)

@@ -36,7 +36,7 @@ def targets_near_one(problem: Problem, backend: Backend, dtype: str) -> tuple[Pr
     """
     levels = problem.levels
     ys: list[Any] = [level.y for level in levels]
-    if not all(trees.is_array(y) and math.prod(y.shape) for y in ys) or any(x.loss is not None for x in levels):
+    if not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
         return problem, 1.0
     size = max(map(_largest, exchange.readable(*ys)))
     unit = float(near_one(np.asarray(size), dtype))
@@ -45,9 +45,13 @@ def targets_near_one(problem: Problem, backend: Backend, dtype: str) -> tuple[Pr
     W = levels[0].W
     if W is not None:
         W = W.part(backend.xp.arange(ys[0].shape[1], device=device(ys[0])), unit)
-    fields: dict[str, Any] = {"lower": replace(levels[0], y=unit * ys[0], W=W), "mu": problem.mu * unit * unit}
+    losses = [level.loss and level.loss.in_units(unit) for level in levels]
+    if any(level.loss is not None and loss is None for level, loss in zip(levels, losses, strict=True)):
+        return problem, 1.0
+    fields: dict[str, Any] = {"lower": replace(levels[0], y=unit * ys[0], W=W, loss=losses[0])}
+    fields["mu"] = problem.mu * unit * unit
     if len(levels) > 1:
-        fields["upper"] = replace(levels[1], y=unit * ys[1])
+        fields["upper"] = replace(levels[1], y=unit * ys[1], loss=losses[1])
     return replace(problem, **fields), unit
 
 

@@ -123,7 +123,7 @@ def interval(
     *,
     names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
-    absolute_sigma: bool = False,
+    absolute_sigma: bool | None = None,
 ) -> Intervals:
     """Confidence intervals of theta's entries, and of w's.
 

@@ -19,7 +19,7 @@ from xvarpro.errors import ModelError, ProblemError
 from xvarpro.fit.result import Result
 from xvarpro.fit.robust import solve_robust
 from xvarpro.fit.solve import solve
-from xvarpro.losses.interface import Reweighted
+from xvarpro.losses.interface import Loss
 from xvarpro.lower import Fixed
 from xvarpro.problem.problem import separable
 
@@ -30,7 +30,7 @@ def least_squares(
     over: Tree = None,
     *,
     data: Tree = None,
-    loss: Reweighted | str | None = None,
+    loss: Loss | str | None = None,
     algorithm: Algorithm | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,

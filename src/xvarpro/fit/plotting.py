@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from numbers import Integral
@@ -47,7 +46,7 @@ def plot_fit(
     names: Sequence[str] | None = None,
     level: float | None = 0.95,
     prediction: bool = False,
-    absolute_sigma: bool = False,
+    absolute_sigma: bool | None = None,
     points: int = 400,
     figure: FigureBase | None = None,
 ) -> Figure:
@@ -103,10 +102,15 @@ def plot_fit(
     """
     if level is not None:
         confidence(level)
-    if prediction and fit.least_squares is not fit.stated:
+    if prediction and fit.loss is not None:
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
+    if fit.loss is not None and not fit.loss.by_entry:
+        raise ProblemError(f"a figure of a fit needs a loss of every entry of y; got {fit.loss!r}. Draw fit.mean")
     at_solution = fit.stated, fit.theta, fit.w
-    values, residual = (_column(of(*at_solution), column) for of in (fitted, residuals))
+    found = fitted(*at_solution), fitted(*at_solution, mean=True), residuals(*at_solution)
+    values, expected, residual = (_column(x, column) for x in found)
+    linked = fit.loss is not None and fit.loss.linked
+    shown: Any = fit.loss.mean if fit.loss is not None else np.asarray
     root = _roots(fit, len(values), column)
     along = abscissae(fit, x, len(values))
     at, sets = along.at, along.sets
@@ -118,7 +122,7 @@ def plot_fit(
     ]
     named = _names(names, [f"component {j}" for j in range(len(parts))], "one per column of M")
     colours = dict(zip(dict.fromkeys(named), COLOURS[1:], strict=False))
-    drawn = list(enumerate(named)) if len(parts) > 1 and len(set(named)) <= SHOWN else []
+    drawn = list(enumerate(named)) if len(parts) > 1 and len(set(named)) <= SHOWN and not linked else []
     weighted = not np.isin(root, (0, 1)).all()
     bracket = None if weighted else re.search(r"\s*[(\[][^(\[]*[)\]]$", ylabel)
     name_below = ("weighted\nresidual" if weighted else "residual") + (bracket[0] if bracket else "")
@@ -128,7 +132,7 @@ def plot_fit(
     handles: dict[str, Any] = {}
     for j, ((i, view), (top, below)) in enumerate(zip(panels, pairs, strict=True)):
         rows, order, curve = sets[i], orders[i], Curve(curves[i].at, *map(views[view], curves[i][1:]))
-        data, left = views[view](values + residual), views[view](residual)
+        data, left = views[view](expected + residual), views[view](residual)
         used = rows[root[rows] > 0]
         top.plot(at[used], data[used], ".", color=GREY, markersize=5, label="data")
         if absolute_sigma and weighted:
@@ -143,8 +147,10 @@ def plot_fit(
                 bands.append((np.hypot(curve.stderr, noise), f"{share} of observations", 0.1))
             for error, name, alpha in bands:
                 low, high = curve.fitted - student(s, level) * error, curve.fitted + student(s, level) * error
-                top.fill_between(curve.at, low, high, color=COLOURS[0], alpha=alpha, linewidth=0, label=name)
-        top.plot(curve.at, curve.fitted, color=COLOURS[0], linewidth=1.4, zorder=3, label="fit")
+                top.fill_between(
+                    curve.at, shown(low), shown(high), color=COLOURS[0], alpha=alpha, linewidth=0, label=name
+                )
+        top.plot(curve.at, shown(curve.fitted), color=COLOURS[0], linewidth=1.4, zorder=3, label="fit")
         for k, name in drawn:
             if views[view](parts[k, rows]).any():
                 top.plot(curve.at, curve.parts[k], color=colours[name], linewidth=1.0, linestyle="--", label=name)
@@ -234,7 +240,7 @@ def plot_correlation(
     names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     *,
-    absolute_sigma: bool = False,
+    absolute_sigma: bool | None = None,
     figure: FigureBase | None = None,
 ) -> Figure:
     """Correlations of theta's entries and w's, from -1 in red to 1 in blue.
@@ -285,7 +291,7 @@ def plot_profile(
     points: int = 21,
     width: float = 3.0,
     xlabel: str = "",
-    absolute_sigma: bool = False,
+    absolute_sigma: bool | None = None,
     figure: FigureBase | None = None,
 ) -> Figure:
     """The profile of an entry of theta: how the objective rises where it is held elsewhere, and linear theory.
@@ -428,7 +434,7 @@ def plot_cross_validation(found: CrossValidation, *, figure: FigureBase | None =
     return fig
 
 
-def _errors(fit: Outcome, column: int, absolute_sigma: bool, m: int) -> tuple[Statistics | None, np.ndarray]:
+def _errors(fit: Outcome, column: int, absolute_sigma: bool | None, m: int) -> tuple[Statistics | None, np.ndarray]:
     """The statistics of a fit and the standard errors of its values at the samples; None and NaN without them."""
     try:
         s = statistics(fit, absolute_sigma=absolute_sigma)
@@ -439,9 +445,12 @@ def _errors(fit: Outcome, column: int, absolute_sigma: bool, m: int) -> tuple[St
 
 
 def _roots(fit: Outcome, rows: int, column: int) -> np.ndarray:
-    """Of the weights of residuals; of counts ``1 / mu``, Pearson's. Of other losses no more is known of the noise."""
-    counts = fit.deviance is not None and not math.isnan(fit.deviance)
-    return roots(fit.least_squares if counts else fit.stated, rows, column)
+    """Of the weights of residuals; of likelihoods Pearson's. Of other losses no more is known of the noise."""
+    root = roots(fit.stated, rows, column)
+    if fit.loss is None or not (fit.loss.likelihood and fit.loss.by_entry):
+        return root
+    pearson = roots(fit.least_squares, rows, column)
+    return np.divide(root**2, pearson, out=0 * root, where=root > 0) if fit.loss.linked else pearson
 
 
 def _column(x: Array, column: int) -> np.ndarray:

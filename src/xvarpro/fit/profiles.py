@@ -2,8 +2,8 @@
 
 An entry is held by one more row of the least-squares problem, ``STIFF s / stderr (theta_j - at)``. A theta that
 minimises their sum minimises the objective among all points of the sets with the same theta_j. So it is a point of the
-profile, near `at`, whatever the sets are. The row is taken off the value again. The likelihood of counts has no place
-for such a row: there an entry is held by its bounds, in one solve after the other.
+profile, near `at`, whatever the sets are. The row is taken off the value again. Other likelihoods have no place for
+such a row: there an entry is held by its bounds, in one solve after the other.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from xvarpro.core import trees
 from xvarpro.core.struct import REQUIRED, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.fit.resampling import like_theta, sent, to_solve_again
+from xvarpro.fit.solve import solve
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
@@ -39,7 +40,8 @@ CLOSE = 1e-4  # relative error of a height at the end of an interval
 TRIALS = 40  # points of a profile at most
 SLACK = 1e-3  # the least of a row
 SPREAD = (
-    "the noise is taken to be that of Poisson's counts times the reduced chi2; with absolute_sigma=True it is Poisson's"
+    "the noise is taken to be that of the likelihood times the reduced chi2; with absolute_sigma=True it is the "
+    "likelihood's"
 )
 TOL = 1e-8  # of solves with an entry held by its bounds
 
@@ -49,11 +51,11 @@ TOL = 1e-8  # of solves with an entry held by its bounds
 class Profile(IntervalMethod):
     """Where the objective, minimised with one entry of theta held, exceeds its minimum by as much as noise may explain.
 
-    With S twice the objective, of counts the deviance, the interval of an entry is where ``(S - S_min) / s^2`` is at
-    most the square of Student's quantile, of the normal one if sigma is known. It asks for no linear model, is the same
-    for every parametrisation, and respects the sets. Both ends of all entries are searched for together, in one batch;
-    of counts one by one. Weights w have no profile. Source: Bates and Watts, Nonlinear Regression Analysis and Its
-    Applications (1988), chapter 6.
+    With S twice the objective, of a likelihood the deviance, the interval of an entry is where ``(S - S_min) / s^2`` is
+    at most the square of Student's quantile, of the normal one if sigma is known. It asks for no linear model, is the
+    same for every parametrisation, and respects the sets. Both ends of all entries are searched for together, in one
+    batch; of likelihoods one by one. Weights w have no profile. Source: Bates and Watts, Nonlinear Regression Analysis
+    and Its Applications (1988), chapter 6.
 
     Examples
     --------
@@ -67,7 +69,7 @@ class Profile(IntervalMethod):
         ends, notes = found.ends(student(s, level))
         lower, upper = ends.reshape(2, -1)
         notes = [*warnings(replace(s, sandwich=False)), *notes]
-        notes += [SPREAD] if found.counts and not s.absolute_sigma else []
+        notes += [SPREAD] if found.by_likelihood and not s.absolute_sigma else []
         return Intervals(s.names, found.best, lower, upper, level, "profile of the objective", notes)
 
 
@@ -95,7 +97,7 @@ class Curve(NamedTuple):
 
 
 def profile(
-    fit: Outcome, entry: int | str, *, points: int = 21, width: float = 3.0, absolute_sigma: bool = False
+    fit: Outcome, entry: int | str, *, points: int = 21, width: float = 3.0, absolute_sigma: bool | None = None
 ) -> Curve:
     """The profile of an entry of theta, `width` standard errors to either side of its estimate, within its bounds.
 
@@ -139,8 +141,8 @@ class _Profiles:
     """Profiles of the entries of theta."""
 
     def __init__(self, fit: Outcome, statistics: Statistics) -> None:
-        self.counts = fit.deviance is not None and not math.isnan(fit.deviance)
-        self.problem = fit.stated if self.counts else to_solve_again(fit)
+        self.by_likelihood = fit.loss is not None and fit.loss.likelihood
+        self.problem = fit.stated if self.by_likelihood else to_solve_again(fit)
         self.fit, self.statistics = fit, statistics
         if statistics.exact and not statistics.absolute_sigma:
             raise ProblemError(
@@ -149,13 +151,13 @@ class _Profiles:
             )
         self.best = vector(fit.theta).astype(float)
         self.lower, self.upper, self.entrywise = constraints.ranges_of_theta(statistics.at)
-        if self.counts and not self.entrywise.all():
+        if self.by_likelihood and not self.entrywise.all():
             raise ProblemError(
-                "profiles of counts hold an entry of theta by its bounds: each entry must be free or in a Box; got "
-                "another set. Use Linear()"
+                "profiles of a likelihood hold an entry of theta by its bounds: each entry must be free or in a Box; "
+                "got another set. Use Linear()"
             )
         # by how much, at most, the objective of the fit is above its own minimum, for a descent without second order
-        self.open = 2 * fit.recipe.tol * fit.value / statistics.variance if self.counts else 0.0
+        self.open = 2 * fit.recipe.tol * fit.value / statistics.variance if self.by_likelihood else 0.0
         self.known: dict[tuple[int, float], Held] = {}
         self.step = self._step()
 
@@ -239,7 +241,7 @@ class _Profiles:
         slope[self.statistics.influence.undetermined_theta[j]] = 0.0
         start = np.where(held, at[:, None], near + slope * (at - near[np.arange(len(j)), j])[:, None])
         start = np.where(self.entrywise, np.clip(start, self.lower, self.upper), near)  # which is in every set
-        held_at = self._by_bounds if self.counts else self._by_rows
+        held_at = self._by_bounds if self.by_likelihood else self._by_rows
         reached, value, ends, success = held_at(j, at, start, slack)
         rise = 2 * (value - self.fit.value) / variance
         self.lowest = min(self.lowest, float(np.min(rise[success], initial=0.0)))
@@ -268,13 +270,13 @@ class _Profiles:
         return Held(*map(np.array, zip(*found, strict=True)))
 
     def _by_loss(self, entry: int, x: float, start: np.ndarray) -> Held:
-        fit: Any = self.fit  # a `RobustResult`
+        fit = self.fit
         bounds = np.stack([self.lower, self.upper, start])
         bounds[:, entry] = x
         lower, upper, theta0 = (like_theta(fit.theta, row) for row in bounds)
         pairs = zip(trees.leaves(lower), trees.leaves(upper), strict=True)
         over = trees.unflatten(trees.flatten(fit.theta)[1], [Box(*pair) for pair in pairs])
-        found = fit.again(theta0, over, min(TOL, fit.recipe.tol))
+        found = solve(fit.stated, theta0, over, tol=min(TOL, fit.recipe.tol), progress=False)
         return Held(x, found.value, vector(found.theta).astype(float), found.success)
 
 

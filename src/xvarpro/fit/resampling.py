@@ -23,10 +23,10 @@ from xvarpro.statistics.prediction import fitted
 
 def to_solve_again(fit: Outcome) -> Problem:
     """The problem of a fit, with the solver that a batch has for all levels."""
-    if fit.least_squares is not fit.stated:
+    if fit.loss is not None:
         raise ProblemError(
-            "bootstraps must be of least squares, and profiles of least squares or of counts; got a fit by another "
-            "loss. Use Linear()"
+            "bootstraps must be of least squares, and profiles of least squares or of a log likelihood; got a fit by "
+            f"{fit.loss!r}. Use Linear()"
         )
     if fit.stated.in_rows or fit.in_columns:
         which = "rows" if fit.stated.in_rows else "right-hand sides"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xvarpro.core import trees
 from xvarpro.core.lazy import Method
 from xvarpro.core.struct import Array, Tree
-from xvarpro.problem.problem import Problem
+from xvarpro.problem.problem import Problem, with_loss
 from xvarpro.results.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Result(Outcome):
         Time in the iterations, and before them (moving data, compressing, compiling).
     recipe : Recipe
         Arguments of the solve, with which `verify` repeats it, and fingerprints of its arrays as they were then.
+    loss : losses.Loss or None
+        Of the level that the objective measures, with the scale that was used; None for least squares.
     """
 
     if TYPE_CHECKING:
@@ -88,14 +90,51 @@ class Result(Outcome):
         return prediction.fitted(self.stated, self.theta, self.w)
 
     @property
+    def mean(self) -> Array:
+        """What is expected of the target, as `fitted`: probabilities of `losses.Logistic` and `losses.Softmax`, means
+        of counts; else `fitted` itself.
+        """
+        from xvarpro.statistics import prediction
+
+        return prediction.fitted(self.stated, self.theta, self.w, mean=True)
+
+    @property
     def residuals(self) -> Array:
-        """Target minus `fitted`, without weights."""
+        """Target minus `mean`, without weights."""
         from xvarpro.statistics import prediction
 
         return prediction.residuals(self.stated, self.theta, self.w)
 
-    def predict(self, data: Tree) -> Array:
+    @property
+    def weights(self) -> Array:
+        """By what a robust loss multiplies the weights of the problem, shaped as `fitted`: near 0 for an outlier.
+
+        That of `losses.Poisson` is ``1 / fitted``.
+        """
+        from xvarpro.statistics import weighting
+
+        return weighting.factors(self)
+
+    @property
+    def least_squares(self) -> Problem:
+        from xvarpro.statistics import weighting
+
+        return weighting.least_squares(self)
+
+    @property
+    def deviance(self) -> float | None:
+        """-2 times the log likelihood, less that of a model equal to each number of the target; None for least squares.
+
+        It has no part of a ridge or of a penalty; NaN for a loss that is no log likelihood.
+        """
+        from xvarpro.statistics import weighting
+
+        return weighting.deviance(self)
+
+    def predict(self, data: Tree, *, mean: bool = False) -> Array:
         """The model at the solution for other `data`, ``M(theta, data) w``: see `xvarpro.statistics.predict`.
+
+        With `mean`, as `mean` has it for the problem's own data.
 
         Examples
         --------
@@ -108,7 +147,7 @@ class Result(Outcome):
         """
         from xvarpro.statistics import prediction
 
-        return prediction.predict(self.stated, self.theta, self.w, data)
+        return prediction.predict(self.stated, self.theta, self.w, data, mean=mean)
 
     def attach(self, problem: Problem) -> Result:
         """The result with its problem, which a file or a pickle does not hold: then `statistics` and `predict` work.
@@ -116,7 +155,7 @@ class Result(Outcome):
         Parameters
         ----------
         problem : Problem
-            That of the solve.
+            That of the solve; one without a loss, or whose loss has no scale, gets the loss of the result.
 
         Returns
         -------
@@ -127,7 +166,8 @@ class Result(Outcome):
         ProblemError
             Arrays or numbers of the problem are others than those of the solve.
         """
-        found = replace(self, _problem=problem)
+        problem = with_loss(problem, self.loss)
+        found = replace(self, _problem=problem, loss=problem.levels[-1].loss)
         _ = found.stated
         return found
 
@@ -155,7 +195,7 @@ class Result(Outcome):
         names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
         amplitudes: Sequence[str] | None = None,
         *,
-        absolute_sigma: bool = False,
+        absolute_sigma: bool | None = None,
     ) -> DataFrame:
         """Parameters and amplitudes of `report` as a pandas data frame: values, errors, bounds, multipliers."""
         return self.report(names, amplitudes, absolute_sigma=absolute_sigma).to_frame()

@@ -123,6 +123,11 @@ def ridge_path(
     ridges = np.sort(np.asarray(lam, dtype=np.float64).ravel())[::-1]
     if ridges.size < 3 or not ((ridges > 0) & (ridges < math.inf)).all():
         raise ProblemError(f"lam must hold at least three finite numbers > 0; got {lam!r:.80}")
+    if isinstance(problem, Problem) and problem.lower.loss is not None:
+        raise ProblemError(
+            f"ridge paths compare residuals of least squares; got the loss {problem.lower.loss!r}. Use cross_validate, "
+            "or let the upper level of two choose lam(theta, data)"
+        )
     fits, rows, theta = [], [], theta0
     for ridge in ridges.tolist():
         fit = solve(_with(problem, ridge), theta, over, tol=tol, progress=False)
@@ -152,7 +157,7 @@ class CrossValidation:
     lam : float
         Of the least error.
     error : float
-        Mean squared error, weighted, of the predictions of rows from fits without them.
+        Mean squared error, weighted, of the predictions of rows from fits without them; of a loss, twice its mean.
     fit : Result
         With that ridge, by all rows.
     search : Result
@@ -276,7 +281,7 @@ def _validated(problem: Problem, held: np.ndarray) -> Problem:
     outside = np.concatenate([(held != j)[:, None] * weights for j in labels], axis=1).astype(y.real.dtype)
     M = _Inner(level.M)
     lower = replace(level, M=M, y=targets, lam=_ridge, weights=outside)
-    upper = Level(M, targets, weights=inside)
+    upper = Level(M, targets, weights=inside, loss=level.loss)
     R = None if problem.R is None else _Inner(problem.R)
     return bilevel(lower=lower, upper=upper, R=R, mu=problem.mu, data=problem.data)
 
@@ -290,6 +295,11 @@ def _folds(problem: Problem, folds: Any, seed: int) -> np.ndarray:
     if not problem.is_separable or not trees.is_array(y):
         kind = f"y as {type(y).__name__}" if problem.is_separable else "two levels"
         raise ProblemError(f"cross-validation needs a separable problem with an array y in memory; got {kind}")
+    if problem.lower.loss is not None and not problem.lower.loss.by_entry:
+        raise ProblemError(
+            f"cross-validation needs a loss of every entry of y; got {problem.lower.loss!r}. Let the upper level of "
+            "two, on other rows, choose lam(theta, data)"
+        )
     m = y.shape[0]
     if isinstance(folds, int) and not isinstance(folds, bool) and 2 <= folds <= m:
         return np.random.default_rng(seed).permutation(np.arange(m) % folds)

@@ -1,4 +1,4 @@
-"""Trees of arrays, sets and algorithms as JSON and NumPy arrays, and back: no pickle, nothing imported by name."""
+"""Trees of arrays, sets, algorithms, losses as JSON and NumPy arrays, and back: no pickle, nothing imported by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import algorithms, sets
+from xvarpro import algorithms, losses, sets
 from xvarpro.algorithms import steps
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
@@ -19,11 +19,11 @@ from xvarpro.errors import ProblemError
 from xvarpro.results.files import ArrayFile
 from xvarpro.results.recipe import Opaque
 
-_EXPORTS = {"sets": sets, "sets.norms": sets.norms, "steps": steps, "algorithms": algorithms}
+_EXPORTS = {"sets": sets, "sets.norms": sets.norms, "steps": steps, "algorithms": algorithms, "losses": losses}
 
 
 def encode(obj: object, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Sets, algorithms, arrays and numbers in dicts, lists and tuples as JSON; arrays are added to `arrays`, by `name`.
+    """Sets, algorithms, losses, arrays and numbers in dicts, lists, tuples as JSON; arrays go to `arrays`, by `name`.
 
     Anything else is stored as its representation, which `decode` returns as an `Opaque`.
     """

@@ -6,7 +6,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from os import PathLike
 from typing import Any
 
@@ -27,8 +27,9 @@ from xvarpro.driver.record import Schedule
 from xvarpro.driver.run import IterationInfo, Run
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
+from xvarpro.fit.scale import with_scale
 from xvarpro.objective.gauss_newton import RIGHT_HAND_SIDES, has_jacobian
-from xvarpro.problem.problem import Problem
+from xvarpro.problem.problem import Problem, with_loss
 
 __all__ = ["DeadUnitsWarning", "IterationInfo", "solve"]
 
@@ -152,12 +153,17 @@ def solve(
     checkpoint_every, trace_every = check_long_run(checkpoint_every, trace_every)
     earlier = None
     if isinstance(theta0, Result):
+        problem = with_loss(problem, theta0.loss)
         if resume is not None:
             raise ProblemError("resume= and a result in the place of theta0 both say where to go on: leave one out")
         theta0, earlier, had = going_on(theta0)
         over, algorithm = had["over"] if over is None else over, algorithm or had["algorithm"]
         if backend is None:
             backend, device = had["backend"], had["device"] if device is None else device
+    if isinstance(problem, Problem) and problem.lower.loss is not None and problem.lower.loss.needs_scale:
+        place = {"backend": backend, "device": device, "dtype": dtype, "deterministic": deterministic}
+        again = partial(solve, over=over, algorithm=algorithm, progress=False, **place)
+        problem, theta0 = with_scale(problem, theta0, again)
     prepared = prepare(
         problem,
         theta0,

@@ -23,12 +23,13 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.fit.serialization import checked, decode, encode, opaque
+from xvarpro.losses.interface import Loss
 from xvarpro.problem.loading import relocated, split_name
 from xvarpro.results.files import NUMBERS, ArrayFile, reading, write_atomically
 from xvarpro.results.outcome import Counts, Outcome, Trace, Verified
 from xvarpro.results.recipe import Opaque, Recipe
 
-FORMAT = 5
+FORMAT = 6
 Kind = TypeVar("Kind", bound=Outcome)
 
 _PLAIN = {
@@ -91,6 +92,7 @@ def save(fit: Outcome, path: str | PathLike[str], problem: str | None = None) ->
         "format": FORMAT,
         "theta": tree,
         "recipe": _encoded(replace(recipe, problem=named), arrays),
+        "loss": encode(fit.loss, "loss", arrays),
         "status": fit.status.name,
         "counts": asdict(fit.counts),
         "verified": asdict(fit.verified),
@@ -196,12 +198,14 @@ def _check_provenance(stored: Mapping[str, Any]) -> None:
 
 def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
     """The fields of a result from a file, or a ProblemError that says what in the file is none of a result."""
-    parts = {"theta": object, "recipe": dict, "status": str, "counts": dict, "verified": dict}
+    parts = {"theta": object, "recipe": dict, "loss": object, "status": str, "counts": dict, "verified": dict}
     meta = checked(meta, {"format": int, **parts, **_PLAIN}, "result")
     _check_provenance(meta["provenance"])
     dtype = meta["provenance"]["dtype"]
     recipe = _recipe(meta["recipe"], file, dtype, folder)
-    theta = decode(meta["theta"], "theta", file)
+    theta, loss = decode(meta["theta"], "theta", file), decode(meta["loss"], "loss", file)
+    if not (loss is None or isinstance(loss, Loss | Opaque)):
+        raise ProblemError(f"its loss is {loss!r:.80}")
     _check_finite(theta, "theta", dtype)
     if _shapes(theta) != _shapes(recipe.theta0):
         raise ProblemError(f"theta has the shapes {_shapes(theta)}, and its start {_shapes(recipe.theta0)}")
@@ -229,6 +233,7 @@ def _parsed(meta: Any, file: ArrayFile, folder: str) -> dict[str, Any]:
         "_w": w,
         "_held": file.named("held_"),
         "recipe": recipe,
+        "loss": None if isinstance(loss, Opaque) else loss,  # which the problem has
     }
 
 

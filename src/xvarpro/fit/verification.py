@@ -29,7 +29,7 @@ from xvarpro.fit.runs import Runs, distance
 from xvarpro.fit.serialization import opaque
 from xvarpro.fit.solve import solve
 from xvarpro.problem.loading import load
-from xvarpro.problem.problem import Problem
+from xvarpro.problem.problem import Problem, with_loss
 from xvarpro.results.recipe import WRITTEN, Fingerprints, Opaque, Recipe
 from xvarpro.sets.region import resolve
 
@@ -127,10 +127,10 @@ def verify(
     Parameters
     ----------
     result : Result or path
-        Of `solve`, or a file of `Result.save`.
+        Of `solve` or `solve_robust`, or a file of `Result.save`.
     problem : Problem or str, optional
-        The problem, or its name, ``package.module:function`` or ``file.py:function``, whose module is imported and
-        whose function is called.
+        The problem, with the loss of the result or without one; or its name, ``package.module:function`` or
+        ``file.py:function``, whose module is imported and whose function is called.
     trust : bool
         Where `problem` is None: run the function that the result names. It is code that who wrote the file chose, and
         is not run otherwise. A relative path begins in the folder of the file.
@@ -150,7 +150,7 @@ def verify(
     Raises
     ------
     ProblemError
-        The result is of `solve_robust`; `problem` is missing, and the file does not name it or is not trusted; the file
+        `problem` is missing, and the file does not name it or is not trusted; the file
         lacks a set or an algorithm that cannot be stored; and what `Result.load` and `solve` raise.
 
     Examples
@@ -167,11 +167,6 @@ def verify(
     (True, True)
     """
     fit = result if isinstance(result, Result) else Result.load(result)
-    if (loss := getattr(fit, "loss", None)) is not None:
-        raise ProblemError(
-            f"verify repeats solve, which is least squares; got a result of solve_robust with {loss}. Call "
-            "solve_robust again from theta0 and compare value and theta"
-        )
     if not (tolerance is None or (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf)):
         raise ProblemError(f"tolerance must be a finite number >= 0; got {tolerance!r}")
     if rerun and isinstance(fit.recipe.algorithm, Opaque):
@@ -180,6 +175,7 @@ def verify(
             "rerun=False (--no-run), or the Result itself"
         )
     given, over, notes, start = _problem(fit.recipe, problem, trust)
+    given = with_loss(given, fit.loss)
     if modules.architectures(start):
         fit = fit.like(start)
     stored = fit.provenance

@@ -30,6 +30,8 @@ class Loss(Struct):
     likelihood: ClassVar[bool] = False  # whether `value` is a negative log likelihood, up to a constant of the data
     convex: ClassVar[bool] = True
     by_entry: ClassVar[bool] = True  # whether `value` is a sum over entries of mu; else over its rows
+    noisy: ClassVar[bool] = False  # whether its curvature says how large the noise is, up to one factor
+    linked: ClassVar[bool] = False  # whether mu is another function of what is expected than that itself
 
     @property
     def unit(self) -> float:
@@ -53,6 +55,10 @@ class Loss(Struct):
         h = self.second(mu, y, weights)
         return lambda d: h * d
 
+    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
+        """`slope`, `second` and `bend`, where what they share is computed once."""
+        return self.slope(mu, y, weights), self.second(mu, y, weights), self.bend(mu, y, weights)
+
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
         """Numbers > 0 in the place of `second` for a Newton step, (m, k): of a convex loss the same but for the least.
 
@@ -61,6 +67,42 @@ class Loss(Struct):
         xp, h = namespace_of(mu), self.second(mu, y, weights)
         eps = xp.finfo(h.dtype).eps
         return xp.maximum(h, eps * xp.max(xp.abs(h), axis=0, keepdims=True) + xp.finfo(h.dtype).smallest_normal)
+
+    def majorant(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """As `model`, for steps of theta, which are longer."""
+        return self.model(mu, y, weights)
+
+    def first(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """As `model`, for the step to a first w."""
+        return self.model(mu, y, weights)
+
+    def curvature(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """What is expected of `second`, over the weights, (m, k): 1 for least squares."""
+        return self.model(mu, y, 1.0)
+
+    def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """``slope / (weights (mu - y))``: with weights times this, least squares has the slope of the loss, (m, k)."""
+        raise ProblemError(
+            f"weights are those that a robust loss, or Poisson, gives to residuals; got {type(self).__name__}"
+        )
+
+    def mean(self, mu: Array) -> Array:
+        """What is expected of the target, in its units, (m, k)."""
+        return mu
+
+    def saturated(self, y: Array, weights: Weights) -> Array:
+        """The least value that any prediction has, 0-d."""
+        xp = namespace_of(y)
+        return xp.sum(0 * y)
+
+    @property
+    def needs_scale(self) -> bool:
+        """Whether residuals are to give a scale."""
+        return False
+
+    def in_units(self, unit: float) -> Loss | None:
+        """The loss of numbers times `unit`, which multiplies it by ``unit^2``; None where there is none."""
+        return None
 
     def start(self, y: Array) -> Array:
         """Predictions from which a first w is fitted, (m, k)."""
@@ -77,34 +119,6 @@ class Loss(Struct):
     def on(self, backend: Any) -> Loss:
         """The loss for arrays of a backend, which may be traced."""
         return self
-
-
-class Reweighted(Loss):
-    """A loss whose gradient is that of least squares with other weights, as `xvarpro.solve_robust` minimises it."""
-
-    @abstractmethod
-    def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
-        """By what the weights are multiplied, so that ``1/2 factor weights (mu - y)^2`` has the gradient of the loss.
-
-        That is ``slope / (weights (mu - y))``, entry by entry; the factor is held.
-        """
-
-    @abstractmethod
-    def curvature(self, mu: Array, y: Array, weights: Weights) -> Array:
-        """What is expected of `second`, over the weights: 1 for least squares."""
-
-    @property
-    def needs_scale(self) -> bool:
-        """Whether residuals are to give a scale."""
-        return False
-
-    def scaled_by(self, r: np.ndarray) -> Reweighted:
-        """The loss with the scale that weighted residuals r give."""
-        return self
-
-    def first_factor(self, y: Array) -> Array:
-        """The factor for a first fit, before there is a model: 1, plain least squares."""
-        return namespace_of(y).ones_like(y)
 
 
 @final
@@ -144,7 +158,7 @@ class Times(Loss):
     """
 
     loss: Loss = REQUIRED
-    factor: float = 1.0
+    times: float = 1.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss):
@@ -163,23 +177,32 @@ class Times(Loss):
         return self.loss.unit
 
     def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.factor * self.loss.value(mu, y, weights)
+        return self.times * self.loss.value(mu, y, weights)
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.factor * self.loss.slope(mu, y, weights)
+        return self.times * self.loss.slope(mu, y, weights)
 
     def second(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.factor * self.loss.second(mu, y, weights)
+        return self.times * self.loss.second(mu, y, weights)
 
     def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
-        bend = self.loss.bend(mu, y, weights)
-        return lambda d: self.factor * bend(d)
+        return self.derivatives(mu, y, weights)[2]
+
+    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
+        slope, second, bend = self.loss.derivatives(mu, y, weights)
+        return self.times * slope, self.times * second, lambda d: self.times * bend(d)
 
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.factor * self.loss.model(mu, y, weights)
+        return self.times * self.loss.model(mu, y, weights)
+
+    def majorant(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.majorant(mu, y, weights)
+
+    def first(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.first(mu, y, weights)
 
     def start(self, y: Array) -> Array:
         return self.loss.start(y)
 
     def size(self, y: Array, weights: Weights) -> Array:
-        return self.factor * self.loss.size(y, weights)
+        return self.times * self.loss.size(y, weights)

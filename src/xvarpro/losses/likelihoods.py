@@ -12,14 +12,14 @@ import numpy as np
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.losses.interface import FLAT, Loss, Reweighted, Weights
+from xvarpro.losses.interface import FLAT, Loss, Weights
 
 SUM = 1e-6  # by which the probabilities of a row may miss 1, in single precision too
 
 
 @final
 @dataclass(frozen=True)
-class Poisson(Reweighted):
+class Poisson(Loss):
     """Half the deviance of counts, ``sum mu - y + y log(y / mu)``: the negative log likelihood up to a constant.
 
     The factor of the weights is ``1 / mu``, which is Fisher's scoring. The model ``mu = M(theta) w`` has to be
@@ -39,7 +39,7 @@ class Poisson(Reweighted):
     (1.0, array([0.5, 1. ]))
     """
 
-    likelihood = True
+    likelihood = noisy = True
     advice = (
         "The model M(theta) w must be positive where counts have a weight: use W=xv.lower.Nonnegative() with a design "
         "that is not negative, or start from another theta. To counts that are all 0 no positive model fits best."
@@ -53,7 +53,7 @@ class Poisson(Reweighted):
         near = mean > 0.5 * y
         log = xp.where(near, xp.log1p(xp.where(near, more, 0 * y) / count), xp.log(mean) - xp.log(count))
         terms = weights * (more - y * log)
-        return xp.sum(xp.where((weights + 0 * mu > 0) & ~(mu > 0), inf, terms))
+        return xp.sum(xp.where((weights + xp.zeros_like(mu) > 0) & ~(mu > 0), inf, terms))
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * (mu - y) / positive_or_one(mu)
@@ -65,14 +65,13 @@ class Poisson(Reweighted):
         # Fisher's is there for counts of 0 too
         return namespace_of(mu).maximum(self.second(mu, y, weights), FLAT * weights * self.factor(mu, y, weights))
 
+    def first(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return weights * self.factor(mu, y, weights)  # of which counts of 0 have as much as others
+
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
         return 1 / positive_or_one(mu)
 
     curvature = factor  # the second derivative, y / mu^2, of a count as large as it is expected to be
-
-    def first_factor(self, y: Array) -> Array:
-        # counts of 0 have no weight of their own
-        return 2 / positive_or_one(y + namespace_of(y).mean(y, axis=0, keepdims=True))
 
     def start(self, y: Array) -> Array:
         return 0.5 * (y + namespace_of(y).mean(y, axis=0, keepdims=True))
@@ -97,7 +96,8 @@ class LogPoisson(Loss):
     array([[-2.]])
     """
 
-    likelihood = True
+    likelihood = noisy = True
+    linked = True
     advice = "The mean exp(M(theta) w) has left the range of numbers: start from another theta, or pass lam > 0."
 
     def value(self, mu: Array, y: Array, weights: Weights) -> Array:
@@ -108,6 +108,9 @@ class LogPoisson(Loss):
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * (namespace_of(mu).exp(mu) - y)
+
+    def mean(self, mu: Array) -> Array:
+        return namespace_of(mu).exp(mu)
 
     def second(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * namespace_of(mu).exp(mu)
@@ -136,7 +139,8 @@ class Logistic(Loss):
     array([[-0.5]])
     """
 
-    likelihood = True
+    likelihood = noisy = True
+    linked = True
     advice = "Classes that M(theta) w tells apart without an error have no best w: pass lam > 0."
 
     def value(self, mu: Array, y: Array, weights: Weights) -> Array:
@@ -146,6 +150,12 @@ class Logistic(Loss):
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         p, q = _probabilities(mu)
         return weights * ((1 - y) * p - y * q)
+
+    def mean(self, mu: Array) -> Array:
+        return _probabilities(mu)[0]
+
+    def saturated(self, y: Array, weights: Weights) -> Array:
+        return namespace_of(y).sum(weights * (_entropy(y) + _entropy(1 - y)))
 
     def second(self, mu: Array, y: Array, weights: Weights) -> Array:
         p, q = _probabilities(mu)
@@ -176,7 +186,8 @@ class Softmax(Loss):
     array([[-0.5,  0.5]])
     """
 
-    likelihood = True
+    likelihood = noisy = True
+    linked = True
     by_entry = False
     advice = "Classes that M(theta) w tells apart without an error have no best w: pass lam > 0."
 
@@ -186,21 +197,34 @@ class Softmax(Loss):
         return xp.sum(weights * y * (log - below))
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
-        xp = namespace_of(mu)
-        return weights * (xp.sum(y, axis=1, keepdims=True) * _shares(mu) - y)
+        return self.derivatives(mu, y, weights)[0]
 
     def second(self, mu: Array, y: Array, weights: Weights) -> Array:
-        xp, p = namespace_of(mu), _shares(mu)
-        return weights * xp.sum(y, axis=1, keepdims=True) * (p * (1 - p))
+        return self.derivatives(mu, y, weights)[1]
 
     def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
+        return self.derivatives(mu, y, weights)[2]
+
+    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
         xp, p = namespace_of(mu), _shares(mu)
-        h = weights * xp.sum(y, axis=1, keepdims=True) * p
+        total = xp.sum(y, axis=1, keepdims=True)
+        h = weights * total * p
 
         def product(d: Array) -> Array:
             return h * (d - xp.sum(p * d, axis=1, keepdims=True))
 
-        return product
+        return weights * (total * p - y), h * (1 - p), product
+
+    def root(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array]:
+        """Arrays u and p, (m, k): the second derivative is ``B^T B``, with ``B d = u (d - sum p d)`` in every row."""
+        xp, p = namespace_of(mu), _shares(mu)
+        return xp.sqrt(weights * xp.sum(y, axis=1, keepdims=True) * p), p
+
+    def mean(self, mu: Array) -> Array:
+        return _shares(mu)
+
+    def saturated(self, y: Array, weights: Weights) -> Array:
+        return namespace_of(y).sum(weights * _entropy(y))
 
     def check(self, y: np.ndarray) -> None:
         if y.ndim != 2 or y.shape[1] < 2:
@@ -223,6 +247,10 @@ class Softmax(Loss):
 def _counts(loss: Loss, y: np.ndarray) -> None:
     if np.any(y < 0):
         raise ProblemError(f"{type(loss).__name__}: y must hold counts >= 0; got {y.min():g}")
+
+
+def _entropy(p: Array) -> Array:
+    return -p * namespace_of(p).log(positive_or_one(p))
 
 
 def _exponential(mu: Array) -> tuple[Array, Array]:

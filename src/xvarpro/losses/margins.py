@@ -37,6 +37,12 @@ class SquaredHinge(Loss):
         xp = namespace_of(mu)
         return weights * xp.where(y * mu < 1, y * y, xp.zeros_like(mu))
 
+    def mean(self, mu: Array) -> Array:
+        raise ProblemError(
+            "SquaredHinge says nothing of probabilities: residuals and a mean are not given. The sign of fit.fitted is "
+            "the label"
+        )
+
     def start(self, y: Array) -> Array:
         return 0 * y
 

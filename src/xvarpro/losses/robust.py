@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -12,14 +13,16 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.losses.interface import FLAT, Reweighted, Weights
+from xvarpro.losses.interface import FLAT, Loss, Weights
 
+FAR = 1e3  # times the median of sizes of a target, from which on one is an outlier, whose rounding costs no more
 NORMAL = 1.482602218505602  # standard deviation of normal numbers over the median of their sizes
 
 
-class Robust(Reweighted):
+class Robust(Loss):
     """``1/2 scale^2 rho((r / scale)^2)`` of ``r = sqrt(weights) (mu - y)``, with a concave rho and ``rho'(0) = 1``."""
 
+    noisy = True
     scale: float | None
     tuning: ClassVar[float]  # scale in standard deviations, for 95 % efficiency on normal residuals
 
@@ -55,15 +58,22 @@ class Robust(Reweighted):
         return weights * self.psi_prime(self._squares(mu, y, weights))
 
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
-        # a residual far out bends the loss down, or not at all
-        least = FLAT * weights * self.factor(mu, y, weights)
-        return namespace_of(mu).maximum(self.second(mu, y, weights), least)
+        # least squares with the same slope lies above the loss: far out, where it bends down, a step takes that
+        xp, factor = namespace_of(mu), self.factor(mu, y, weights)
+        least = xp.where(factor < FLAT, factor, FLAT * factor)
+        return xp.maximum(self.second(mu, y, weights), weights * least)
+
+    def majorant(self, mu: Array, y: Array, weights: Weights) -> Array:
+        # least squares above a loss that bends down everywhere far out leads to fewer of its minima
+        return self.model(mu, y, weights) if self.convex else weights * self.factor(mu, y, weights)
 
     def start(self, y: Array) -> Array:
         return y
 
     def size(self, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(y).sum(weights * (y / self.unit) ** 2)
+        xp, size = namespace_of(y), (weights * (y / self.unit) ** 2) ** 0.5
+        far = FAR * xp.sort(xp.reshape(size, (-1,)))[math.prod(size.shape) // 2]
+        return 0.5 * xp.sum(xp.where((far > 0) & (size > far), far, size) ** 2)
 
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.weight(self._squares(mu, y, weights))
@@ -83,7 +93,11 @@ class Robust(Reweighted):
     def needs_scale(self) -> bool:
         return self.scale is None
 
-    def scaled_by(self, r: np.ndarray) -> Reweighted:
+    def in_units(self, unit: float) -> Loss | None:
+        return type(self)(unit * self.unit)  # type: ignore[call-arg]
+
+    def scaled_by(self, r: np.ndarray) -> Loss:
+        """The loss with the scale that weighted residuals r give."""
         spread = float(np.median(np.abs(r)))
         if not spread > 0:
             raise ProblemError(

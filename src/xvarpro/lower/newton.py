@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, final
 
 from xvarpro.backends import Backend
@@ -19,7 +20,7 @@ from xvarpro.operators.interface import Operator
 STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
-ROUGH = 0.1  # relative residual of the first systems of conjugate gradients; of the next, the last decrement
+ROUGH, FINE = 0.1, 1e-3  # relative residual of systems of conjugate gradients for a step: the error of w, within these
 PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients
 
 
@@ -38,20 +39,10 @@ class LossSystem(NamedTuple):
         value = self.loss.value(self.M.matvec(w), self.y, self.weights) * self.loss.unit**2
         return value + self.ridge.value(w) if self.ridge.present else value
 
-    def slope(self, w: Array, z: Array) -> Array:
-        """Its gradient at w, where the prediction is z, (n, k)."""
-        g = self.M.rmatvec(self.loss.slope(z, self.y, self.weights))
+    def back(self, s: Array, w: Array) -> Array:
+        """``M^T s + Omega^T lam Omega w``, (n, k): its gradient at w, where s is the slope of the loss there."""
+        g = self.M.rmatvec(s)
         return g + self.ridge.slope(w) if self.ridge.present else g
-
-    def hessian(self, z: Array) -> Callable[[Array], Array]:
-        """Products with its second derivative at the prediction z, (n, k)."""
-        bend = self.loss.bend(z, self.y, self.weights)
-
-        def product(w: Array) -> Array:
-            found = self.M.rmatvec(bend(self.M.matvec(w)))
-            return found + self.ridge.slope(w) if self.ridge.present else found
-
-        return product
 
     def squares(self, z: Array, h: Array) -> tuple[System, Array]:
         """Least squares in its place near z, with curvatures h, and the target: the minimiser ends a Newton step.
@@ -135,7 +126,8 @@ class Newton(LowerSolver):
             near, target = self._exact(system, z)
             v = _inverse(backend, self.inner, near, factor.hessian, target, w, c)
         else:
-            v = _conjugate_gradients(backend, system, z, c)
+            bend = system.loss.bend(z, system.y, system.weights)
+            v = _conjugate_gradients(backend, system, bend, self._preconditioner(backend, system, w, z), c)
         return Adjoint(system.M.matvec(v), (), v)
 
     def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
@@ -144,9 +136,11 @@ class Newton(LowerSolver):
     def diagnose(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Diagnosis:
         """Of the level of least squares near its w, or near a first prediction where there is no w."""
         xp = namespace_of(y)
-        z = system.M.matvec(factor.w)
-        z = xp.where(xp.all(xp.isfinite(z)), z, system.loss.start(y))
-        near, target = self._exact(system, z) if _is_squares(system.loss) else self._model(system, z)
+        z, start = system.M.matvec(factor.w), system.loss.start(y)
+        found, h = xp.all(xp.isfinite(z)), system.loss.second if _is_squares(system.loss) else system.loss.model
+        z = xp.where(found, z, start)
+        h = xp.where(found, h(z, y, system.weights), system.loss.first(start, y, system.weights))
+        near, target = system.squares(z, h)
         return self.inner.diagnose(backend, near, self.inner.factor(backend, near), target)
 
     # -- steps
@@ -190,7 +184,8 @@ class Newton(LowerSolver):
         if not system.loss.by_entry:
             zeros: Array = namespace_of(y).zeros((system.M.shape[1], y.shape[1]), dtype=y.dtype, device=device(y))
             return zeros
-        near, target = self._model(system, system.loss.start(y))
+        z = system.loss.start(y)
+        near, target = system.squares(z, system.loss.first(z, y, system.weights))
         return self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
 
     def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:
@@ -199,11 +194,13 @@ class Newton(LowerSolver):
         `error` is that of w, relative, by the last step.
         """
         z = system.M.matvec(w)
-        g = system.slope(w, z)
         if not system.loss.by_entry:
-            xp = namespace_of(error)
-            d = -_conjugate_gradients(backend, system, z, g, xp.minimum(error, xp.full_like(error, ROUGH)))
+            slope, h, bend = system.loss.derivatives(z, system.y, system.weights)
+            g = system.back(slope, w)
+            tol = namespace_of(error).clip(error, FINE, ROUGH)
+            d = -_conjugate_gradients(backend, system, bend, _of_classes(backend, system, h), g, tol)
             return d, -inner(g, d)
+        g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._model(system, z)
         factor = self.inner.factor(backend, near)
         if self.constrained:
@@ -214,6 +211,13 @@ class Newton(LowerSolver):
         q = near.M.matvec(d)
         square = inner(q, q)
         return d, square + near.ridge.coupling(d, d) if near.ridge.present else square
+
+    def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
+        """The inverse of a Hessian near that at w, on the face of w."""
+        if not system.loss.by_entry:
+            return _of_classes(backend, system, system.loss.second(z, system.y, system.weights))
+        near, target = self._model(system, z)
+        return partial(_inverse, backend, self.inner, near, self.inner.factor(backend, near), target, w)
 
     def _model(self, system: Any, z: Array) -> tuple[System, Array]:
         found: tuple[System, Array] = system.squares(z, system.loss.model(z, system.y, system.weights))
@@ -261,15 +265,26 @@ def _searched(
 # -- conjugate gradients -----------------------------------------------------------------------------------------------
 
 
-def _conjugate_gradients(backend: Backend, system: Any, z: Array, c: Array, tol: Any = None) -> Array:
+def _conjugate_gradients(
+    backend: Backend,
+    system: Any,
+    bend: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
+    c: Array,
+    tol: Any = None,
+) -> Array:
     """``H^-1 c`` to a relative residual, or to rounding; NaN where H is not positive.
 
-    Of classes, what H leaves open has no part in the solution.
+    The second derivative of the loss is `bend`. The solution is of the range of the preconditioner, such as a face of a
+    set; of classes, what H leaves open has no part in it.
     """
     xp = namespace_of(c)
     least = (4 * xp.finfo(c.dtype).eps if tol is None else tol) ** 2
-    product, precondition = system.hessian(z), _preconditioner(backend, system, z)
     c = _seen(system, c)
+
+    def product(v: Array) -> Array:
+        found: Array = system.back(bend(system.M.matvec(v)), v)
+        return found
 
     def solve(v: Array, r: Array, whole: Array) -> Array:
         s = precondition(r)
@@ -282,8 +297,8 @@ def _conjugate_gradients(backend: Backend, system: Any, z: Array, c: Array, tol:
         def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
             (v, r), p, rho, n = state[:2], *state[2:]
             q = product(p)
-            bend = inner(p, q)
-            alpha = rho / xp.where(bend > 0, bend, xp.nan)
+            curved = inner(p, q)
+            alpha = rho / xp.where(curved > 0, curved, xp.nan)
             r = r - alpha * q
             s = precondition(r)
             fresh = inner(r, s)
@@ -297,13 +312,13 @@ def _conjugate_gradients(backend: Backend, system: Any, z: Array, c: Array, tol:
     return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
 
 
-def _preconditioner(backend: Backend, system: Any, z: Array) -> Callable[[Array], Array]:
-    """The inverse of a Hessian that all right-hand sides share, with the mean of their curvatures."""
-    M, ridge, xp = system.M, system.ridge, namespace_of(z)
+def _of_classes(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
+    """The inverse of a Hessian that all classes share, with the mean of their curvatures."""
+    M, ridge, xp = system.M, system.ridge, namespace_of(h)
     if not M.explicit or M.columns is not None:
         return lambda r: r
-    A, h = M.dense(), xp.mean(system.loss.model(z, system.y, system.weights), axis=1, keepdims=True)
-    G = A.mT @ (h * A)
+    A = M.dense()
+    G = A.mT @ (xp.mean(h, axis=1, keepdims=True) * A)
     n, eps = G.shape[0], xp.finfo(G.dtype).eps
     if ridge.present:
         below = ridge.dense(A)
@@ -320,11 +335,11 @@ def _preconditioner(backend: Backend, system: Any, z: Array) -> Callable[[Array]
 
 
 def _seen(system: Any, v: Array) -> Array:
-    """Without what the loss of classes does not see and no ridge holds: one vector added to all columns."""
-    if system.loss.by_entry:
+    """Without what the loss of classes does not see: one vector added to all columns, which is 0 in w.
+
+    A ridge of its own for each class sees that.
+    """
+    ridge = system.ridge
+    if system.loss.by_entry or ridge.columns is not None:
         return v
-    xp, lam = namespace_of(v), system.ridge.lam
-    mean = xp.mean(v, axis=1, keepdims=True)
-    if not system.ridge.present:
-        return v - mean
-    return v if system.ridge.uniform or lam.shape[1] > 1 else v - xp.where(lam > 0, 0 * mean, mean)
+    return v - namespace_of(v).mean(v, axis=1, keepdims=True)

@@ -185,6 +185,11 @@ class Problem(Struct):
             raise ProblemError(
                 f"W of the upper level must be None, since the lower level determines w; got {self.upper.W!r}"
             )
+        if self.upper is not None and any(level.loss is not None and level.loss.needs_scale for level in self.levels):
+            raise ProblemError(
+                "a robust loss of two levels must have a scale, such as xv.losses.Huber(1.0): that of their residuals "
+                "would change with theta; got scale=None"
+            )
         if self.upper is not None and isinstance(self.upper.y, ColumnChunks) != isinstance(self.lower.y, ColumnChunks):
             raise ProblemError("y must be given as ColumnChunks in both levels or in neither; got one")
         if isinstance(self.lower.y, ColumnChunks) and not self.compress and self.group is None:
@@ -344,6 +349,14 @@ def separable(
     3.0
     """
     return Problem(Level(M, y, lam, Omega, solver, weights, W, covariance, loss), None, R, mu, data, compress)
+
+
+def with_loss(problem: Problem, loss: Loss | None) -> Problem:
+    """The problem of a result with this loss: as stated for `solve_robust` it has none, or it lacks the scale."""
+    own = problem.lower.loss
+    if loss is None or not problem.is_separable or not (own is None or own.needs_scale):
+        return problem
+    return replace(problem, lower=replace(problem.lower, loss=loss))
 
 
 def refuse_covariance(problem: Problem, what: str, advice: str) -> None:

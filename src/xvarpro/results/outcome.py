@@ -13,6 +13,7 @@ from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.losses.interface import Loss
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import Recipe, changed
@@ -137,6 +138,7 @@ class Outcome:
     _held: Mapping[str, np.ndarray] | None = None  # of the modules of theta, where it comes from a file without them
     _continuation: Callable[[], Any] | None = None  # see driver.checkpoint
     _prepared: Any = None  # a `driver.prepare.Prepared`, where the solve was one of this process
+    loss: Loss | None = None
 
     @property
     def gap(self) -> float:
@@ -191,8 +193,13 @@ class Outcome:
         return self.stated
 
     @property
+    def known_noise(self) -> bool:
+        """Whether the loss says how large the noise is."""
+        return self.loss is not None and self.loss.likelihood
+
+    @property
     def deviance(self) -> float | None:
-        """That of a fit by another loss, see `RobustResult`; None for least squares."""
+        """That of a fit by a loss, see `Result`; None for least squares."""
         return None
 
     @property
@@ -251,6 +258,7 @@ class Outcome:
             *([f"              entries of w at a bound with a multiplier of zero: {v.kinks}"] if v.kinks else []),
             *([f"              {inexact}"] if v.lower_residual else []),
             *([f"              columns nearly dependent{self._cancelled}"] if self._cancelled else []),
+            *([f"  loss        {self.loss}"] if self.loss is not None else []),
             f"  algorithm   {self.algorithm}",
             f"  computed    {', '.join(f'{k} {x}' for k, x in self.provenance.items() if not isinstance(x, dict))}",
         ]

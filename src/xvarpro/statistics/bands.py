@@ -39,7 +39,7 @@ def band(
     level: float = 0.95,
     *,
     prediction: bool = False,
-    absolute_sigma: bool = False,
+    absolute_sigma: bool | None = None,
     weights: Array | float | None = None,
 ) -> Band:
     """``M(theta, data) w`` with a confidence band, or one for new observations, by linear theory.
@@ -91,8 +91,8 @@ def band(
         raise ProblemError(
             "bands need all right-hand sides of the target in memory; got them in chunks. Pass some as one array"
         )
-    problem = fit.least_squares
-    if prediction and problem is not fit.stated:
+    problem = fit.stated
+    if prediction and fit.loss is not None:
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
     if data is None and problem.in_rows:
         raise ProblemError("a band of a fit to rows in chunks needs data=, such as those of a chunk; got none")

@@ -101,10 +101,10 @@ class Linear(IntervalMethod):
         outside = np.isfinite(width) & ~held & ((lower < low) | (upper > high))
         if outside.any():
             named = constraints.listed([name for name, x in zip(names, outside, strict=True) if x])
-            if fit.least_squares is fit.stated:
+            if fit.loss is None:
                 other = "; Bootstrap() respects them, and Profile() those of theta"
             else:
-                other = "" if math.isnan(s.deviance or 0.0) else "; Profile() respects those of theta"
+                other = "; Profile() respects those of theta" if fit.loss.likelihood else ""
             notes.append(f"intervals leave the bounds of {named}{other}")
         notes += [IN_CHUNKS] if fit.in_columns else []
         return Intervals(names, value, lower, upper, level, "linear theory", notes)
@@ -126,7 +126,7 @@ def student(s: Statistics, level: float) -> float:
 
 def complex_w(fit: Outcome) -> bool:
     """Whether w has an imaginary part: bounds, where it has any, make it real."""
-    W = fit.least_squares.lower.W
+    W = fit.stated.lower.W
     return np.iscomplexobj(backends.to_numpy(fit.w)) and (W is None or not W.real)
 
 

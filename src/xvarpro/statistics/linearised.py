@@ -228,6 +228,8 @@ def _unlike_least_squares(problem: Problem) -> str:
     derivative = "xv.implicit.gradient has the derivative of a solution by the data, from which errors follow"
     if not problem.is_separable:
         return f"one level; got two, where theta does not minimise the residual that w does. {derivative}"
+    if problem.lower.loss is not None:
+        return f"least squares; got the loss {problem.lower.loss!r}. fit.statistics() has those of a solve with it"
     if problem.mu:
         return f"theta without a penalty; got R with mu={problem.mu:.6g}. {derivative}"
     if callable(problem.lower.lam):

@@ -11,6 +11,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.backends import exchange
 from xvarpro.core import trees
+from xvarpro.core.checks import switch
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import destination
@@ -26,7 +27,7 @@ from xvarpro.problem.samples import plain
 from xvarpro.results.outcome import joined
 
 
-def predict(problem: Problem, theta: Tree, w: Array, data: Tree) -> Array:
+def predict(problem: Problem, theta: Tree, w: Array, data: Tree, *, mean: bool = False) -> Array:
     """``M(theta, data) w``, of the level whose residual the objective measures, in theta's framework.
 
     Parameters
@@ -36,6 +37,8 @@ def predict(problem: Problem, theta: Tree, w: Array, data: Tree) -> Array:
     w : array, shape (n,) or (n, k)
     data : pytree
         What M reads, such as other abscissae.
+    mean : bool
+        What the loss of the level expects of the target there: see `Result.mean`.
 
     Returns
     -------
@@ -46,24 +49,32 @@ def predict(problem: Problem, theta: Tree, w: Array, data: Tree) -> Array:
     ModelError
         M fails with this data.
     ProblemError
-        w does not fit the design.
+        w does not fit the design; the loss expects no mean.
     """
+    switch("mean", mean)
     model = _Model(problem, theta)
-    return model.returned(next(model.products(w, [data])))
+    return model.returned(next(model.products(w, [data], mean)))
 
 
-def fitted(problem: Problem, theta: Tree, w: Array) -> Array:
-    """``M(theta) w`` for the problem's own data, all chunks joined, (m,) or (m, k)."""
+def fitted(problem: Problem, theta: Tree, w: Array, *, mean: bool = False) -> Array:
+    """``M(theta) w`` for the problem's own data, all chunks joined, (m,) or (m, k), or the mean that it gives."""
     model = _Model(problem, theta)
-    return model.returned(model.fitted(w))
+    return model.returned(model.fitted(w, mean))
 
 
 def residuals(problem: Problem, theta: Tree, w: Array) -> Array:
-    """``y - M(theta) w``, unweighted, shaped as `fitted`."""
+    """``y - M(theta) w``, or y less the mean that a loss expects, unweighted, shaped as `fitted`."""
     model = _Model(problem, theta)
     axis = 1 if isinstance(model.level.y, ColumnChunks) else 0
     with model.scope:
-        return model.returned(joined(model.targets(), axis) - model.fitted(w))
+        return model.returned(joined(model.targets(), axis) - model.fitted(w, mean=True))
+
+
+def on_data(problem: Problem, theta: Tree, w: Array) -> tuple[np.ndarray, np.ndarray]:
+    """``M(theta) w`` and the target of a level in memory, as NumPy arrays, (m,) or (m, k)."""
+    model = _Model(problem, theta)
+    with model.scope:
+        return model.backend.to_numpy(model.fitted(w)), model.backend.to_numpy(joined(model.targets(), 0))
 
 
 def components(problem: Problem, theta: Tree, w: Array, column: int = 0, supply: Iterable[Tree] | None = None) -> Array:
@@ -150,12 +161,13 @@ class _Model:
         """An array as the caller's."""
         return self.layout.array(x, self.backend)
 
-    def fitted(self, w: Array) -> Array:
-        """``M(theta) w`` for the problem's own data."""
-        return joined(self.products(w, (data for data, _ in self.pieces)), axis=0)
+    def fitted(self, w: Array, mean: bool = False) -> Array:
+        """``M(theta) w`` for the problem's own data, or the mean that it gives."""
+        return joined(self.products(w, (data for data, _ in self.pieces), mean), axis=0)
 
-    def products(self, w: Array, supply: Iterable[Tree]) -> Iterator[Array]:
-        """``M(theta, data) w`` for each of the data."""
+    def products(self, w: Array, supply: Iterable[Tree], mean: bool = False) -> Iterator[Array]:
+        """``M(theta, data) w`` for each of the data, or the mean that it gives."""
+        loss = self.level.loss if mean else None
         with self.scope, model_failures(self.backend):
             w = self.transfer.plain(w)
             for data in supply:
@@ -163,6 +175,7 @@ class _Model:
                 if M.shape[1] != w.shape[0]:
                     raise ProblemError(f"w must have {M.shape[1]} rows, one per column of M; got {w.shape[0]}")
                 product = M.matvec(as_matrix(w))
+                product = product if loss is None else loss.mean(product)
                 yield product[:, 0] if w.ndim == 1 else product
 
     def targets(self) -> Iterator[Array]:

@@ -13,7 +13,6 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.checks import switch
 from xvarpro.core.struct import Array
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.parameters import Parameters
@@ -169,7 +168,7 @@ def report(
     names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
     amplitudes: Sequence[str] | None = None,
     *,
-    absolute_sigma: bool = False,
+    absolute_sigma: bool | None = None,
     correlation: float = 0.5,
 ) -> Report:
     """What a fit has found, as a text or a table.
@@ -207,7 +206,6 @@ def report(
     >>> fit.report(["exponent"], ["slope"]).to_frame()["value"].round(1).to_dict()
     {'exponent': 1.5, 'slope': 2.0}
     """
-    switch("absolute_sigma", absolute_sigma)
     chunked, units = fit.in_columns, fit.verified.units
     w = np.empty((units, 0)) if chunked else backends.to_numpy(fit.w)
     if not 0 <= correlation <= 1:

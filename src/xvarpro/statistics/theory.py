@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,15 +88,23 @@ def linear_theory(
 
 
 def statistics(
-    fit: Outcome, *, absolute_sigma: bool = False, sandwich: bool | None = None, backend: str | Backend | None = None
+    fit: Outcome,
+    *,
+    absolute_sigma: bool | None = None,
+    sandwich: bool | None = None,
+    backend: str | Backend | None = None,
 ) -> Statistics:
     """Standard errors, covariance and goodness of a fit: `linear_theory` at its solution, which has the errors raised.
+
+    Of a fit by a log likelihood the covariance is the inverse of Fisher's information on theta and w. Other losses have
+    that of the sandwich formula: neither their curvature nor their size says how large the noise is.
 
     Parameters
     ----------
     fit : Result
     absolute_sigma, sandwich, backend
-        As for `linear_theory`; by default `sandwich` is True for a result of `solve_robust` whose sigma is not known.
+        As for `linear_theory`; by default `absolute_sigma` is True for a log likelihood of `solve`, and `sandwich` for
+        other losses, and for all of `solve_robust` whose sigma is not known.
 
     Returns
     -------
@@ -112,11 +121,29 @@ def statistics(
     >>> fit.statistics().theta_stderr.round(3), fit.statistics().dof
     (array([0.015]), 48.0)
     """
-    problem = fit.least_squares
+    problem, loss = fit.least_squares, fit.loss
+    if absolute_sigma is None:
+        absolute_sigma = fit.known_noise and not sandwich
     if sandwich is None:
-        sandwich = problem is not fit._problem and not absolute_sigma
+        sandwich = loss is not None and not absolute_sigma
+    if loss is not None and not (sandwich or loss.noisy):
+        raise ProblemError(
+            f"the loss {loss!r} says nothing of the noise: standard errors are those of the sandwich formula; got "
+            f"absolute_sigma={absolute_sigma} and sandwich={sandwich}. Leave both out"
+        )
+    if loss is not None and not (loss.by_entry or absolute_sigma):
+        raise ProblemError(
+            f"errors of a fit by {loss!r} are those of the likelihood, absolute_sigma=True; got "
+            f"absolute_sigma={absolute_sigma} and sandwich={sandwich}. Entries of a row are not independent"
+        )
     given = (fit.theta, fit.recipe.over, fit._prepared, absolute_sigma, sandwich, fit.deviance)
     found = _theory(problem, *given, backend=backend)
+    if loss is not None and not loss.by_entry:
+        found = _of_classes(found, fit)
+    elif loss is not None and loss.linked:  # its target is none of the data
+        found = replace(found, r_squared=math.nan)
+    elif loss is not None and not loss.noisy:
+        found = replace(found, r_squared=math.nan, chi2=math.nan, residual_variance=math.nan)
     if not fit.success:
         found.remarks.append(
             f"the solve ended with {fit.status.name}: errors are those of this point, which need not be a minimum"
@@ -137,6 +164,16 @@ def statistics(
             "off: solve with a smaller one, or without the ridge or the penalty that outweighs the residual"
         )
     return found
+
+
+def _of_classes(s: Statistics, fit: Outcome) -> Statistics:
+    """Statistics of one target of all entries as those of its rows, each of which is one datum."""
+    n, k = shape = tuple(fit.w.shape)
+    rows = s.data // k
+    dof = rows * (k - 1) - s.parameters
+    numbers: Any = {"data": rows, "dof": dof, "residual_variance": s.chi2 / dof if dof >= 0.5 else math.nan}
+    bic = s.aic + (math.log(rows) - 2) * s.parameters
+    return replace(s, **numbers, bic=bic, r_squared=math.nan, w_shape=shape, w_names=indexed("w", (n, k)))
 
 
 def _theory(

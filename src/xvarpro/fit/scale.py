@@ -1,0 +1,56 @@
+"""The scale of a robust loss from the residuals that it leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from xvarpro.backends import to_numpy
+from xvarpro.core.struct import Tree
+from xvarpro.fit.result import Result
+from xvarpro.problem.problem import Problem
+
+PLAIN = 1000  # iterations at most of a plain fit
+INNER = 4  # of a fit with a scale that is not the last one
+RESCALINGS = 40  # fits at most from which a scale is estimated
+SETTLED = 1e-3  # relative change of a scale that ends these, and their tolerance
+
+
+def with_scale(problem: Problem, theta0: Tree, solve: Callable[..., Result]) -> tuple[Problem, Tree]:
+    """The problem whose loss has the scale of the residuals that it leaves itself, and the theta of the last fit.
+
+    Outliers spoil the residuals of the plain fit, and with them a first scale: fits and scales take turns. Where no
+    fit has residuals the scale is 1.
+    """
+    level, last = problem.lower, math.inf
+    loss: Any = level.loss
+
+    def fitted(theta: Tree, max_iter: int, **changes: Any) -> Result:
+        return solve(replace(problem, lower=replace(level, **changes)), theta, tol=SETTLED, max_iter=max_iter)
+
+    fit = fitted(theta0, PLAIN, loss=None)
+    for _ in range(RESCALINGS):
+        r, y = _weighted(fit)
+        if not np.isfinite(r).all():
+            return replace(problem, lower=replace(level, loss=type(loss)(1.0))), theta0
+        found = loss.scaled_by(r)
+        least = np.finfo(y.dtype).eps ** 0.5 * np.max(np.abs(y))  # below it data are without noise
+        if abs(found.scale - last) <= SETTLED * found.scale or found.scale <= least:
+            break
+        last = found.scale
+        fit = fitted(fit.theta, INNER, loss=found)
+    return replace(problem, lower=replace(level, loss=found)), fit.theta
+
+
+def _weighted(fit: Result) -> tuple[np.ndarray, np.ndarray]:
+    """Residuals and target times the roots of their weights, of those that have one."""
+    r, weights = to_numpy(fit.residuals), fit.stated.lower.weights
+    y = r + to_numpy(fit.fitted)
+    given = np.ones(len(r)) if weights is None else to_numpy(weights)
+    root = np.sqrt(given.reshape(r.shape if given.size == r.size else (len(r), 1))).astype(r.dtype)
+    used = np.broadcast_to(root > 0, r.shape)
+    return (root * r)[used], (root * y)[used]
