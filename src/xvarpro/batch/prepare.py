@@ -182,6 +182,11 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             )
         if callable(level.lam):
             raise ProblemError("lam of a batch must be a number or an array; got a function of theta")
+        if level.loss is not None:
+            raise ProblemError(
+                f"a batch of problems must measure its residuals by squares; got the {name}loss {level.loss!r}. Solve "
+                "the problems one by one with xv.solve"
+            )
         if level.solver is not None:
             raise ProblemError(f"a batch factors its designs together: leave out solver={level.solver!r}")
         own: dict[str, Any] = {}

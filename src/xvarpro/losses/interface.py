@@ -195,9 +195,6 @@ class Times(Loss):
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.times * self.loss.model(mu, y, weights)
 
-    def majorant(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.times * self.loss.majorant(mu, y, weights)
-
     def first(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.times * self.loss.first(mu, y, weights)
 

@@ -209,6 +209,12 @@ class Problem(Struct):
                 "solver must be lower.QR() or lower.Cholesky() where y is given as RowChunks; got "
                 f"{solver!r}, which needs all rows in memory. Omit solver= or pass y as an array"
             )
+        for level in self.levels:
+            if level.loss is not None:
+                raise ProblemError(
+                    "levels must measure residuals by squares where rows come as RowChunks; got the loss "
+                    f"{level.loss!r}. Pass y as an array, with data marked xv.Samples for mini-batches"
+                )
         for level in (level for level in self.levels if isinstance(level.y, RowChunks)):
             given = [name for name in ("weights", "W") if getattr(level, name) is not None]
             given += ["lam(theta, data)"] if callable(level.lam) else []

@@ -1,4 +1,4 @@
-"""Losses that are no least squares where the problem is taken apart, mapped or differentiated: batches and layers."""
+"""Losses that are no least squares, of parts of a problem: mini-batches."""
 
 from functools import partial
 
@@ -8,6 +8,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.algorithms import AllRows, SameBatch, SecondBatch
 from xvarpro.driver.prepare import prepare
+from xvarpro.errors import ProblemError
 from xvarpro.losses.interface import Times
 from xvarpro.objective.mini_batch import some_columns
 from xvarpro.problem.problem import Problem
@@ -136,3 +137,20 @@ def test_stochastic_methods_come_to_the_minimum(name):
     ):
         fit = xv.solve(problem, START, xv.sets.Box(0.0, 2.0), algorithm=method, max_iter=60, tol=0.0)
         assert fit.value - want.value <= 0.25 * (fit.trace.value[0] - want.value)
+
+
+def test_chunks_of_rows_and_batches_of_problems_are_squares():
+    """Of another loss neither level is taken for one."""
+    lower = xv.Level(exponentials, CLASS, lam=0.1, loss="logistic")
+    chunks = xv.Level(exponentials, xv.RowChunks([({"x": X}, CLASS)]))
+    with pytest.raises(ProblemError, match="by squares where rows come as RowChunks; got the loss Logistic"):
+        xv.bilevel(lower=lower, upper=chunks, data={"x": X})
+    with pytest.raises(ProblemError, match=r"takes a target in memory.* got y as RowChunks"):
+        xv.separable(exponentials, chunks.y, lam=0.1, loss="logistic")
+    starts = np.stack([START, START])
+    for problem in (
+        xv.separable(exponentials, np.stack([CLASS, CLASS]), data={"x": X}, lam=0.1, loss="logistic"),
+        xv.bilevel(lower=xv.Level(exponentials, NOISY[None, :], lam=0.1), upper=lower, data={"x": X}),
+    ):
+        with pytest.raises(ProblemError, match=r"by squares; got the .*loss Logistic"):
+            xv.solve_many(problem, starts)
