@@ -139,6 +139,58 @@ def test_stochastic_methods_come_to_the_minimum(name):
         assert fit.value - want.value <= 0.25 * (fit.trace.value[0] - want.value)
 
 
+# -- batches of problems -----------------------------------------------------------------------------------------------
+
+
+def of_each(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(xp.expand_dims(data["x"], axis=0), axis=2) * xp.expand_dims(theta, axis=1))
+
+
+def later(theta, data):
+    return exponentials(theta, {"x": data["x"] + 0.05})
+
+
+def later_of_each(theta, data):
+    return of_each(theta, {"x": data["x"] + 0.05})
+
+
+def size(theta):
+    xp = xv.array_namespace(theta)
+    return xp.sum(theta * theta, axis=-1)
+
+
+def pair(M, above, y, weights, lam, loss, two):
+    """One problem, or a batch of them."""
+    lower = {"lam": lam, "loss": loss, "weights": weights}
+    if not two:
+        return xv.separable(M, y, data={"x": X}, R=size, mu=2.0, **lower)
+    return xv.bilevel(
+        lower=xv.Level(M, y, **lower), upper=xv.Level(above, y, lam=0.01, loss=loss), data={"x": X}, R=size, mu=2.0
+    )
+
+
+SINGLE = [name for name, (loss, _) in LOSSES.items() if loss.by_entry]
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_batch_has_the_solutions_of_its_problems(name):
+    loss, y = LOSSES[name]
+    y, lam = np.stack([y, np.roll(y, 1), y[::-1]]), np.array([0.1, 0.3, 0.2])
+    weights, starts = rng(6).uniform(0.5, 2.0, (3, 24)), np.stack([START, START + 0.1, START - 0.1])
+    for two in (False, True):
+        found = xv.solve_many(pair(of_each, later_of_each, y, weights, lam, loss, two), starts, tol=1e-9)
+        assert found.success.all()
+        for i in range(3):
+            alone = pair(exponentials, later, y[i], weights[i], float(lam[i]), loss, two)
+            fit = xv.solve(alone, found.theta[i], tol=1e-9)
+            assert found.value[i] == pytest.approx(float(fit.value), rel=1e-9)
+            np.testing.assert_allclose(found.theta[i], fit.theta, rtol=1e-4, atol=1e-4)
+            want = xv.solve_lower(alone, found.theta[i])
+            np.testing.assert_allclose(found.w[i], want.w, rtol=1e-8, atol=1e-10)
+            assert found.value[i] == pytest.approx(float(want.value), rel=1e-12)
+
+
 def test_chunks_of_rows_and_batches_of_problems_are_squares():
     """Of another loss neither level is taken for one."""
     lower = xv.Level(exponentials, CLASS, lam=0.1, loss="logistic")

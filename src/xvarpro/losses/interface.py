@@ -39,8 +39,12 @@ class Loss(Struct):
         return 1.0
 
     @abstractmethod
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """The terms of the loss over ``unit^2``, (m, k) or (m, 1)."""
+
     def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        """The loss over ``unit^2``, 0-d."""
+        """Their sum, 0-d."""
+        return namespace_of(mu).sum(self.terms(mu, y, weights))
 
     @abstractmethod
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
@@ -110,8 +114,11 @@ class Loss(Struct):
 
     def size(self, y: Array, weights: Weights) -> Array:
         """What the loss is a small difference of where predictions are right, 0-d; 0 of a sum of small terms."""
-        xp = namespace_of(y)
-        return xp.sum(0 * y)
+        return namespace_of(y).sum(self.sizes(y, weights))
+
+    def sizes(self, y: Array, weights: Weights) -> Array:
+        """The terms of `size`, (m, k)."""
+        return 0 * y
 
     def check(self, y: np.ndarray) -> None:
         """Refuse a target that the loss is not for."""
@@ -133,8 +140,8 @@ class Squares(Loss):
     2.0
     """
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(mu).sum(weights * (mu - y) ** 2)
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return 0.5 * weights * (mu - y) ** 2
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * (mu - y)
@@ -145,8 +152,8 @@ class Squares(Loss):
     def start(self, y: Array) -> Array:
         return y
 
-    def size(self, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(y).sum(weights * y**2)
+    def sizes(self, y: Array, weights: Weights) -> Array:
+        return 0.5 * weights * y**2
 
 
 @final
@@ -176,8 +183,8 @@ class Times(Loss):
     def unit(self) -> float:
         return self.loss.unit
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.times * self.loss.value(mu, y, weights)
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.terms(mu, y, weights)
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.times * self.loss.slope(mu, y, weights)
@@ -201,5 +208,5 @@ class Times(Loss):
     def start(self, y: Array) -> Array:
         return self.loss.start(y)
 
-    def size(self, y: Array, weights: Weights) -> Array:
-        return self.times * self.loss.size(y, weights)
+    def sizes(self, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.sizes(y, weights)
