@@ -176,22 +176,78 @@ SINGLE = [name for name, (loss, _) in LOSSES.items() if loss.by_entry]
 @pytest.mark.parametrize("name", SINGLE)
 def test_a_batch_has_the_solutions_of_its_problems(name):
     loss, y = LOSSES[name]
-    y, lam = np.stack([y, np.roll(y, 1), y[::-1]]), np.array([0.1, 0.3, 0.2])
+    ys, lam = np.stack([y, y, y]), np.array([0.1, 0.3, 0.2])
     weights, starts = rng(6).uniform(0.5, 2.0, (3, 24)), np.stack([START, START + 0.1, START - 0.1])
     for two in (False, True):
-        found = xv.solve_many(pair(of_each, later_of_each, y, weights, lam, loss, two), starts, tol=1e-9)
+        found = xv.solve_many(pair(of_each, later_of_each, ys, weights, lam, loss, two), starts, tol=1e-9)
         assert found.success.all()
         for i in range(3):
-            alone = pair(exponentials, later, y[i], weights[i], float(lam[i]), loss, two)
-            fit = xv.solve(alone, found.theta[i], tol=1e-9)
-            assert found.value[i] == pytest.approx(float(fit.value), rel=1e-9)
-            np.testing.assert_allclose(found.theta[i], fit.theta, rtol=1e-4, atol=1e-4)
-            want = xv.solve_lower(alone, found.theta[i])
+            alone = pair(exponentials, later, y, weights[i], float(lam[i]), loss, two)
+            want, gradient = xv.solve_lower(alone, found.theta[i]), xv.value_and_gradient(alone, found.theta[i])[1]
             np.testing.assert_allclose(found.w[i], want.w, rtol=1e-8, atol=1e-10)
             assert found.value[i] == pytest.approx(float(want.value), rel=1e-12)
+            assert np.linalg.norm(gradient) <= 1e-7
+    fit = xv.solve(alone, found.theta[2], tol=1e-9)
+    np.testing.assert_allclose(found.theta[2], fit.theta, rtol=1e-5, atol=1e-5)
 
 
-def test_chunks_of_rows_and_batches_of_problems_are_squares():
+@pytest.mark.parametrize("shape", ["tall", "wide"])
+def test_right_hand_sides_of_a_batch_have_curvatures_weights_and_ridges_of_their_own(shape):
+    draw = rng(8)
+    y = (draw.uniform(size=(3, 24, 2)) < 0.5).astype(float)
+    weights, lam = draw.uniform(0.5, 2.0, (3, 24, 2)), np.array([[[0.1, 0.2]], [[0.3, 0.1]], [[0.2, 0.2]]])
+    starts = np.linspace(0.1, 2.0, 3 * 26).reshape(3, 26)[:, [0, 9]]
+    if shape == "tall":
+        M_of_all, M = of_each, exponentials
+    else:
+        M_of_all, M = (lambda theta, data, f=f: wide(f(theta, data)) for f in (of_each, exponentials))
+    many = xv.separable(M_of_all, y, data={"x": X}, lam=lam, weights=weights, loss="logistic")
+    found = xv.solve_many(many, starts, xv.sets.Box(0.0, 2.0), tol=1e-8)
+    assert found.success.all()
+    for i in range(3):
+        alone = xv.separable(M, y[i], data={"x": X}, lam=lam[i], weights=weights[i], loss="logistic")
+        fit = xv.solve(alone, starts[i], xv.sets.Box(0.0, 2.0), tol=1e-8)
+        assert found.value[i] == pytest.approx(float(fit.value), rel=1e-7)
+        np.testing.assert_allclose(found.w[i], xv.solve_lower(alone, found.theta[i]).w, rtol=1e-7, atol=1e-9)
+
+
+def test_a_batch_of_losses_is_the_same_on_every_backend(backend):
+    problem = xv.separable(of_each, np.stack([CLASS, 1 - CLASS]), data={"x": X}, lam=0.1, loss="logistic")
+    starts = np.stack([START, START])
+    box = xv.sets.Box(0.0, 2.0)
+    found, want = (xv.solve_many(problem, starts, box, backend=name, tol=1e-8) for name in (backend.name, "numpy"))
+    assert (found.status == want.status).all()
+    np.testing.assert_allclose(found.w, want.w, rtol=1e-7)
+
+
+def wide(M):
+    """Thirteen times the columns, more than rows."""
+    xp = xv.array_namespace(M)
+    return xp.concat([M * (1 + 0.3 * xp.cos(i + 9.0 * M)) for i in range(13)], axis=-1)
+
+
+def test_a_problem_without_a_best_w_ends_by_itself():
+    """Classes that are told apart, NaN in a target, an upper level by a loss alone."""
+    y = np.stack([CLASS, np.asarray(X > 0, float), np.where(X > 0.9, np.nan, CLASS)])
+    starts = np.stack([START] * 3)
+    box = xv.sets.Box(0.0, 2.0)
+    found = xv.solve_many(xv.separable(of_each, y, data={"x": X}, loss="logistic"), starts, box)
+    assert found.success.tolist() == [True, False, False]
+    assert found.status[1] == found.status[2] == xv.Status.NON_FINITE.code
+    weighted = xv.separable(of_each, y, data={"x": X}, loss="logistic", lam=0.1, weights=~np.isnan(y) * 1.0)
+    assert xv.solve_many(weighted, starts, box).success.all()
+    below, above = NOISY[None, :], CLASS[None, :]
+    many = xv.bilevel(
+        lower=xv.Level(of_each, below, lam=0.1), upper=xv.Level(later_of_each, above, loss="logistic"), data={"x": X}
+    )
+    alone = xv.bilevel(
+        lower=xv.Level(exponentials, NOISY, lam=0.1), upper=xv.Level(later, CLASS, loss="logistic"), data={"x": X}
+    )
+    found = xv.solve_many(many, START[None, :], box, tol=1e-8)
+    assert found.value[0] == pytest.approx(float(xv.solve(alone, START, box, tol=1e-8).value), rel=1e-8)
+
+
+def test_chunks_of_rows_are_squares():
     """Of another loss neither level is taken for one."""
     lower = xv.Level(exponentials, CLASS, lam=0.1, loss="logistic")
     chunks = xv.Level(exponentials, xv.RowChunks([({"x": X}, CLASS)]))
@@ -199,10 +255,18 @@ def test_chunks_of_rows_and_batches_of_problems_are_squares():
         xv.bilevel(lower=lower, upper=chunks, data={"x": X})
     with pytest.raises(ProblemError, match=r"takes a target in memory.* got y as RowChunks"):
         xv.separable(exponentials, chunks.y, lam=0.1, loss="logistic")
-    starts = np.stack([START, START])
-    for problem in (
-        xv.separable(exponentials, np.stack([CLASS, CLASS]), data={"x": X}, lam=0.1, loss="logistic"),
-        xv.bilevel(lower=xv.Level(exponentials, NOISY[None, :], lam=0.1), upper=lower, data={"x": X}),
+
+
+def test_what_a_batch_of_losses_does_not_take(subtests):
+    classes, both = np.stack([LOSSES["softmax"][1]] * 2), np.stack([NOISY, NOISY])
+    for M, y, more, message in (
+        (of_each, classes, {"loss": "softmax"}, "got the loss Softmax"),
+        (of_each, both, {"loss": xv.losses.Cauchy(1.0)}, "got the loss Cauchy"),
+        (of_each, both, {"loss": "huber"}, r"got the loss Huber\(scale=None"),
+        (of_each, lambda theta, data: data["x"], {"loss": "poisson"}, "got a y that is a function"),
+        (of_each, both**2, {"loss": "poisson", "W": xv.lower.Nonnegative()}, "got W"),
+        (of_each, both, {"loss": "logistic"}, "must hold labels 0 and 1"),
+        (of_each, 1j * both, {"loss": "poisson"}, "got a complex y"),
     ):
-        with pytest.raises(ProblemError, match=r"by squares; got the .*loss Logistic"):
-            xv.solve_many(problem, starts)
+        with subtests.test(message), pytest.raises(ProblemError, match=message):
+            xv.solve_many(xv.separable(M, y, data={"x": X}, lam=0.1, **more), np.stack([START, START]))

@@ -14,7 +14,6 @@ from xvarpro.batch.losses import LossBatch
 from xvarpro.batch.objective import ADVICE, Batch, Outputs
 from xvarpro.core import trees
 from xvarpro.core.checks import described
-from xvarpro.core.namespace import complex_dtype
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.destination import CallerLayout, destination
@@ -239,7 +238,8 @@ def has_losses(problem: Problem) -> bool:
 
 
 def _check_loss(level: Level, name: str) -> None:
-    given = ["a y that is a function"] if callable(level.y) else []
+    y: Any = each.unmarked(level.y)
+    given = ["a y that is a function"] if callable(y) else ["a complex y"] if trees.is_complex(y) else []
     given += [f"{name}{what}" for what in ("W", "covariance") if getattr(level, what) is not None]
     loss = level.loss
     if loss is not None and not (loss.by_entry and loss.convex and not loss.needs_scale):
@@ -247,7 +247,7 @@ def _check_loss(level: Level, name: str) -> None:
     if given:
         raise ProblemError(
             "a batch of problems with a loss takes a convex loss of entries with a given scale, targets that are "
-            f"arrays, and no W or covariance; got {given[0]}. Solve the problems one by one with xv.solve"
+            f"arrays of real numbers, and no W or covariance; got {given[0]}. Solve the problems one by one by xv.solve"
         )
 
 
@@ -369,10 +369,6 @@ def _check_model(prepared: Prepared, stated: Problem) -> tuple[bool, dict[str, A
 
     with model_failures(backend, ADVICE):
         _, program = backend.program(probe, (x,), f.constants, backend.compiled or not PROVEN.holds(stated))
-    targets: Any = [level.y for level in problem.levels]
-    kinds = [dtype for _, dtype in found.values()] + [y.dtype for y in targets if trees.is_array(y)]
-    if has_losses(problem) and any(map(complex_dtype, kinds)):
-        raise ProblemError("a loss is one of real numbers; got a complex M(theta) or y. Pass its parts as rows")
     return _check_shapes(problem, shapes, x.shape[0]), found, program
 
 
