@@ -220,6 +220,21 @@ def test_a_batch_of_losses_is_the_same_on_every_backend(backend):
     np.testing.assert_allclose(found.w, want.w, rtol=1e-7)
 
 
+def test_a_problem_with_a_loss_may_be_lifted():
+    """Also by a search of starts."""
+    y, weights = np.stack([CLASS, 1 - CLASS]), rng(6).uniform(0.5, 2.0, (2, 24))
+    given = {"data": {"x": X}, "lam": 0.1, "loss": "logistic"}
+    single = xv.separable(exponentials, xv.Each(y), weights=xv.Each(weights), **given)
+    box, starts = xv.sets.Box(0.0, 2.0), np.stack([START, START])
+    found = xv.solve_many(xv.many.lifted(single), starts, box, tol=1e-8)
+    alone = xv.separable(exponentials, y[1], weights=weights[1], **given)
+    fit = xv.solve(alone, START, box, tol=1e-8)
+    assert found.value[1] == pytest.approx(float(fit.value), rel=1e-8)
+    assert xv.multistart(alone, START, box, starts=4).best.value == pytest.approx(float(fit.value), rel=1e-8)
+    with pytest.raises(ProblemError, match=r"marked xv\.Each; got a mark"):
+        xv.solve(single, START)
+
+
 def wide(M):
     """Thirteen times the columns, more than rows."""
     xp = xv.array_namespace(M)

@@ -141,7 +141,7 @@ class Level(Struct):
             return
         given = ["covariance"] if self.covariance is not None else []
         given += [f"solver={self.solver!r}"] if self.solver is not None and not self.solver.exact else []
-        given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks | Each) else []
+        given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks) else []
         given += [f"W={self.W!r}"] if self.W is not None and (self.W.penalises or not loss.by_entry) else []
         if given:
             raise ProblemError(
