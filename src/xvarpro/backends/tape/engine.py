@@ -19,7 +19,7 @@ from typing import Any
 
 from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
-from xvarpro.backends.tape.rules.table import FORWARD, Namespace
+from xvarpro.backends.tape.rules.table import FORWARD, Namespace, unbroadcast
 from xvarpro.core.namespace import device, inexact_dtype
 from xvarpro.core.struct import Array
 from xvarpro.errors import ModelError
@@ -189,12 +189,19 @@ class Tape:
             node = nodes[i]
             if node is None:
                 continue
-            pull, parents, y, operands, extra, results = node
+            rules, parents, y, operands, options, extra, results = node
             g = gradients[i] if results == 1 else tuple(gradients[i + 1 - results : i + 1])
             if g is None or (results > 1 and all(v is None for v in g)):
                 continue
             gradients[i] = None  # read once: its memory is free for those of the parents
-            for parent, d in zip(parents, pull(xp, g, y, operands, extra), strict=True):
+            if type(rules) is tuple:
+                found = []
+                for rule, like in zip(rules, extra, strict=True):
+                    d = rule(xp, g, y, *operands, **options)
+                    found.append(d if like is None else unbroadcast(xp, d, like))
+            else:
+                found = rules(xp, extra, g, y, *operands, **options)
+            for parent, d in zip(parents, found, strict=True):
                 before = gradients[parent]
                 gradients[parent] = d if before is None else before + d
         for i, x in enumerate(primals):  # the first nodes
