@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, Protocol, final
 from xvarpro.algorithms.common import add, status
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
-from xvarpro.backends.interface import select
+from xvarpro.backends.interface import select, select_of
 from xvarpro.core import checks, small
 from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import parts, raveled, unraveled
 from xvarpro.errors import ProblemError
@@ -53,32 +54,19 @@ class Point(NamedTuple):
     rejected: Array  # trials in a row
 
 
-class Batched(Protocol):
-    """Reduced objectives of a batch of problems, at vectors (b, p), and their sets."""
+class Stated(Protocol):
+    """The objective of one problem, or those of a batch."""
 
     @property
     def backend(self) -> Backend: ...
     @property
-    def region(self) -> Region: ...
-    @property
     def problem(self) -> Problem: ...
 
-    def local(self, x: Array) -> Local:
-        """Values, gradients and Gauss-Newton matrices."""
 
-
-class Single:
-    """One objective, a `Reduced` one, as a batch."""
-
-    def __init__(self, f: Any, region: Region) -> None:
-        self.f, self.region = f, region
-        self.backend: Backend = f.backend
-        self.problem: Problem = f.problem
-
-    def local(self, x: Array) -> Local:
-        point, grad, H = gauss_newton(self.f, parts(x[0, :], self.region.shapes))
-        value = point.value[None, ...]
-        return Local(value, grad[None, ...], H[None, ...], self.backend.xp.isnan(value))
+def alone(xp: Any, point: Any, grad: Array, H: Array) -> Local:
+    """What `gauss_newton` has of one problem, as a batch of one."""
+    value = point.value[None, ...]
+    return Local(value, grad[None, ...], H[None, ...], xp.isnan(value))
 
 
 class MarquardtState(NamedTuple):
@@ -134,19 +122,23 @@ class LevenbergMarquardt(Algorithm):
     # -- one problem
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> MarquardtState:
-        point = self.first(Single(f, region), raveled(theta)[None, :])
+        one: Any = f  # a `Reduced` objective, or a `Streamed` one
+        point = self.first(f, region, raveled(theta)[None, :], alone(f.backend.xp, *gauss_newton(one, theta)))
         zero = f.backend.xp.zeros_like(point.local.value[0])
         blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero, zero), zero)
         return MarquardtState(_reported(blank, point), point)
 
     def advance(self, f: Objective, region: Region, state: MarquardtState) -> MarquardtState:
-        iterate, noise = state.iterate, f.rounding(state.point.local.value)
-        point, accepted, lost = self.next(Single(f, region), state.point, noise)
-        alpha = f.backend.xp.astype(accepted[0], noise.dtype)
+        one: Any = f
+        iterate, noise, xp = state.iterate, f.rounding(state.point.local.value), f.backend.xp
+        trial = self.trial(f, region, state.point)
+        local = alone(xp, *gauss_newton(one, parts(trial[0][0, :], region.shapes)))
+        point, accepted, lost = self.after(f, region, state.point, trial, local, noise)
+        alpha = xp.astype(accepted[0], noise.dtype)
         iterate = iterate._replace(
             alpha_A=alpha if region.constrained else 0 * alpha,
             alpha_B=alpha if region.free else 0 * alpha,
-            status=status(alpha, ~lost[0]),
+            status=xp.where(lost[0], Status.NO_DESCENT.code, 0 * iterate.status),
         )
         return MarquardtState(_reported(iterate, point), point)
 
@@ -160,25 +152,26 @@ class LevenbergMarquardt(Algorithm):
 
     # -- a batch
 
-    def first(self, f: Batched, x: Array) -> Point:
+    def first(self, f: Stated, region: Region, x: Array, local: Local) -> Point:
         """Where every problem starts, at x (b, p)."""
-        local, xp = f.local(x), f.backend.xp
+        xp = f.backend.xp
         one = xp.ones_like(local.value)
         scale = xp.linalg.diagonal(local.curvature)
         model = Model(local.curvature, one < 0, scale, self.damping * one, 4 * one, one < 0)
         rejected = xp.zeros(one.shape, dtype=xp.int32, device=device(x))
-        return Point(x, local, *self._certificate(f, x, local), model, rejected)
+        return Point(x, local, *self._certificate(f, region, x, local), model, rejected)
 
-    def next(self, f: Batched, point: Point, noise: Array) -> tuple[Point, Array, Array]:
-        """One trial per problem; which were accepted, and which problems have no descent, (b,).
+    def after(
+        self, f: Stated, region: Region, point: Point, tried: tuple[Array, Array], local: Local, noise: Array
+    ) -> tuple[Point, Array, Array]:
+        """After one `trial` per problem, and what is there; which were accepted, and which have no descent, (b,).
 
         `noise` is by how much values may differ from rounding alone: a trial within it is accepted for less that is
         left to gain, and for that alone, since what rounding brings would lead in circles.
         """
-        xp = f.backend.xp
-        trial, promised = self._trial(f, point)
-        local, step = f.local(trial), trial - point.theta
-        gap_A, gap_B, decrease = self._certificate(f, trial, local)
+        xp, (trial, promised) = f.backend.xp, tried
+        step = trial - point.theta
+        gap_A, gap_B, decrease = self._certificate(f, region, trial, local)
         # a value without a gradient, as at a bound where the model has none, is none: a shorter step may have both
         nan = xp.full_like(gap_A, xp.nan)
         local = local._replace(value=xp.where(xp.isfinite(gap_A + gap_B), local.value, nan))
@@ -195,20 +188,20 @@ class LevenbergMarquardt(Algorithm):
             lost = lost | (level & near & (xp.sum(local.grad * step, axis=1) > 0))
         return after, accepted, ~accepted & lost
 
-    def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
+    def _certificate(self, f: Stated, region: Region, x: Array, local: Local) -> tuple[Array, Array, Array]:
         """Both parts of the gap, and the decrease that the Gauss-Newton model promises over the whole set."""
-        gap_A, gap_B = f.region.gaps(x, local.grad)
+        gap_A, gap_B = region.gaps(x, local.grad)
         xp = f.backend.xp
         diagonal = xp.linalg.diagonal(local.curvature)
         # a direction of which the model knows nothing promises nothing
         least = xp.where(diagonal > 0, (10 * xp.finfo(x.dtype).eps) * diagonal, 1)
         held = local.curvature + least[:, :, None] * _eye(xp, local.curvature)
-        _, decrease = minimise_model(f.backend, f.region, x, local.grad, held)
+        _, decrease = minimise_model(f.backend, region, x, local.grad, held)
         if not f.problem.mu:  # no sum of squares is below 0
             decrease = xp.minimum(decrease, local.value)
         return gap_A, gap_B, decrease
 
-    def _trial(self, f: Batched, point: Point) -> tuple[Array, Array]:
+    def trial(self, f: Stated, region: Region, point: Point) -> tuple[Array, Array]:
         """Feasible points to try, (b, p), and the decrease that each model promises, (b,)."""
         model, backend, xp = point.model, f.backend, f.backend.xp
         # entries of theta that the residual does not depend on are held by the largest scale
@@ -217,7 +210,7 @@ class LevenbergMarquardt(Algorithm):
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
         B = select(backend, model.quasi, model.Q, point.local.curvature)
         damped = B + added[:, :, None] * _eye(xp, B)
-        trial, decrease = minimise_model(backend, f.region, point.theta, point.local.grad, damped)
+        trial, decrease = minimise_model(backend, region, point.theta, point.local.grad, damped)
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
         decrease = decrease + 0.5 * xp.sum(step * (added * step), axis=1)
@@ -244,46 +237,52 @@ class LevenbergMarquardt(Algorithm):
         change = new.grad - old.grad
         by_gauss, by_secant = (change - _times(old.curvature, step)) / root, (change - _times(model.Q, step)) / root
         off_gauss, off_secant = xp.sum(by_gauss * by_gauss, axis=1), xp.sum(by_secant * by_secant, axis=1)
-        quasi = off_secant < SWITCH * off_gauss
-        # what it has learned is kept while it predicts better: where J tends to 0 the curvature is not J's
-        after = Model(
-            _bfgs(backend, select(backend, off_secant < KEEP * off_gauss, model.Q, new.curvature), step, change, root),
-            quasi,
-            xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
-            model.damping * shrink,
-            4 * xp.ones_like(ratio),
-            xp.zeros_like(model.short),
-        )
-        # before it is damped, a refused step is made shorter where it had no value, and one of the quasi-Newton model
-        # is tried again with the other one
-        finite = xp.isfinite(new.value)
-        short = ~finite & ~model.short
-        again = short | model.quasi
-        # where the curvature is c, relative to the scale, a damping of c (1 / alpha - 1) leaves alpha of a step: less
-        # than that would be refused again at the same point
-        down = -xp.sum(old.grad * step, axis=1)
-        over, size = 2 * (down - brought), xp.sum(step * (model.scale * step), axis=1)
-        alpha = xp.clip(down / xp.where(over > 0, over, 1), LEAST, MOST)
-        size = xp.where(size > 0, size, 1)
-        bend = 2 * (down - promised) / size
-        least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
-        # the first damping is a guess: how much too long a step by it is says little of what the next one should be
-        damped = model.growth * model.damping
-        tried = model.damping != xp.full_like(model.damping, self.damping)
-        damped = xp.where(tried, xp.maximum(damped, least), damped)
-        if step.shape[1] == 1:
-            # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a kink
-            back = xp.sum(new.grad * step, axis=1)
-            over = down + back
-            alpha = xp.clip((brought + back) / xp.where(over > 0, over, 1), NEAR, 1 - NEAR)
-            damped = xp.where(finite & (back > 0), down / (alpha * size) - bend, damped)
-        refused = model._replace(
-            quasi=model.quasi & short,
-            damping=xp.where(again, model.damping, damped),
-            growth=xp.where(again, model.growth, 4 * model.growth),
-            short=model.short | short,
-        )
-        return accepted, select(backend, accepted, after, refused)
+
+        def after() -> Model:
+            # what it has learned is kept while it predicts better: where J tends to 0 the curvature is not J's
+            B = select(backend, off_secant < KEEP * off_gauss, model.Q, new.curvature)
+            return Model(
+                _bfgs(backend, B, step, change, root),
+                off_secant < SWITCH * off_gauss,
+                xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
+                model.damping * shrink,
+                4 * xp.ones_like(ratio),
+                xp.zeros_like(model.short),
+            )
+
+        def refused() -> Model:
+            # before it is damped, a refused step is made shorter where it had no value, and one of the quasi-Newton
+            # model is tried again with the other one
+            finite = xp.isfinite(new.value)
+            short = ~finite & ~model.short
+            again = short | model.quasi
+            # where the curvature is c, relative to the scale, a damping of c (1 / alpha - 1) leaves alpha of a step:
+            # less than that would be refused again at the same point
+            down = -xp.sum(old.grad * step, axis=1)
+            over, size = 2 * (down - brought), xp.sum(step * (model.scale * step), axis=1)
+            alpha = xp.clip(down / xp.where(over > 0, over, 1), LEAST, MOST)
+            size = xp.where(size > 0, size, 1)
+            bend = 2 * (down - promised) / size
+            least = SOFT * bend * (1 / xp.where(finite, alpha, MOST) - 1)
+            # the first damping is a guess: how much too long a step by it is says little of what the next one should be
+            damped = model.growth * model.damping
+            tried = model.damping != xp.full_like(model.damping, self.damping)
+            damped = xp.where(tried, xp.maximum(damped, least), damped)
+            if step.shape[1] == 1:
+                # on a line the curvature is that of the step, and where slopes at its ends meet is the minimum of a
+                # kink
+                back = xp.sum(new.grad * step, axis=1)
+                over = down + back
+                alpha = xp.clip((brought + back) / xp.where(over > 0, over, 1), NEAR, 1 - NEAR)
+                damped = xp.where(finite & (back > 0), down / (alpha * size) - bend, damped)
+            return model._replace(
+                quasi=model.quasi & short,
+                damping=xp.where(again, model.damping, damped),
+                growth=xp.where(again, model.growth, 4 * model.growth),
+                short=model.short | short,
+            )
+
+        return accepted, select_of(backend, accepted, after, refused)
 
 
 def _reported(iterate: Iterate, point: Point) -> Iterate:

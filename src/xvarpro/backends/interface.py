@@ -298,6 +298,13 @@ def select(backend: Backend, condition: Array, a: Any, b: Any) -> Any:
     return map_leaves(where, a, b)
 
 
+def select_of(backend: Backend, condition: Array, a: Callable[[], Any], b: Callable[[], Any]) -> Any:
+    """As `select`, of what two functions return; for one problem that runs eagerly only one of them is called."""
+    if not backend.compiled and math.prod(condition.shape) == 1:
+        return (a if bool(backend.xp.all(condition)) else b)()
+    return select(backend, condition, a(), b())
+
+
 def one_by_one(fun: Function, mapped: Leaves) -> Leaves:
     """`Backend.vmap` as a loop."""
     entries = zip(*map(_unstacked, mapped), strict=True)

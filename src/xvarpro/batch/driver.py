@@ -326,7 +326,7 @@ def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -
 
 def _start(f: Batch, method: LevenbergMarquardt, tol: Array, theta: Array) -> BatchState:
     xp = namespace_of(theta)
-    point = method.first(f, theta)
+    point = method.first(f, f.region, theta, f.local(theta))
     zero = xp.zeros((theta.shape[0],), dtype=xp.int32, device=device(theta))
     floor = xp.maximum(xp.abs(point.local.value), f.energy(theta))
     status = _status(f, point, tol, floor)
@@ -339,7 +339,8 @@ def _step(f: Batch, method: LevenbergMarquardt, tol: Array, state: BatchState) -
     xp = namespace_of(state.point.theta)
     running = state.status == Status.RUNNING.code
     margin = noise(state.point.local.value, state.floor)
-    after, _, lost = method.next(f, state.point, margin)
+    trial = method.trial(f, f.region, state.point)
+    after, _, lost = method.after(f, f.region, state.point, trial, f.local(trial[0]), margin)
     after = select(f.backend, running, after, state.point)
     status = xp.where(running, _status(f, after, tol, state.floor), state.status)
     for ends, code in ((lost, Status.NO_DESCENT), (lost & (after.decrease <= margin), Status.ROUNDING)):

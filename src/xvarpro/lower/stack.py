@@ -80,7 +80,7 @@ class QRFactor(NamedTuple):
 
     def diagnosis(self, backend: Backend) -> Diagnosis:
         """Rank and condition of A; of a stack the worst."""
-        return Diagnosis.of(deficient(backend, self.R, self.Q.shape[-2]), condition_of(backend, self.R))
+        return Diagnosis.of(deficient(backend, self.R, self.Q.shape[-2]), singular_ratio(backend, units(self.R)))
 
 
 def factored(backend: Backend, system: System, A: Array) -> QRFactor:
