@@ -27,9 +27,9 @@ import pytest
 import scipy.linalg
 import scipy.special
 
+from xvarpro.backends.eager import TapedBackend
 from xvarpro.backends.interface import Backend
 from xvarpro.backends.special import derivative
-from xvarpro.backends.taped import TapedBackend
 
 READS: list[tuple[str, int]] = []  # what the host has read: by what, and how many entries
 ANY_ORDER = np.random.default_rng(54)

@@ -9,13 +9,13 @@ from xvarpro.algorithms.common import add, status
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
 from xvarpro.backends.interface import select, select_of
-from xvarpro.core import checks, small
+from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import parts, raveled, unraveled
 from xvarpro.errors import ProblemError
-from xvarpro.objective.gauss_newton import Local, gauss_newton
+from xvarpro.objective.gauss_newton import Local, gauss_newton, solve_scaled
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
 from xvarpro.sets.region import Region
@@ -327,7 +327,7 @@ def minimise_model(backend: Backend, region: Region, theta: Array, grad: Array, 
     Newton's point where that is feasible. Shapes (b, p), (b, p), (b, p, p); results (b, p) and (b,).
     """
     xp = backend.xp
-    d = -small.solve(xp, B, grad)
+    d = -solve_scaled(xp, B, grad)
     newton = theta + d, -0.5 * xp.sum(grad * d, axis=1)
     if not region.constrained:
         return newton
@@ -379,7 +379,7 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
             inside = P @ B @ P
             # the identity outside the face, at the scale of the model
             scale = xp.max(xp.linalg.diagonal(B), axis=1)[:, None, None]
-            step = -_times(P, small.solve(xp, inside + scale * (_eye(xp, B) - P), _times(P, walk.slope)))
+            step = -_times(P, solve_scaled(xp, inside + scale * (_eye(xp, B) - P), _times(P, walk.slope)))
             # up to the first bound that it meets, which makes the face smaller
             share, before = region.reach(step, walk.x), walk.decrease
             walk, *_ = onward(walk, region.nearest(walk.x + share[:, None] * step, walk.slope), P)

@@ -17,8 +17,7 @@ from xvarpro.batch.prepare import Prepared, prepare, restricted
 from xvarpro.batch.result import ManyResult
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
-from xvarpro.core.progress import Bar
-from xvarpro.core.status import Status
+from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged

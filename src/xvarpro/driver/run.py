@@ -17,8 +17,7 @@ from xvarpro.backends import linalg_errors
 from xvarpro.core import trees
 from xvarpro.core.checks import described, number
 from xvarpro.core.namespace import copied
-from xvarpro.core.progress import Bar
-from xvarpro.core.status import Status
+from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import ROUNDING, Program, Tracked, doubtful, noise, running
 from xvarpro.driver.model_check import check_value

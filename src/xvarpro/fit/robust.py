@@ -16,8 +16,7 @@ from xvarpro.backends import Backend
 from xvarpro.core import trees
 from xvarpro.core.checks import described, instance
 from xvarpro.core.namespace import namespace_of, positive_or_one
-from xvarpro.core.progress import Bar
-from xvarpro.core.status import Status
+from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import negligible_decrease, noise
 from xvarpro.driver.model_check import check_limits, check_unchanged

@@ -16,8 +16,7 @@ from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import Backend
 from xvarpro.core.checks import number, switch
-from xvarpro.core.progress import Bar
-from xvarpro.core.status import Status
+from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on, warn_of_order
 from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run, check_own_sets, check_unchanged

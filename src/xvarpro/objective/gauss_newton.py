@@ -203,3 +203,19 @@ def _row(backend: Backend, level: EvaluatedLevel, dr: Array, dw: Array) -> Array
     if level.ridge.present:
         dr = backend.placement.concat_rows(dr, level.ridge.rows(dw))
     return backend.placement.concat_rows(backend.xp.real(dr), backend.xp.imag(dr)) if is_complex(dr) else dr
+
+
+def solve_scaled(xp: Any, K: Array, c: Array) -> Array:
+    """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p): Gauss-Jordan, which needs no pivoting there.
+
+    Rows and columns are scaled to a diagonal of ones: units of the unknowns do not count.
+    """
+    p = K.shape[-1]
+    root = xp.sqrt(xp.linalg.diagonal(K))
+    root = xp.where(root > 0, root, 1)[:, :, None]
+    A = xp.concat([K / root / root.mT, c[:, :, None] / root], axis=2)
+    place = xp.arange(p, device=device(K))[:, None]
+    for j in range(p):
+        row = A[:, j : j + 1, :] / A[:, j : j + 1, j : j + 1]
+        A = xp.where(place == j, row, A - A[:, :, j : j + 1] * row)
+    return A[:, :, p] / root[:, :, 0]

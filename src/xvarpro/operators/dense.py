@@ -8,8 +8,7 @@ from typing import final
 from xvarpro.core.namespace import conj, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint, adjoint_product
-from xvarpro.operators._arithmetic import alike, as_gradient, drawn, product
-from xvarpro.operators.interface import Operator
+from xvarpro.operators.interface import Operator, alike, as_gradient, drawn, product
 
 
 @final

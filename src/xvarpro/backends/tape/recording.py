@@ -6,7 +6,7 @@ that of all other functions a small solve takes a sixth longer.
 A method evaluates the function on the values, appends a node if a gradient may come back, and wraps the result.
 A node is `(rules, parents, y, operands, options, extra, results)`. Either `rules` has one rule for each parent, and
 ``rule(xp, g, y, *operands, **options)`` is its gradient, which `extra` says the shape and dtype of where the result has
-others; or it is a single one, which is told by `extra` of which operands it gives the gradients. Only what the rules
+others; or it is a single one for all of them, whose operands `extra` counts. Only what the rules
 read is in it, so intermediate arrays that no rule reads die at once.
 """
 
