@@ -5,6 +5,7 @@ Scalars are 0-d arrays; theta, gradients and directions are `Leaves`, tuples of 
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from xvarpro.algorithms.interface import Counts, Iterate
@@ -26,7 +27,7 @@ def add(
     batches: Array | int = 0,
 ) -> Counts:
     """`total` with the work of one iteration added; numbers or 0-d arrays."""
-    return Counts(*[t + n for t, n in zip(total, (values, gradients, lmos, projections, batches), strict=True)])
+    return Counts(*map(operator.add, total, (values, gradients, lmos, projections, batches)))
 
 
 def status(like: Array, progress: Array | None = None) -> Array:

@@ -36,7 +36,9 @@ class QR(LowerSolver):
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
         Q, R = factor
-        return as_columns(backend.solve_triangular(R, adjoint_product(Q[..., : y.shape[0], :], as_column(y, R))))
+        if R.ndim > 2:
+            return as_columns(backend.solve_triangular(R, adjoint_product(Q[..., : y.shape[0], :], as_column(y, R))))
+        return backend.solve_triangular(R, adjoint_product(Q[: y.shape[0], :], y))
 
     def refine(
         self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array

@@ -45,7 +45,10 @@ class Dense(Operator):
         return self.array.shape[0] if self.array.ndim == 3 else None
 
     def matvec(self, w: Array) -> Array:
-        return product(self.array, w) if self.array.ndim == 2 else _by_column(self.array, w)
+        A = self.array
+        if A.ndim == 2:
+            return A @ w if A.dtype == w.dtype else product(A, w)
+        return _by_column(A, w)
 
     def residual(self, w: Array, y: Array) -> Array:
         r = self.matvec(w)

@@ -78,7 +78,7 @@ def alike(A: Array, B: Array) -> tuple[Array, Array]:
 
 def product(A: Array, B: Array) -> Array:
     """``A @ B``; one may be real and the other complex."""
-    A, B = (A, B) if A.dtype == B.dtype else alike(A, B)
+    A, B = alike(A, B)
     return A @ B
 
 

@@ -156,6 +156,9 @@ class Tape:
     def _value(self, x: Any) -> Any:
         return self._lift(x).value if type(x) is TracedArray else x
 
+    def _held(self, x: Any) -> Any:
+        return self._lift(x) if hasattr(x, "dtype") else x
+
     def _constant(self, y: Any) -> Any:
         if isinstance(y, (tuple, list)):
             return several(y, [TracedArray(v, self, None) for v in y])
@@ -163,7 +166,7 @@ class Tape:
 
     def _input(self, x: Array) -> TracedArray:
         """Enter a leaf: an array that gets a gradient."""
-        value = self._operand(x)
+        value = self._lift(x).value if type(x) is TracedArray else x
         if not inexact_dtype(value.dtype):
             raise TypeError(f"gradients need floating-point arrays, got dtype {value.dtype}: pass it as a constant")
         self.nodes.append(None)
@@ -254,8 +257,7 @@ def vjp(
             below = x.tape
     tape = Tape(below)
     leaves = list(map(tape._input, primals))
-    held = [tape._lift(c) if hasattr(c, "dtype") else c for c in constants]
-    returned = fun(*leaves, *held)
+    returned = fun(*leaves, *map(tape._held, constants))
     single = not isinstance(returned, (tuple, list))
     outputs = list(map(tape._lift, (returned,) if single else returned))
     values = list(map(_value, outputs))
