@@ -22,8 +22,7 @@ from xvarpro.driver.iteration import negligible_decrease, noise
 from xvarpro.driver.model_check import check_limits, check_unchanged
 from xvarpro.driver.outcome import outcome, recipe
 from xvarpro.driver.prepare import Prepared, prepare
-from xvarpro.driver.record import WORK, Record, Schedule
-from xvarpro.driver.run import Run
+from xvarpro.driver.run import WORK, Record, Run
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import chosen
@@ -400,7 +399,7 @@ class _Descent:
 
     def iterate(self, limit: int, certified: bool = False) -> Status:
         """Iterate on it; with `certified`, an end is looked at again as `solve` does."""
-        run, silent = self.run, (limit, None, None, Bar(limit, False), Schedule(None, 1, 0))
+        run, silent = self.run, (limit, None, None, Bar(limit, False), None)
         status: Status = run.iterate(*silent)
         while certified and (status is not Status.CONVERGED or not run.record.done) and run.continues(status, limit):
             status = run.iterate(*silent)

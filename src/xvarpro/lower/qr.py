@@ -9,10 +9,9 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import MANY, adjoint_product
-from xvarpro.lower._refinement import affordable, refine
 from xvarpro.lower.accumulation import Gram, Triangle
 from xvarpro.lower.interface import Accumulation, Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, stacked
+from xvarpro.lower.stack import QRFactor, affordable, as_column, as_columns, factored, refine, stacked
 
 
 @dataclass(frozen=True)
