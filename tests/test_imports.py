@@ -151,7 +151,7 @@ def room(module):
 
 # shared pieces that are no private modules: what a file of a seam takes of others there
 COMMON = (
-    "interface", "ridge", "stack", "accumulation", "preconditioners", "vectors", "spectra", "common", "backtracking",
+    "interface", "stack", "accumulation", "preconditioners", "vectors", "spectra", "common", "backtracking",
     "normal",
 )  # fmt: skip
 SHARED = {
@@ -171,7 +171,6 @@ SHARED = {
     "algorithms.reseed": "frank_wolfe",
     "algorithms.stochastic": "updates",
     **{f"algorithms.steps.{name}": "backtracking" for name in ("armijo", "exact", "open_loop", "short_step")},
-    **{f"operators.{name}": "dense" for name in ("_conversion", "_dottest", "blocks", "combined", "weighted")},
     **dict.fromkeys(("operators.circulant", "operators.convolution"), "convolutions fourier"),
     "operators.convolutions": "fourier",
     "lower.weight_sets.affine": "qr",

@@ -11,8 +11,7 @@ from xvarpro.backends.powers import power_of_two
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, is_complex
-from xvarpro.lower.interface import Diagnosis, System
-from xvarpro.lower.ridge import Ridge
+from xvarpro.lower.interface import Diagnosis, Ridge, System
 
 # entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
 LARGEST = 2**16

@@ -11,8 +11,7 @@ from xvarpro.core.struct import Array
 from xvarpro.core.trees import sum_
 from xvarpro.errors import ProblemError
 from xvarpro.operators._conversion import common_columns, dense_forms, parts_of
-from xvarpro.operators.dense import Dense
-from xvarpro.operators.interface import Operator, divisors, drawn
+from xvarpro.operators.interface import Dense, Operator, divisors, drawn
 
 
 class _Blocks(Operator):

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.engine import Tape, public_name, several
+from xvarpro.backends.tape.engine import Tape, TracedArray, public_name, several
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.rules.table import Composite, Like, Primitive, reads_of
 from xvarpro.core.struct import Array
