@@ -163,7 +163,7 @@ class Tape:
             return several(y, [TracedArray(v, self, None) for v in y])
         return TracedArray(y, self, None)
 
-    def _input(self, x: Array) -> TracedArray:
+    def _input(self, x: Any) -> TracedArray:
         """Enter a leaf: an array that gets a gradient."""
         value = self._lift(x).value if type(x) is TracedArray else x
         if not inexact_dtype(value.dtype):
