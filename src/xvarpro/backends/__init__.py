@@ -6,8 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from xvarpro.backends.columns import column_loop
-from xvarpro.backends.eager import linalg_errors
-from xvarpro.backends.interface import Backend
+from xvarpro.backends.interface import Backend, linalg_errors
 from xvarpro.backends.registry import (
     ENTRY_POINT_GROUP,
     get,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
-
 from xvarpro.backends import tape
-from xvarpro.backends.interface import Backend, Function, Linear, State
+from xvarpro.backends.interface import Backend, Function, Linear, State, linalg_errors
 from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import map_leaves
@@ -86,12 +83,6 @@ class TapedBackend(EagerBackend):
 # where Cholesky QR is the faster one: columns at least, rows per column, and entries (benchmarks/overhead.py)
 NARROW, ASPECT, ENTRIES = 8, 4, 2**14
 T = TypeVar("T", bound=Any)  # an array of one framework
-
-
-def linalg_errors() -> tuple[type[Exception], ...]:
-    """What the linear algebra of the frameworks in use raises on a singular or indefinite matrix."""
-    torch = sys.modules.get("torch")
-    return (np.linalg.LinAlgError,) if torch is None else (np.linalg.LinAlgError, torch.linalg.LinAlgError)
 
 
 def each_matrix(fun: Callable[..., Any], fail: Callable[..., Any], *stacks: T) -> Any:
