@@ -196,7 +196,8 @@ class Transfer:
             if loss is not None:
                 rows = backends.to_numpy(weights) if trees.is_array(weights) else np.ones((1, 1))
                 used = backends.to_numpy(moved)
-                loss.check(used[np.any(rows > 0, axis=1)] if rows.shape[0] == used.shape[0] else used)
+                rows = np.broadcast_to(rows > 0, used.shape)
+                loss.check(used[rows] if loss.by_entry else used[rows[:, 0]])
             return moved
         if isinstance(y, RowChunks):
             later = Transfer(self.to, self.dtype, self.device, warn=False, tally=self.tally)

@@ -221,6 +221,11 @@ class Softmax(Loss):
     def saturated(self, y: Array, weights: Weights) -> Array:
         return namespace_of(y).sum(weights * _entropy(y))
 
+    def root(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array]:
+        """u and p, (m, k): the second derivative is ``B^T B``, with ``B d = u (d - sum_a p_a d_a)``, row by row."""
+        xp, p = namespace_of(mu), _shares(mu)
+        return xp.sqrt(weights * xp.sum(y, axis=1, keepdims=True) * p), p
+
     def check(self, y: np.ndarray) -> None:
         if y.ndim != 2 or y.shape[1] < 2:
             raise ProblemError(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import as_complex, device, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import gram, inner, is_complex, raveled, unraveled
+from xvarpro.core.trees import changed, gram, inner, is_complex, raveled, unraveled
 from xvarpro.lower.interface import Accumulation
 from xvarpro.lower.newton import Newton
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
@@ -47,10 +47,10 @@ def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
     """Whether residuals move with theta as `residual_tangent` says.
 
     That is where designs are arrays or blocks of arrays, the lower level is solved directly, the ridge of the level
-    that the objective measures is constant, and a loss is one of entries, its target constant.
+    that the objective measures is constant, and so is the target of a loss.
     """
     losses: list[Any] = [level for level in problem.levels if level.loss is not None]
-    if not structure.exact or any(callable(level.y) or not level.loss.by_entry for level in losses):
+    if not structure.exact or any(callable(level.y) for level in losses):
         return False
     outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
     levels = [level for level in (outputs.lower, outputs.upper) if level is not None]
@@ -82,14 +82,18 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
     solved = low, upper, solver, system = f.solved(outputs)
     point, separable = f.point_of(theta, outputs, solved), f.problem.is_separable
     w, factor = point.w, point.factor
-    with_loss = f.problem.lower.loss is not None or f.upper.loss is not None
-    if with_loss:
-        low, upper, solver, factor, push = _squares(f, solved, point, push)
-        system, r = low.system, low.residual(w)
+    if f.problem.lower.loss is not None or f.upper.loss is not None:
+        low, upper, solver, system, factor, push = _squares(f, solved, point, push)
+        r = low.residual(w)
     else:
         r = point.r if separable else low.residual(w)
         w, r = solver.refine(f.backend, system, factor, low.y, w, r)
-    turned = solver.tangent(f.backend, system, factor, low.y, w)
+
+    def inverse(C: Array) -> Any:
+        return solver.adjoint(f.backend, system, factor, C, low.y, w, r).v
+
+    of_rows = isinstance(solver, Newton)
+    turned = (lambda X: inverse(low.M.rmatvec(X))) if of_rows else solver.tangent(f.backend, system, factor, low.y, w)
     flat = raveled(theta)
     xp, p = f.backend.xp, flat.shape[0]
 
@@ -110,7 +114,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         C = design_tangent(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
             C = C + low.ridge._replace(lam=moved.lower.lam).slope(w)
-        adjoint = solver.adjoint(f.backend, system, factor, C, low.y, w, r).v
+        adjoint = inverse(C)
         dw = dw if adjoint is None else dw - adjoint
         return 0 * v[0], _row(f.backend, upper, residual_tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw)
 
@@ -119,7 +123,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         minus_dw = turned(X)
         return _row(f.backend, low, low.M.residual(minus_dw, X), minus_dw)
 
-    if f.backend.compiled and p > UNROLLED:
+    if f.backend.compiled and (of_rows or p > UNROLLED):
         places = xp.arange(p, device=device(flat))
 
         def fill(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -148,22 +152,22 @@ def _squares(f: Reduced, solved: Solved, point: Any, push: Any) -> tuple[Any, ..
 
     Weights are the second derivatives of the losses, so that slopes are theirs; the curvature of the model is left out.
     """
-    low, upper, solver, _ = solved
+    low, upper, solver, system = solved
     w, factor = point.w, point.factor
     levels: Any = [level.linear(w, level.residual(w)) for level in ((low,) if upper is low else (low, upper))]
-    if isinstance(solver, Newton):
-        solver = solver.inner
-        factor = solver.factor(f.backend, levels[0].system)
+    if isinstance(solver, Newton) and low.loss.by_entry:
+        solver, system = solver.inner, levels[0].system
+        factor = solver.factor(f.backend, system)
 
     def tangents(u: Leaves) -> ModelOutputs:
         moved = push(u)
         lower, *above = (
-            out if level.loss is None else out._replace(M=Weighted(design_tangent(level.M, out.M), near.M.s))
+            out if level.loss is None else out._replace(M=changed(near.M, M=design_tangent(level.M, out.M)))
             for level, near, out in zip((low, upper), levels, (moved.lower, moved.upper), strict=False)
         )
         return moved._replace(lower=lower, upper=above[0] if above else None)
 
-    return levels[0], levels[-1], solver, factor, tangents
+    return levels[0], levels[-1], solver, system, factor, tangents
 
 
 def _of_rows(f: Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
