@@ -261,6 +261,16 @@ def test_an_outlier_of_any_size_has_no_pull_on_a_loss_that_forgets():
     assert error(np.sort(fit.theta), np.sort(without.theta)) < 1e-6
 
 
+def test_a_loss_that_bends_down_leads_to_the_minimum_near_the_rates():
+    """Steps are those of least squares above it: others lead to a rate without bounds, or to a higher minimum."""
+    y, rates = outliers(), np.array([1.0, 5.0])
+    ridged = stated(y, lam=0.05, loss=xv.losses.Cauchy(0.1))
+    assert xv.solve(ridged, START).value == pytest.approx(xv.solve(ridged, rates).value, rel=1e-6)
+    best = xv.solve(stated(y, loss=xv.losses.Cauchy(0.05)), rates).value
+    fit = xv.solve_robust(stated(y), START, xv.sets.Box(0.0, 20.0), loss=xv.losses.Cauchy(0.05))
+    assert fit.value == pytest.approx(best, rel=1e-6)
+
+
 # -- counts ------------------------------------------------------------------------------------------------------------
 
 

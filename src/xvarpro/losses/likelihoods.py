@@ -222,7 +222,7 @@ class Softmax(Loss):
         return namespace_of(y).sum(weights * _entropy(y))
 
     def root(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array]:
-        """u and p, (m, k): the second derivative is ``B^T B``, with ``B d = u (d - sum_a p_a d_a)``, row by row."""
+        """Of the second derivative ``B^T B``, with ``B d = u (d - sum_a p_a d_a)`` row by row: u and p, (m, k)."""
         xp, p = namespace_of(mu), _shares(mu)
         return xp.sqrt(weights * xp.sum(y, axis=1, keepdims=True) * p), p
 
