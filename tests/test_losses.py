@@ -78,7 +78,7 @@ def half(theta, data):
 def two_levels(name, put=np.asarray, **given):
     lower = xv.Level(design, put(target(name)), loss=LOSSES[name], **given)
     above = np.sin(T[::2])
-    upper = xv.Level(half, put(above[:, None] * [1.0, 0.0, -1.0] if name == "softmax" else above))
+    upper = xv.Level(half, put(above[:, None] * [1.0, 0.5, 0.0] if name == "softmax" else above))
     return xv.bilevel(lower=lower, upper=upper, data={k: put(x) for k, x in data().items()})
 
 
@@ -222,6 +222,16 @@ def test_gradients_are_those_of_the_value_on_every_framework(backend, name, lam)
         assert error(grad, want) < 1e-8
         found = xv.value_and_gradient(build(name, lambda x: send(backend, x), lam=lam), send(backend, THETA))
         assert error([host(x) for x in found], [value, grad]) < 1e-11
+
+
+@pytest.mark.parametrize("W", [xv.lower.Nonnegative(), xv.lower.Equality(np.ones((1, 3)), 0.7)], ids=repr)
+@pytest.mark.parametrize("name", ["logistic", "cauchy"])
+def test_adjoints_stay_on_the_face_of_w(name, W):
+    problem = two_levels(name, lam=0.1, W=W)
+    if name == "logistic" and isinstance(W, xv.lower.Nonnegative):
+        assert np.any(xv.solve_lower(problem, THETA).w == 0)
+    want = central_differences(lambda theta: float(xv.value_and_gradient(problem, theta)[0]), THETA)
+    assert error(xv.value_and_gradient(problem, THETA)[1], want) < 1e-7
 
 
 SCALAR = {

@@ -215,16 +215,16 @@ class Softmax(Loss):
 
         return weights * (total * p - y), h * (1 - p), product
 
+    def root(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array]:
+        """Arrays u and p, (m, k): the second derivative is ``B^T B``, with ``B d = u (d - sum p d)`` in every row."""
+        xp, p = namespace_of(mu), _shares(mu)
+        return xp.sqrt(weights * xp.sum(y, axis=1, keepdims=True) * p), p
+
     def mean(self, mu: Array) -> Array:
         return _shares(mu)
 
     def saturated(self, y: Array, weights: Weights) -> Array:
         return namespace_of(y).sum(weights * _entropy(y))
-
-    def root(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array]:
-        """Of the second derivative ``B^T B``, with ``B d = u (d - sum_a p_a d_a)`` row by row: u and p, (m, k)."""
-        xp, p = namespace_of(mu), _shares(mu)
-        return xp.sqrt(weights * xp.sum(y, axis=1, keepdims=True) * p), p
 
     def check(self, y: np.ndarray) -> None:
         if y.ndim != 2 or y.shape[1] < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, final
 
 from xvarpro.backends import Backend
@@ -125,8 +126,8 @@ class Newton(LowerSolver):
             near, target = self._exact(system, z)
             v = _inverse(backend, self.inner, near, factor.hessian, target, w, c)
         else:
-            h = system.loss.model(z, system.y, system.weights)
-            v = _conjugate_gradients(backend, system, h, system.loss.bend(z, system.y, system.weights), c)
+            bend = system.loss.bend(z, system.y, system.weights)
+            v = _conjugate_gradients(backend, system, bend, self._preconditioner(backend, system, w, z), c)
         return Adjoint(system.M.matvec(v), (), v)
 
     def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
@@ -196,7 +197,8 @@ class Newton(LowerSolver):
         if not system.loss.by_entry:
             slope, h, bend = system.loss.derivatives(z, system.y, system.weights)
             g = system.back(slope, w)
-            d = -_conjugate_gradients(backend, system, h, bend, g, namespace_of(error).clip(error, FINE, ROUGH))
+            tol = namespace_of(error).clip(error, FINE, ROUGH)
+            d = -_conjugate_gradients(backend, system, bend, _of_classes(backend, system, h), g, tol)
             return d, -inner(g, d)
         g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._model(system, z)
@@ -209,6 +211,13 @@ class Newton(LowerSolver):
         q = near.M.matvec(d)
         square = inner(q, q)
         return d, square + near.ridge.coupling(d, d) if near.ridge.present else square
+
+    def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
+        """The inverse of a Hessian near that at w, on the face of w."""
+        if not system.loss.by_entry:
+            return _of_classes(backend, system, system.loss.second(z, system.y, system.weights))
+        near, target = self._model(system, z)
+        return partial(_inverse, backend, self.inner, near, self.inner.factor(backend, near), target, w)
 
     def _model(self, system: Any, z: Array) -> tuple[System, Array]:
         found: tuple[System, Array] = system.squares(z, system.loss.model(z, system.y, system.weights))
@@ -257,16 +266,20 @@ def _searched(
 
 
 def _conjugate_gradients(
-    backend: Backend, system: Any, h: Array, bend: Callable[[Array], Array], c: Array, tol: Any = None
+    backend: Backend,
+    system: Any,
+    bend: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
+    c: Array,
+    tol: Any = None,
 ) -> Array:
     """``H^-1 c`` to a relative residual, or to rounding; NaN where H is not positive.
 
-    The second derivative of the loss is `bend`, with a diagonal near h > 0. Of classes, what H leaves open has no part
-    in the solution.
+    The second derivative of the loss is `bend`. The solution is of the range of the preconditioner, such as a face of a
+    set; of classes, what H leaves open has no part in it.
     """
     xp = namespace_of(c)
     least = (4 * xp.finfo(c.dtype).eps if tol is None else tol) ** 2
-    precondition = _preconditioner(backend, system, h)
     c = _seen(system, c)
 
     def product(v: Array) -> Array:
@@ -299,8 +312,8 @@ def _conjugate_gradients(
     return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
 
 
-def _preconditioner(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
-    """The inverse of a Hessian that all right-hand sides share, with the mean of their curvatures."""
+def _of_classes(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
+    """The inverse of a Hessian that all classes share, with the mean of their curvatures."""
     M, ridge, xp = system.M, system.ridge, namespace_of(h)
     if not M.explicit or M.columns is not None:
         return lambda r: r
@@ -322,11 +335,11 @@ def _preconditioner(backend: Backend, system: Any, h: Array) -> Callable[[Array]
 
 
 def _seen(system: Any, v: Array) -> Array:
-    """Without what the loss of classes does not see and no ridge holds: one vector added to all columns."""
-    if system.loss.by_entry:
+    """Without what the loss of classes does not see: one vector added to all columns, which is 0 in w.
+
+    A ridge of its own for each class sees that.
+    """
+    ridge = system.ridge
+    if system.loss.by_entry or ridge.columns is not None:
         return v
-    xp, lam = namespace_of(v), system.ridge.lam
-    mean = xp.mean(v, axis=1, keepdims=True)
-    if not system.ridge.present:
-        return v - mean
-    return v if system.ridge.uniform or lam.shape[1] > 1 else v - xp.where(lam > 0, 0 * mean, mean)
+    return v - namespace_of(v).mean(v, axis=1, keepdims=True)
