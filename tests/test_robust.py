@@ -83,7 +83,7 @@ def test_weights_by_row_and_a_mask():
     options = {"loss": xv.losses.Cauchy(0.05), "tol": 1e-9}
     by_row = xv.solve_robust(stated(y, weights=rows), START, **options)
     by_entry = xv.solve_robust(stated(y, weights=np.repeat(rows[:, None], 3, axis=1)), START, **options)
-    assert by_row.value == by_entry.value
+    assert by_row.value == pytest.approx(by_entry.value, rel=1e-14)  # whose plain fit has a design for each column
     holes = xv.solve_robust(stated(np.where(seen, y, np.nan), weights=seen), START, **options)
     theta, w, _ = by_scipy(np.where(seen, y, 0.0), holes, "cauchy", 0.05, seen)
     assert error(holes.theta, theta) < 1e-6
