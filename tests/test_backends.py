@@ -10,8 +10,8 @@ import pytest
 import xvarpro as xv
 from xvarpro import backends
 from xvarpro.backends import Backend, find_dtype
+from xvarpro.backends.eager import cholesky_qr
 from xvarpro.backends.exchange import find_device
-from xvarpro.backends.factorisations import cholesky_qr
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import UnknownBackendError
 

@@ -10,8 +10,9 @@ import pytest
 import xvarpro as xv
 from xvarpro.algorithms import FrankWolfe, SpectralProjectedGradient, StochasticFrankWolfe
 from xvarpro.algorithms.interface import Counts, Iterate
+from xvarpro.backends import get
 from xvarpro.core.status import Status
-from xvarpro.driver.checkpoint import Checkpoint
+from xvarpro.driver.checkpoint import Checkpoint, Schedule
 from xvarpro.driver.iteration import (
     Program,
     Tracked,
@@ -22,8 +23,7 @@ from xvarpro.driver.iteration import (
     with_status,
 )
 from xvarpro.driver.prepare import prepare
-from xvarpro.driver.record import Record, Schedule
-from xvarpro.driver.run import Run
+from xvarpro.driver.run import Record, Run
 from xvarpro.driver.units import near_one
 from xvarpro.fit.solve import chosen
 from xvarpro.objective.interface import LowerError
@@ -173,6 +173,13 @@ def test_the_best_iterate_is_ahead_by_more_than_rounding(value, ahead):
     assert bool(Tracked(State(iterate(value)), iterate(2.0)).ahead(np.asarray(8.0))) is ahead
 
 
+def test_the_best_iterate_is_the_lowest_before_the_last():
+    now = Tracked.of(State(iterate(3.0)), iterate(3.0))
+    for value, best in ((2.0, 3.0), (4.0, 2.0), (np.nan, 2.0), (1.0, 2.0), (1.5, 1.0)):
+        now = now.after(get("numpy"), State(iterate(value)))
+        assert now.best.value == best
+
+
 @pytest.mark.parametrize("start", [0, 3])
 def test_a_checkpoint_is_written_every_so_many_iterations(start):
     """From where this run began; and at once, so that a file that cannot be written is known."""
@@ -184,7 +191,7 @@ def test_a_checkpoint_is_written_every_so_many_iterations(start):
         schedule.after(done)
     assert written == [start, start + 5, start + 10]
     assert schedule.left(start + 12) == 3
-    assert Schedule(None, 5, 0).left(3) == Schedule(written.clear, 5.0, 0).left(3) == sys.maxsize
+    assert Schedule(written.clear, 5.0, 0).left(3) == sys.maxsize
     Schedule(lambda: written.append(-1), 1e-9, 0).after(1)
     Schedule(lambda: written.append(-2), 1e9, 0).after(10**12)
     assert written == [-1, -1, -2]

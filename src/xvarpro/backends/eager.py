@@ -1,16 +1,27 @@
-"""Control flow for frameworks that run one operation at a time: a Python loop drives the solver's pure functions."""
+"""Frameworks that run one operation at a time: control flow, derivatives by the tape, factorisations without errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from xvarpro.backends.interface import Backend, State
+from xvarpro.backends import tape
+from xvarpro.backends.interface import Backend, Function, Linear, State, linalg_errors
+from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import leaves, map_leaves
 
 
 class EagerBackend(Backend):
-    """Loops for NumPy, CuPy, Torch and array-api-strict: one read by the host per iteration, of its record."""
+    """Loops for NumPy, CuPy, Torch and array-api-strict: one read an iteration, of its record and of 0-d booleans."""
+
+    # conditions of the last state, which the next iteration asks for; replaced, not written to: threads share it
+    _read: Mapping[int, tuple[Array, bool]] = {}
+
+    def holds(self, condition: Array) -> bool:
+        found, answer = self._read.get(id(condition), (None, False))
+        return answer if found is condition else bool(condition)
 
     def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
         while bool(cond(state)):
@@ -18,7 +29,7 @@ class EagerBackend(Backend):
         return state
 
     def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
-        return fun(state) if bool(condition) else state
+        return fun(state) if (self.holds(condition) if self._read else bool(condition)) else state
 
     def call(self, make: Callable[[Leaves], Callable[..., Any]], key: object, once: bool = False) -> Callable[..., Any]:
         return lambda operands, *args: make(operands)(*args)
@@ -31,18 +42,104 @@ class EagerBackend(Backend):
         key: object,
     ) -> Callable[[Leaves, State, int], tuple[State, list[list[float]]]]:
         step, last, goes_on = None, None, True
+        size, conditions = 0, [0]  # of a state: its arrays, and the places of its conditions
 
         def run(operands: Leaves, state: State, n: int) -> tuple[State, list[list[float]]]:
-            nonlocal step, last, goes_on
+            nonlocal step, last, goes_on, size, conditions
             step = step or make(operands)
             rows: list[list[float]] = []
             if n and state is not last:  # a later call begins where the one before has ended
                 goes_on = bool(running(state))
             while goes_on and len(rows) < n:
                 last = state = step(state)
-                *row, more = self.to_floats((*record(state), running(state)))
+                parts = leaves(state)
+                if len(parts) != size:
+                    size, kind = len(parts), self.xp.bool
+                    conditions = [i for i, x in enumerate(parts) if getattr(x, "dtype", None) == kind and not x.ndim]
+                asked = list(map(parts.__getitem__, conditions))
+                more, *found = self.to_floats((running(state), *asked, *record(state)))
+                self._read = dict(zip(map(id, asked), zip(asked, map(bool, found), strict=False), strict=False))
                 goes_on = bool(more)
-                rows.append(row)
+                rows.append(found[len(asked) :])
             return state, rows
 
         return run
+
+
+class TapedBackend(EagerBackend):
+    """Base of the backends whose framework has no derivatives, as NumPy, CuPy and array-api-strict."""
+
+    @abstractmethod
+    def index_add(self, x: Array, key: Any, v: Array) -> Array:
+        """A new array: `x` with `v` added at an integer-array key, where repeated indices accumulate."""
+
+    @abstractmethod
+    def householder_qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
+        """The framework's own QR factorisation, as `qr`."""
+
+    def vjp(self, fun: Function, primals: Leaves, constants: Leaves = ()) -> tuple[Leaves, Linear]:
+        return tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
+
+    def linearise(self, fun: Function, primals: Leaves, constants: Leaves = ()) -> tuple[Leaves, Linear]:
+        outputs, pullback = tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
+        return outputs, pullback.transposed(outputs)
+
+    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        xp = self.xp
+        terms = xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0)
+        zeros = xp.zeros((shape[0], w.shape[1]), dtype=terms.dtype, device=device(w))
+        return self.index_add(zeros, rows, terms)
+
+    def qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
+        return (cholesky_qr(self, A) if mode != "r" else None) or self.householder_qr(A, mode)
+
+
+# where Cholesky QR is the faster one: columns at least, rows per column, and entries (benchmarks/overhead.py)
+NARROW, ASPECT, ENTRIES = 8, 4, 2**14
+T = TypeVar("T", bound=Any)  # an array of one framework
+
+
+def each_matrix(fun: Callable[..., Any], fail: Callable[..., Any], *stacks: T) -> Any:
+    """``fun(*stacks)`` of stacks of matrices; where that raises, one by one, with ``fail`` for those that raise.
+
+    Both return an array, or a tuple of arrays.
+    """
+    try:
+        return fun(*stacks)
+    except linalg_errors():
+        if stacks[0].ndim == 2:
+            return fail(*stacks)
+    xp, lead = namespace_of(*stacks), stacks[0].shape[:-2]
+    flat = [xp.reshape(x, (-1, *x.shape[-2:])) for x in stacks]
+    found = [each_matrix(fun, fail, *(x[i, ...] for x in flat)) for i in range(flat[0].shape[0])]
+    return map_leaves(lambda *x: xp.reshape(xp.stack(x), (*lead, *x[0].shape)), *found)
+
+
+def nan_if_not_finite(A: T) -> T:
+    """NaN in place of every matrix with an entry that is not finite: LAPACK's SVD may never return from an inf."""
+    xp = namespace_of(A)
+    bad = ~xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
+    return xp.where(bad, xp.full_like(A, xp.nan), A)
+
+
+def cholesky_qr(backend: Any, A: T) -> tuple[T, T] | None:
+    """Cholesky QR twice where A is tall and not too badly conditioned: products instead of reflections; else None.
+
+    The second pass gives what Householder's gives, Q orthogonal and ``Q R - A`` zero to rounding, if the first left
+    ``|Q^T Q - I| < 1`` (Yamamoto, Nakatsukasa, Yanagisawa, Fukaya 2015), which is checked. It is three to five times as
+    fast, for Householder's panels are products with vectors.
+    """
+    m, n = A.shape[-2:]
+    if A.ndim > 2 or n < NARROW or m < ASPECT * n or m * n < ENTRIES:
+        return None
+    xp = namespace_of(A)
+    R = adjoint(backend.cholesky(adjoint(A) @ A))
+    Q = adjoint(backend.solve_triangular(R, adjoint(A), transpose=True))
+    gram = adjoint(Q) @ Q
+    eye = xp.eye(n, dtype=A.dtype, device=device(A))
+    # written so that NaN, from a Gram matrix that is indefinite or overflowed, fails the test
+    if not bool(n * xp.max(xp.abs(gram - eye)) < 0.1):
+        return None
+    second = adjoint(backend.cholesky(gram))
+    # near the identity an inverse is as accurate as a solve, and the product with it leaves Q in row order
+    return Q @ backend.solve_triangular(second, eye), second @ R

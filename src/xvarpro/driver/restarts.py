@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import Tracked, negligible_gap
 from xvarpro.driver.prepare import Prepared
-from xvarpro.driver.record import Record
 from xvarpro.objective.decrease import MANY
 from xvarpro.objective.interface import Objective
+
+if TYPE_CHECKING:
+    from xvarpro.driver.run import Record
 
 STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
 LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
@@ -88,7 +90,7 @@ def _nearer(run: Ended, found: Iterate) -> Tracked | None:
     if not condition > float(np.finfo(prepared.dtype).eps) ** -0.3:
         return None
     state = run.algorithm.nearer(run.started(prepared.theta).state)
-    return None if state is None else Tracked(state, found)
+    return None if state is None else Tracked.of(state, found)
 
 
 def _opened(run: Ended, end: End) -> Tracked | None:
