@@ -190,19 +190,9 @@ class Outcome:
         return self._problem
 
     @property
-    def least_squares(self) -> Problem:
-        """The least-squares problem whose statistics are those of the result: `stated`, or what a loss makes of it."""
-        return self.stated
-
-    @property
     def known_noise(self) -> bool:
         """Whether the loss says how large the noise is."""
         return self.loss is not None and self.loss.likelihood
-
-    @property
-    def deviance(self) -> float | None:
-        """That of a fit by a loss, see `Result`; None for least squares."""
-        return None
 
     @property
     def message(self) -> str:
