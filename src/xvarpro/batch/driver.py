@@ -68,7 +68,8 @@ def solve_many(
         From `separable` or `bilevel`, in batch form. ``lam`` is a number, (b,), (b, n, k), or (n, k) for all problems,
         with 1 for n or k where weights or right-hand sides share one; ``R`` returns (b,); `Omega`, `covariance` and
         `W`, which is `lower.Nonnegative` or `lower.Bounded`, are shared; `weights` are (m,) or (m, k), or have a first
-        axis for the problems: (b, m) with targets (b, m), else (b, m, k) or (b, m, 1).
+        axis for the problems: (b, m) with targets (b, m), else (b, m, k) or (b, m, 1). A `loss` is convex, one of
+        entries, with targets that are arrays and no `W`.
     theta0 : array or pytree of arrays
         Feasible starts, leaves (b, ...), float32 or float64.
     over : Set, Free or a tree of them, optional

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -47,8 +46,8 @@ class Robust(Loss):
             raise ProblemError(f"{type(self).__name__}: scale must be a number here; got None. A fit estimates it")
         return self.scale
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(mu).sum(self.rho(self._squares(mu, y, weights)))
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return 0.5 * self.rho(self._squares(mu, y, weights))
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.factor(mu, y, weights) * (weights * (mu - y))
@@ -69,10 +68,10 @@ class Robust(Loss):
     def start(self, y: Array) -> Array:
         return y
 
-    def size(self, y: Array, weights: Weights) -> Array:
+    def sizes(self, y: Array, weights: Weights) -> Array:
         xp, size = namespace_of(y), (weights * (y / self.unit) ** 2) ** 0.5
-        far = FAR * xp.sort(xp.reshape(size, (-1,)))[math.prod(size.shape) // 2]
-        return 0.5 * xp.sum(xp.where((far > 0) & (size > far), far, size) ** 2)
+        far = FAR * xp.sort(size, axis=0)[size.shape[0] // 2, ...]
+        return 0.5 * xp.where((far > 0) & (size > far), far, size) ** 2
 
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.weight(self._squares(mu, y, weights))

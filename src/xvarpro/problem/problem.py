@@ -143,7 +143,7 @@ class Level(Struct):
             return
         given = ["covariance"] if self.covariance is not None else []
         given += [f"solver={self.solver!r}"] if self.solver is not None and not self.solver.exact else []
-        given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks | Each) else []
+        given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks) else []
         given += [f"W={self.W!r}"] if self.W is not None and (self.W.penalises or not loss.by_entry) else []
         if given:
             raise ProblemError(
@@ -211,6 +211,12 @@ class Problem(Struct):
                 "solver must be lower.QR() or lower.Cholesky() where y is given as RowChunks; got "
                 f"{solver!r}, which needs all rows in memory. Omit solver= or pass y as an array"
             )
+        for level in self.levels:
+            if level.loss is not None:
+                raise ProblemError(
+                    "levels must measure residuals by squares where rows come as RowChunks; got the loss "
+                    f"{level.loss!r}. Pass y as an array, with data marked xv.Samples for mini-batches"
+                )
         for level in (level for level in self.levels if isinstance(level.y, RowChunks)):
             given = [name for name in ("weights", "W") if getattr(level, name) is not None]
             given += ["lam(theta, data)"] if callable(level.lam) else []
