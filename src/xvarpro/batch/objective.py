@@ -5,7 +5,7 @@ The formulas are those of ``docs/mathematics.md``. Derivatives of `w` along a di
 ``dw = -R^-1 (R^-H dM^H r + Q^H (dM w - dy))``,
 
 so that the residual's whole Jacobian (Golub, Pereyra 1973) costs one tangent of the user's functions per entry of
-theta, whatever the number of problems. Vectors over rows lie along the last axis: see `core.small`.
+theta, whatever the number of problems. Vectors over rows lie along the last axis: see `batch.small`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend, linalg_errors
-from xvarpro.core import small, trees
+from xvarpro.batch import small
+from xvarpro.batch.small import Factor
+from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
-from xvarpro.core.small import Factor
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
 from xvarpro.lower import Ridge

@@ -16,7 +16,6 @@ from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import (
     PROVEN,
     check_array,
@@ -25,7 +24,7 @@ from xvarpro.driver.model_check import (
     check_shared,
     is_feasible,
 )
-from xvarpro.driver.transfer import Transfer
+from xvarpro.driver.transfer import CallerLayout, Transfer, destination
 from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Bounded, Nonnegative, WeightSet

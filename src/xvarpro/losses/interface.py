@@ -30,7 +30,6 @@ class Loss(Struct):
     likelihood: ClassVar[bool] = False  # whether `value` is a negative log likelihood, up to a constant of the data
     convex: ClassVar[bool] = True
     by_entry: ClassVar[bool] = True  # whether `value` is a sum over entries of mu; else over its rows
-    noisy: ClassVar[bool] = False  # whether its curvature says how large the noise is, up to one factor
     linked: ClassVar[bool] = False  # whether mu is another function of what is expected than that itself
 
     @property
@@ -72,12 +71,8 @@ class Loss(Struct):
         eps = xp.finfo(h.dtype).eps
         return xp.maximum(h, eps * xp.max(xp.abs(h), axis=0, keepdims=True) + xp.finfo(h.dtype).smallest_normal)
 
-    def majorant(self, mu: Array, y: Array, weights: Weights) -> Array:
-        """As `model`, for steps of theta, which are longer."""
-        return self.model(mu, y, weights)
-
-    def first(self, mu: Array, y: Array, weights: Weights) -> Array:
-        """As `model`, for the step to a first w."""
+    def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """As `model`, for longer steps: those of theta, and the one to a first w."""
         return self.model(mu, y, weights)
 
     def curvature(self, mu: Array, y: Array, weights: Weights) -> Array:

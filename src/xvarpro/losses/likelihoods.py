@@ -39,7 +39,7 @@ class Poisson(Loss):
     (1.0, array([0.5, 1. ]))
     """
 
-    likelihood = noisy = True
+    likelihood = True
     advice = (
         "The model M(theta) w must be positive where counts have a weight: use W=xv.lower.Nonnegative() with a design "
         "that is not negative, or start from another theta. To counts that are all 0 no positive model fits best."
@@ -65,8 +65,8 @@ class Poisson(Loss):
         # Fisher's is there for counts of 0 too
         return namespace_of(mu).maximum(self.second(mu, y, weights), FLAT * weights * self.factor(mu, y, weights))
 
-    def first(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return weights * self.factor(mu, y, weights)  # of which counts of 0 have as much as others
+    def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return weights * self.factor(mu, y, weights)  # Fisher's, of which counts of 0 have as much as others
 
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
         return 1 / positive_or_one(mu)
@@ -96,7 +96,7 @@ class LogPoisson(Loss):
     array([[-2.]])
     """
 
-    likelihood = noisy = True
+    likelihood = True
     linked = True
     advice = "The mean exp(M(theta) w) has left the range of numbers: start from another theta, or pass lam > 0."
 
@@ -139,7 +139,7 @@ class Logistic(Loss):
     array([[-0.5]])
     """
 
-    likelihood = noisy = True
+    likelihood = True
     linked = True
     advice = "Classes that M(theta) w tells apart without an error have no best w: pass lam > 0."
 
@@ -186,7 +186,7 @@ class Softmax(Loss):
     array([[-0.5,  0.5]])
     """
 
-    likelihood = noisy = True
+    likelihood = True
     linked = True
     by_entry = False
     advice = "Classes that M(theta) w tells apart without an error have no best w: pass lam > 0."

@@ -21,7 +21,6 @@ NORMAL = 1.482602218505602  # standard deviation of normal numbers over the medi
 class Robust(Loss):
     """``1/2 scale^2 rho((r / scale)^2)`` of ``r = sqrt(weights) (mu - y)``, with a concave rho and ``rho'(0) = 1``."""
 
-    noisy = True
     scale: float | None
     tuning: ClassVar[float]  # scale in standard deviations, for 95 % efficiency on normal residuals
 
@@ -62,7 +61,7 @@ class Robust(Loss):
         least = xp.where(factor < FLAT, factor, FLAT * factor)
         return xp.maximum(self.second(mu, y, weights), weights * least)
 
-    def majorant(self, mu: Array, y: Array, weights: Weights) -> Array:
+    def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
         # least squares above a loss that bends down everywhere far out leads to fewer of its minima
         return self.model(mu, y, weights) if self.convex else weights * self.factor(mu, y, weights)
 

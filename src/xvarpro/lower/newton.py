@@ -12,8 +12,7 @@ from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import inner, rounding
 from xvarpro.losses.interface import Loss, Weights
-from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.ridge import NO_RIDGE, Ridge
+from xvarpro.lower.interface import NO_RIDGE, Adjoint, Diagnosis, LowerSolver, Ridge, System
 from xvarpro.operators import Weighted
 from xvarpro.operators.interface import Operator
 
@@ -139,7 +138,7 @@ class Newton(LowerSolver):
         z, start = system.M.matvec(factor.w), system.loss.start(y)
         found, h = xp.all(xp.isfinite(z)), system.loss.second if _is_squares(system.loss) else system.loss.model
         z = xp.where(found, z, start)
-        h = xp.where(found, h(z, y, system.weights), system.loss.first(start, y, system.weights))
+        h = xp.where(found, h(z, y, system.weights), system.loss.scoring(start, y, system.weights))
         near, target = system.squares(z, h)
         return self.inner.diagnose(backend, near, self.inner.factor(backend, near), target)
 
@@ -185,7 +184,7 @@ class Newton(LowerSolver):
             zeros: Array = namespace_of(y).zeros((system.M.shape[1], y.shape[1]), dtype=y.dtype, device=device(y))
             return zeros
         z = system.loss.start(y)
-        near, target = system.squares(z, system.loss.first(z, y, system.weights))
+        near, target = system.squares(z, system.loss.scoring(z, y, system.weights))
         return self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
 
     def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:

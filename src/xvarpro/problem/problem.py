@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from xvarpro.backends import exchange, modules
 from xvarpro.backends.group import Group
@@ -12,7 +12,6 @@ from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
-from xvarpro.losses.interface import Loss
 from xvarpro.lower import Ridge, WeightSet
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
@@ -20,6 +19,9 @@ from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.each import Each
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.whitening import Whitening
+
+if TYPE_CHECKING:
+    from xvarpro.losses.interface import Loss
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
 Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks | Each
