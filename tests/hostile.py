@@ -8,12 +8,15 @@
 - `add.at` takes no complex numbers, and adds in any order;
 - DLPack hands out arrays without gaps and turned axes only;
 - no array becomes one of the host by itself, and `READS` has what is read from a device on request.
+
+`LAUNCHES` counts what a device computes: a kernel each, or more.
 """
 
 from __future__ import annotations
 
 import operator
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import wraps
@@ -32,11 +35,16 @@ from xvarpro.backends.special import derivative
 from xvarpro.backends.taped import TapedBackend
 
 READS: list[tuple[str, int]] = []  # what the host has read: by what, and how many entries
+LAUNCHES: Counter[str] = Counter()
 ANY_ORDER = np.random.default_rng(54)
 ODD = 0x9E3779B97F4A7C15
 ELEMENTARY = (
     "acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 hypot log log10 log1p log2 logaddexp pow power sin "
     "sinh tan tanh cumulative_sum cumulative_prod vector_norm matrix_norm norm"
+)
+VIEWS = (
+    "reshape expand_dims squeeze moveaxis permute_dims broadcast_to matrix_transpose diagonal unstack conj ravel view "
+    "isdtype result_type finfo iinfo"
 )
 MATRICES = "inv pinv svd svdvals eigh eigvalsh"
 BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift"
@@ -99,6 +107,7 @@ class ndarray:  # noqa: N801 - as CuPy has it
 
     def __setitem__(self, key, x):
         place_of((self, key, x))
+        launched("setitem", None)
         self.values[values_of(key)] = values_of(x)
 
     def __repr__(self):
@@ -113,7 +122,7 @@ class ndarray:  # noqa: N801 - as CuPy has it
 
 
 def method(name):
-    return lambda x, *args, **how: wrapped(getattr(x.values, name)(*args, **how), x.device)
+    return lambda x, *args, **how: wrapped(launched(name, getattr(x.values, name)(*args, **how)), x.device)
 
 
 def part(name):
@@ -134,6 +143,11 @@ for name in ("T", "mT", "real", "imag"):
     setattr(ndarray, name, part(name))
 for name in ("__bool__", "__float__", "__int__", "__complex__", "__index__"):
     setattr(ndarray, name, number(name))
+
+
+def launched(name, found):
+    LAUNCHES[name] += name not in VIEWS.split()
+    return found
 
 
 def values_of(x):
@@ -269,7 +283,8 @@ def lifted(fun, name):
         place = place_of(args, how, device) or Device()
         args, how = values_of(args), values_of(how)
         with np.errstate(all="ignore"):
-            return wrapped(special(fun, *args, **how) if special else fun(*args, **how), place)
+            found = special(fun, *args, **how) if special else fun(*args, **how)
+            return wrapped(launched(name, found), place)
 
     return on_device
 

@@ -197,7 +197,7 @@ def test_a_point_that_has_drifted_is_summed_again_before_it_moves(correction):
     theta, carrier = state.iterate.theta[0], state.carrier
     drifted = state._replace(
         iterate=state.iterate._replace(theta=(theta + 1e-9 * here.best,)),
-        carrier=carrier._replace(drift=np.float64(1e9)),
+        carrier=carrier._replace(drift=np.float64(1e9), stale=np.True_),
     )
     region = resolve(here.over, theta)
     with here.f.backend.scope("float64"):

@@ -369,10 +369,10 @@ def test_a_search_that_never_ends_is_cut_off_by_its_own_limit():
     method = algorithms.AcceleratedProjectedGradient(limit=3)
     state = method.init(f, region, theta)
     uphill = tuple(-g for g in state.grad)
-    for taken, trials in ((False, 1 + 3), (True, 1 + 5)):
+    for way, trials in ((None, 1 + 3), (Way(uphill, np.asarray(True), 1e-4, 5), 1 + 5)):
         f.values = 0
         with np.errstate(divide="ignore"):
-            after = method.step(f, region, state, Way(uphill, np.asarray(taken), 1e-4, 5))
+            after = method.step(f, region, state, way)
         assert f.values == trials
         assert int(after.iterate.counts.values) - int(state.iterate.counts.values) == trials
 
@@ -401,6 +401,9 @@ def test_a_model_has_a_whole_memory_when_the_face_has_settled():
     while state.calm < 5:
         state = method.advance(f, region, state)
     assert (np.abs(state.pairs).max(axis=(1, 2)) > 0).all()
+    # after a model that led nowhere there is the newest pair alone
+    after = method.advance(f, region, state._replace(failed=np.True_, settled=np.False_))
+    assert (np.abs(after.pairs).max(axis=(1, 2)) > 0).tolist() == [False, False, True]
 
 
 def test_states_keep_the_precision_of_theta():

@@ -10,6 +10,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.algorithms import FrankWolfe, SpectralProjectedGradient, StochasticFrankWolfe
 from xvarpro.algorithms.interface import Counts, Iterate
+from xvarpro.backends import get
 from xvarpro.core.status import Status
 from xvarpro.driver.checkpoint import Checkpoint
 from xvarpro.driver.iteration import (
@@ -171,6 +172,13 @@ def test_an_exact_lower_level_has_no_tolerance():
 )
 def test_the_best_iterate_is_ahead_by_more_than_rounding(value, ahead):
     assert bool(Tracked(State(iterate(value)), iterate(2.0)).ahead(np.asarray(8.0))) is ahead
+
+
+def test_the_best_iterate_is_the_lowest_before_the_last():
+    now = Tracked.of(State(iterate(3.0)), iterate(3.0))
+    for value, best in ((2.0, 3.0), (4.0, 2.0), (np.nan, 2.0), (1.0, 2.0), (1.5, 1.0)):
+        now = now.after(get("numpy"), State(iterate(value)))
+        assert now.best.value == best
 
 
 @pytest.mark.parametrize("start", [0, 3])

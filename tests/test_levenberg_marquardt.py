@@ -202,7 +202,7 @@ def test_the_quasi_newton_matrix_is_that_of_bfgs_in_any_units(unit):
     scaled = unit * B * np.outer(units, units)
     root = np.sqrt(np.diagonal(scaled))
     for sign, matrix in ((1, want), (-1, B)):
-        found = _bfgs(NumPyBackend(), scaled[None], (s / units)[None], (sign * unit * units * y)[None], root[None])[0]
+        found = _bfgs(np, scaled[None], (s / units)[None], (sign * unit * units * y)[None], root[None])[0]
         assert found / unit / np.outer(units, units) == pytest.approx(matrix, rel=1e-12)
 
 
@@ -542,21 +542,22 @@ def test_the_better_one_of_two_models_takes_the_next_step():
     change = np.array([3 * step[0], 1.8 * step[1]])
     new = Local(np.array([8.0, 8.0]), grad + change, point.local.curvature, np.zeros(2, bool))
     one, none = np.ones(2), np.zeros(2, bool)
-    accepted, model = method._updated(f.backend, point, new, step, one, none, none)
+    accepted = method._accepts(point, new, one, none, none)
+    model = method._learned(point, new, step, one)
     assert (accepted.tolist(), model.quasi.tolist()) == ([True, True], [True, False])
     assert error(model.Q[0], Q[0]) <= 1e-14
     assert error((model.Q[1] @ step[1])[None], change[1:]) <= 1e-14
     # refused: the other model first, and only then more damping
     worse = new._replace(value=np.array([10.0, 10.0]))
     quasi = point._replace(model=point.model._replace(quasi=np.array([True, False])))
-    accepted, model = method._updated(f.backend, quasi, worse, step, one, none, none)
+    accepted, model = method._accepts(quasi, worse, one, none, none), method._refused(quasi, worse, step, one)
     assert (accepted.tolist(), model.quasi.tolist()) == ([False, False], [False, False])
     # along the step the curvature is 6.4, and the parabola has its minimum at 5 / 12
     assert model.damping.tolist() == pytest.approx([1e-3, 0.15 * 6.4 * 1.4])
     assert model.growth.tolist() == [4.0, 16.0]
     # without a value: a shorter step of the same model before that
     both = point._replace(model=point.model._replace(quasi=~none, short=np.array([False, True])))
-    _, model = method._updated(f.backend, both, new._replace(value=np.full(2, np.nan)), step, one, none, none)
+    model = method._refused(both, new._replace(value=np.full(2, np.nan)), step, one)
     assert (model.short.tolist(), model.quasi.tolist()) == ([True, True], [True, False])
     assert model.damping.tolist() == [1e-3, 1e-3]
 

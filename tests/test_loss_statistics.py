@@ -132,13 +132,58 @@ def test_means_are_of_the_target_and_predictions_of_the_model(loss, name):
     assert xv.backends.of(fit.mean) is backend
 
 
-def test_classes_have_probabilities_and_a_deviance():
+def classes(seed=0):
     scores = design(np.array([1.5]), T) @ np.array([[3.0, 0.0, -1.0], [-1.0, 0.0, 1.0]])
-    y = np.eye(3)[np.argmax(scores + rng(0).gumbel(size=scores.shape), axis=1)]
-    fit = solved(xv.losses.Softmax(), y, lam=1e-3)
+    return np.eye(3)[np.argmax(scores + rng(seed).gumbel(size=scores.shape), axis=1)]
+
+
+def information(fit, weights=1.0):
+    """On theta and the rows of w, ``sum_i J_i^T (diag(p_i) - p_i p_i^T) J_i``."""
+    M, p = design(fit.theta, T), fit.mean
+    slope = -T[:, None] * M[:, :1] * fit.w[:1]  # of M w by theta, (m, k)
+    J = np.concatenate([slope[:, :, None], np.einsum("ij,ab->iajb", M, np.eye(3)).reshape(T.size, 3, 6)], axis=2)
+    H = p[:, :, None] * np.eye(3) - p[:, :, None] * p[:, None, :]
+    return np.einsum("iap,iab,ibq->pq", J, np.reshape(weights, (-1, 1, 1)) * H, J)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.5])
+def test_classes_have_probabilities_a_deviance_and_errors(lam):
+    y, weights = classes(), rng(5).integers(0, 3, T.size).astype(float)
+    fit = solved(xv.losses.Softmax(), y, lam=lam, weights=weights)
     np.testing.assert_allclose(fit.mean.sum(axis=1), 1.0)
-    assert fit.deviance == pytest.approx(-2 * np.sum(y * np.log(fit.mean)))
     np.testing.assert_allclose(fit.residuals, y - fit.mean)
+    assert fit.deviance == pytest.approx(-2 * np.sum(weights[:, None] * y * np.log(fit.mean)))
+    F, s = information(fit, weights), fit.statistics()
+    H = F + lam * np.diag([0.0] + [1.0] * 6)
+    inverse = np.linalg.pinv(H, rcond=1e-12)
+    C = inverse @ F @ inverse
+    np.testing.assert_allclose(s.covariance, C, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(s.w_stderr, np.diagonal(C)[1:].reshape(2, 3) ** 0.5, rtol=1e-5)
+    assert s.parameters == pytest.approx(np.trace(inverse @ F))
+    assert s.aic == pytest.approx(fit.deviance + 2 * s.parameters)
+    assert s.bic == pytest.approx(fit.deviance + np.log(np.sum(weights > 0)) * s.parameters)
+    difference = s.propagate(lambda theta, w: w[0, 0] - w[0, 1])
+    assert difference.stderr == pytest.approx((C[1, 1] + C[2, 2] - 2 * C[1, 2]) ** 0.5, rel=1e-5)
+    assert "w[1, 2]" in str(fit)
+    for given in ({"sandwich": True}, {"absolute_sigma": False}):
+        with pytest.raises(ProblemError, match="Entries of a row are not independent"):
+            fit.statistics(**given)
+    with pytest.raises(ProblemError, match="a loss of every entry"):
+        fit.band()
+    with pytest.raises(ProblemError, match=r"Draw fit\.mean"):
+        fit.plot_fit()
+
+
+def test_two_classes_have_the_errors_of_the_logistic_loss():
+    """Whose w is the difference of both columns."""
+    y = target(LOGISTIC)
+    one, two = solved(LOGISTIC), solved(xv.losses.Softmax(), np.stack([1 - y, y], axis=1))
+    s, other = one.statistics(), two.statistics()
+    difference = other.propagate(lambda theta, w: w[:, 1] - w[:, 0])
+    np.testing.assert_allclose(difference.stderr, s.w_stderr, rtol=1e-5)
+    np.testing.assert_allclose(other.theta_stderr, s.theta_stderr, rtol=1e-5)
+    assert (other.data, other.dof) == (s.data, pytest.approx(s.dof))
+    assert (other.aic, other.bic, other.chi2) == pytest.approx((s.aic, s.bic, s.chi2))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """What a solve reads from a device: scalars, a few an iteration, and no array of the size of the target."""
 
+from functools import partial
+
+import numpy as np
 import pytest
 
 import xvarpro as xv
+from xvarpro import algorithms, steps
 
-from .hostile import READS
-from .support import product, rng
+from .hostile import LAUNCHES, READS
+from .support import decays, product, rng
 
 K = 1200  # columns: a target that is too large to be refined, as one that is worth a device
 
@@ -14,21 +18,77 @@ def sent(hostile, x):
     return hostile.asarray(x, device=hostile.devices()["cuda:1"])
 
 
-@pytest.mark.parametrize(("step", "trials"), [(xv.steps.ShortStep(), 1), (xv.steps.Armijo(), 4)])
-def test_an_iteration_reads_its_record_and_one_number_a_trial(step, trials, hostile):
-    D, Y = rng(0).normal(size=(60, 3)), sent(hostile, rng(1).normal(size=(60, K)))
-    D = sent(hostile, D / abs(D).sum() / 2)
-    problem = xv.separable(product, Y, lam=1e-2, compress=False)
-    seen = []
-    for n in (0, 2, 6):  # the first solve looks at the model as well
+def dictionary(hostile, shape=(60, 3), columns=K):
+    D = rng(0).normal(size=shape)
+    problem = xv.separable(product, sent(hostile, rng(1).normal(size=(len(D), columns))), lam=1e-2, compress=False)
+    return problem, sent(hostile, D / abs(D).sum() / 2)
+
+
+def rates(hostile):
+    t = np.linspace(0.0, 2.0, 200)
+    y = np.exp(-np.outer(t, rng(2).uniform(0.5, 5.0, 400))) + 1e-3 * rng(3).normal(size=(200, 400))
+    problem = xv.separable(decays, sent(hostile, y), data=sent(hostile, t), lam=1e-9, compress=False)
+    return problem, sent(hostile, np.array([0.5, 8.0]))
+
+
+def seen(make, method, over, hostile, n, more):
+    """Reads, launches and values of iterations from number n to n + more."""
+    problem, theta0 = make(hostile)
+    found = []
+    for count in (n, n + more):  # what a solve does at its start and at its end is in both
         READS.clear()
-        fit = xv.solve(problem, D, (-1.0, 1.0), algorithm=xv.algorithms.FrankWolfe(step), tol=0.0, max_iter=n)
-        assert fit.n_iter == n
-        assert max(size for _, size in READS) <= 60 * 3  # theta0 for the recipe, and nothing larger
-        seen.append((len(READS), fit.counts.values))
-    _, (reads_2, values_2), (reads_6, values_6) = seen
-    assert reads_6 - reads_2 == 4 + values_6 - values_2 <= 4 * (1 + trials)
-    assert fit.theta.device == Y.device
+        LAUNCHES.clear()
+        fit = xv.solve(problem, theta0, over, algorithm=method, tol=0.0, max_iter=count)
+        assert fit.n_iter == count
+        assert fit.theta.device == theta0.device
+        assert max(size for _, size in READS) <= max(theta0.size, 20)  # theta0 for the recipe
+        found.append((len(READS), LAUNCHES.total(), fit.counts.values))
+    return np.subtract(*reversed(found))
+
+
+METHODS = {
+    "the paper's steps": (algorithms.FrankWolfe(steps.ShortStep()), 2, 130),
+    "open loop": (algorithms.FrankWolfe(steps.OpenLoop()), 2, 105),
+    "atoms": (algorithms.ActiveSetFrankWolfe(), 3, 270),
+    "away steps": (algorithms.ActiveSetFrankWolfe(algorithms.AwayStep()), 3, 300),
+    "pairwise steps": (algorithms.ActiveSetFrankWolfe(algorithms.Pairwise()), 3, 290),
+    "in the face": (algorithms.InFaceFrankWolfe(), 3, 285),
+    "projected gradient": (algorithms.SpectralProjectedGradient(), 2, 125),
+    "accelerated": (algorithms.AcceleratedProjectedGradient(), 3, 155),
+    "quasi-Newton, before it begins": (algorithms.ProjectedQuasiNewton(), 2, 190),
+    "quasi-Newton": (algorithms.ProjectedQuasiNewton(settle=0), 3, 330),
+    "in-face quasi-Newton, before it begins": (algorithms.InFaceQuasiNewton(), 3, 230),
+    "mini-batches": (algorithms.StochasticProjectedGradient(batch=K), 2, 110),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_iteration_reads_two_or_three_numbers(name, hostile):
+    method, reads, launches = METHODS[name]
+    found = seen(dictionary, method, (-1.0, 1.0), hostile, 2, 4)
+    assert found[0] <= 4 * reads
+    assert found[1] <= 4 * launches
+
+
+@pytest.mark.parametrize(("over", "reads", "launches"), [(None, 2, 265), ((0.0, 10.0), 4, 280)])
+def test_an_iteration_of_levenberg_marquardt_reads_two_numbers_and_two_of_its_sets(over, reads, launches, hostile):
+    found = seen(rates, algorithms.LevenbergMarquardt(), over, hostile, 1, 3)
+    assert found[0] <= 3 * reads
+    assert found[1] <= 3 * launches
+
+
+@pytest.mark.parametrize("step", [steps.Armijo(), steps.Armijo(warm=True), steps.ShortStep(L=50.0)])
+def test_an_iteration_reads_its_record_and_one_number_a_trial(step, hostile):
+    reads, _, values = seen(dictionary, algorithms.FrankWolfe(step), (-1.0, 1.0), hostile, 2, 4)
+    assert 4 < values <= 4 * 6
+    assert reads == 4 + values
+
+
+def test_a_tall_design_reads_whether_its_cholesky_factor_is_good_enough(hostile):
+    reads, *_ = seen(
+        partial(dictionary, shape=(2048, 8), columns=40), algorithms.FrankWolfe(), (-1.0, 1.0), hostile, 1, 2
+    )
+    assert reads <= 2 * 3
 
 
 def test_a_small_problem_of_a_device_is_solved_on_the_host_and_returns(hostile):

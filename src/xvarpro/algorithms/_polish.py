@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from xvarpro.algorithms.common import add
 from xvarpro.algorithms.interface import Algorithm
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, corner, dot, sub
@@ -21,6 +23,10 @@ class Way(NamedTuple):
     taken: Array
     gamma: float  # share of the predicted decrease that is asked for
     limit: int  # trials after which the search gives up
+
+    def otherwise(self, backend: Backend, fun: Callable[[Any], Any], state: Any) -> Any:
+        """`fun(state)` where the way is not taken, which is in compiled loops alone: other steps then have none."""
+        return backend.when(~self.taken, fun, state) if backend.compiled else state
 
     def instead(self, own: float, other: float, like: Array) -> Array:
         """`other` where the way is taken, else a method's `own`; 0-d."""

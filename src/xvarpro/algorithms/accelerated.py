@@ -97,7 +97,7 @@ class Accelerated(FirstOrder):
         if way is not None:
             n, size = way.instead(0.0, 1.0, like), xp.where(way.taken, one, size)
             share, curved = way.instead(1.0, way.gamma, like), way.instead(0.5, 0.0, like)
-            origin, goal = f.backend.when(way.taken, lambda _: (x, axpy(1.0, way.d, x)), (z, z))
+            origin, goal = way.otherwise(f.backend, lambda _: (z, z), (x, axpy(1.0, way.d, x)))
 
         def trial(now: _Evaluation) -> tuple[Point, Leaves, Array, _Evaluation]:
             def assess(point: Point) -> tuple[Array, Array]:
@@ -108,6 +108,9 @@ class Accelerated(FirstOrder):
                 final = (now.n > 0) & ((point.value <= bound) | last)
                 return (now.n == 0) | (final & f.exact), final
 
+            if not f.backend.compiled:  # the gradient is that of the last trial: to ask for it here is one more read
+                point = f.point(now.theta, ahead=True)
+                return point, now.grad, assess(point)[1], now
             return *f.probed(now.theta, assess, now.grad), now
 
         def again(last: tuple[Point, Leaves, Array, _Evaluation]) -> tuple[Point, Leaves, Array, _Evaluation]:
@@ -123,16 +126,18 @@ class Accelerated(FirstOrder):
             else:
                 alpha = shorter(now.size, dot(grad, way.d), point.value - now.value)
                 size = xp.where(way.taken, xp.where(n > way.limit, zero, alpha), size)
-                theta, calls = f.backend.when(~way.taken, onward, (axpy(size, way.d, x), zero))
+                theta, calls = way.otherwise(f.backend, onward, (axpy(size, way.d, x), zero))
             value = xp.where(at_z, point.value, now.value)
             return trial(_Evaluation(theta, size, value, grad, n, now.calls + calls))
 
         first = _Evaluation(goal, size, state.iterate.value, state.grad, n, zero)
         if way is None:  # nothing is to be decided at z
-            begun = (*f.probed(z, lambda _: (zero == 0, zero > 0), state.grad), first)
+            at_z = f.point(z, ahead=True)
+            begun = again((at_z, f.gradient(at_z), zero > 0, first))
         else:
             begun = trial(first)
         point, grad, _, now = f.backend.while_loop(lambda last: ~last[2], again, begun)
+        grad = grad if f.backend.compiled or not f.exact else f.gradient(point)
         return point, grad, now.size, now.n, now.calls
 
 

@@ -26,6 +26,7 @@ class Active(NamedTuple):
     atoms: tuple[Array, ...]  # (K, *shape of the leaf)
     weights: tuple[Array, ...]  # (K,), >= 0, sum 1
     drift: Array  # 0-d: how many roundings ``x = sum w a`` is off by, at most
+    stale: Array  # 0-d: whether these are too many
 
 
 class Exchange(NamedTuple):
@@ -101,7 +102,8 @@ class ActiveSetFrankWolfe(Corrective):
             blank = xp.zeros((self.capacity - 1, *x.shape), dtype=x.dtype, device=device(x))
             atoms.append(xp.concat([xp.expand_dims(x, axis=0), blank]))
             weights.append(xp.astype(_one_hot(0, self.capacity, x), x.dtype))
-        return Active(tuple(atoms), tuple(weights), xp.zeros((), dtype=theta[0].dtype, device=device(theta[0])))
+        drift = xp.zeros((), dtype=theta[0].dtype, device=device(theta[0]))
+        return Active(tuple(atoms), tuple(weights), drift, drift > STALE)
 
     def restore(self, f: Objective, region: Region, state: ConditionalGradientState) -> tuple[Iterate, Active]:
         def summed(state: tuple[Iterate, Active]) -> tuple[Iterate, Active]:
@@ -114,7 +116,7 @@ class ActiveSetFrankWolfe(Corrective):
             iterate = iterate._replace(theta=tuple(theta), value=value, counts=add(iterate.counts, values=1))
             return iterate, active._replace(drift=0 * active.drift)
 
-        return f.backend.when(state.carrier.drift > STALE, summed, (state.iterate, state.carrier))
+        return f.backend.when(state.carrier.stale, summed, (state.iterate, state.carrier))
 
     def move(self, f: Objective, region: Region, state: ConditionalGradientState) -> Move:
         theta, grad, forward = state.iterate.theta, state.grad, state.iterate.gap_A
@@ -155,7 +157,8 @@ class ActiveSetFrankWolfe(Corrective):
             w = (1 + alpha * scale) * w + alpha * change
             weights.append(xp.where(gone | ~(w > 0), xp.zeros_like(w), w))
         stretch = 1 + alpha * xp.maximum(scale, xp.zeros_like(scale))
-        active = Active(carrier.atoms, tuple(weights), carrier.drift * stretch + 1)
+        drift = carrier.drift * stretch + 1
+        active = Active(carrier.atoms, tuple(weights), drift, drift > STALE)
         adds = alpha * mix.vertex > 0
 
         def added(active: Active) -> Active:

@@ -26,7 +26,8 @@ def add(
     batches: Array | int = 0,
 ) -> Counts:
     """`total` with the work of one iteration added; numbers or 0-d arrays."""
-    return Counts(*[t + n for t, n in zip(total, (values, gradients, lmos, projections, batches), strict=True)])
+    work = values, gradients, lmos, projections, batches
+    return Counts(*[t if type(n) is int and not n else t + n for t, n in zip(total, work, strict=True)])
 
 
 def status(like: Array, progress: Array | None = None) -> Array:
@@ -35,7 +36,7 @@ def status(like: Array, progress: Array | None = None) -> Array:
     running = xp.zeros((), dtype=xp.int32, device=device(like))
     if progress is None:
         return running
-    return xp.where(progress, running, xp.full_like(running, Status.NO_DESCENT.code))
+    return xp.where(progress, running, Status.NO_DESCENT.code)
 
 
 def moved(alpha: Array, dd: Array, theta: Leaves) -> Array:

@@ -107,8 +107,7 @@ class InFaceFrankWolfe(Corrective):
         # a face that ends at once, up to the rounding of the objective: leave it by the vertex
         stuck = ~moved(2.0**-12 * cap, dot(chosen, chosen), theta) | ~xp.isfinite(cap)
         vertex = Mix(*(xp.full_like(forward, c) for c in (1.0, 0.0, 0.0)))
-        chosen = select(f.backend, stuck, parts[0], chosen)
-        mix, cap = select(f.backend, stuck, vertex, mix), xp.where(stuck, xp.ones_like(cap), cap)
+        chosen, mix, cap = select(f.backend, stuck, (parts[0], vertex, xp.ones_like(cap)), (chosen, mix, cap))
         gap = sum_(c * g for c, g in zip(mix, gaps, strict=True))
         return Move(chosen, gap, cap)
 

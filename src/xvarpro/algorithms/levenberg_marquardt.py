@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, final
 from xvarpro.algorithms.common import add, status
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
-from xvarpro.backends.interface import select
+from xvarpro.backends.interface import either, select
 from xvarpro.core import checks, small
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
@@ -23,6 +23,7 @@ from xvarpro.sets.region import Region
 ROUNDS, ALONE = 60, 200
 SWITCH = 0.25  # squared errors of the two models' last predictions, up to which the quasi-Newton one is preferred
 KEEP = 0.99  # and kept, by more than rounding
+WORTH = 1e-4  # of what the model promises: what a trial must bring
 SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trials take
 LEAST, MOST = 0.1, 0.5  # of a refused step: what the parabola through its values may leave
 NEAR = 1e-3  # of a step along a line: how near to its ends the next trial may be
@@ -183,12 +184,17 @@ class LevenbergMarquardt(Algorithm):
         nan = xp.full_like(gap_A, xp.nan)
         local = local._replace(value=xp.where(xp.isfinite(gap_A + gap_B), local.value, nan))
         level = xp.abs(local.value - point.local.value) <= noise
-        accepted, model = self._updated(f.backend, point, local, step, promised, level, decrease < point.decrease)
-        found = Point(trial, local, gap_A, gap_B, decrease, model, xp.zeros_like(point.rejected))
+        accepted = self._accepts(point, local, promised, level, decrease < point.decrease)
+        none, tried = xp.zeros_like(point.rejected), (point, local, step, promised)
+        after = either(
+            f.backend,
+            accepted,
+            lambda: Point(trial, local, gap_A, gap_B, decrease, self._learned(*tried), none),
+            lambda: point._replace(model=self._refused(*tried), rejected=point.rejected + 1),
+        )
         eps = xp.finfo(trial.dtype).eps
         # NaN counts as moved: a shorter step may be better
         still = xp.all(xp.abs(step) <= eps * xp.abs(point.theta), axis=1)
-        after = select(f.backend, accepted, found, point._replace(model=model, rejected=point.rejected + 1))
         lost = still | (after.rejected > REJECTIONS)
         if step.shape[1] == 1:  # a minimum between two points whose values are the same
             near = -xp.sum(point.local.grad * step, axis=1) <= noise
@@ -215,47 +221,53 @@ class LevenbergMarquardt(Algorithm):
         largest = xp.max(model.scale, axis=1, keepdims=True)
         held = xp.where(largest > 0, largest, 1)
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
-        B = select(backend, model.quasi, model.Q, point.local.curvature)
+        B = xp.where(model.quasi[:, None, None], model.Q, point.local.curvature)
         damped = B + added[:, :, None] * _eye(xp, B)
         trial, decrease = minimise_model(backend, f.region, point.theta, point.local.grad, damped)
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
         decrease = decrease + 0.5 * xp.sum(step * (added * step), axis=1)
-        shorter = point.theta + SHORT * step, SHORT * decrease  # at least
-        return select(backend, model.short, shorter, (trial, decrease))
+        trial = xp.where(model.short[:, None], point.theta + SHORT * step, trial)
+        return trial, xp.where(model.short, SHORT * decrease, decrease)  # at least
 
-    def _updated(
-        self, backend: Backend, point: Point, new: Local, step: Array, promised: Array, level: Array, less: Array
-    ) -> tuple[Array, Model]:
-        """Which trials are accepted, (b,), and the models after that.
+    def _accepts(self, point: Point, new: Local, promised: Array, level: Array, less: Array) -> Array:
+        """Which trials are accepted, (b,).
 
         `level` are trials whose value is the same to rounding, `less` those where less is left to gain.
         """
-        model, old = point.model, point.local
-        xp = backend.xp
+        xp, better = namespace_of(promised), point.local.value - new.value >= WORTH * promised
+        return xp.isfinite(new.value) & (promised > 0) & xp.where(level, less, better)
+
+    def _learned(self, point: Point, new: Local, step: Array, promised: Array) -> Model:
+        """The models after trials that are accepted."""
+        model, old, xp = point.model, point.local, namespace_of(step)
         brought = old.value - new.value
-        better = brought >= 1e-4 * promised
-        accepted = xp.isfinite(new.value) & (promised > 0) & xp.where(level, less, better)
         ratio = brought / xp.where(promised > 0, promised, 1)
         least = xp.full_like(ratio, 0.1)
         shrink = xp.minimum(xp.maximum(1 - (2 * ratio - 1) ** 3, least), xp.full_like(ratio, 2.0))
-        shrink = xp.where(better, shrink, least)
+        shrink = xp.where(brought >= WORTH * promised, shrink, least)
         root = xp.sqrt(xp.where(model.scale > 0, model.scale, 1))
         change = new.grad - old.grad
         by_gauss, by_secant = (change - _times(old.curvature, step)) / root, (change - _times(model.Q, step)) / root
         off_gauss, off_secant = xp.sum(by_gauss * by_gauss, axis=1), xp.sum(by_secant * by_secant, axis=1)
         quasi = off_secant < SWITCH * off_gauss
         # what it has learned is kept while it predicts better: where J tends to 0 the curvature is not J's
-        after = Model(
-            _bfgs(backend, select(backend, off_secant < KEEP * off_gauss, model.Q, new.curvature), step, change, root),
+        learned = (off_secant < KEEP * off_gauss)[:, None, None]
+        return Model(
+            _bfgs(xp, xp.where(learned, model.Q, new.curvature), step, change, root),
             quasi,
             xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
             model.damping * shrink,
             4 * xp.ones_like(ratio),
             xp.zeros_like(model.short),
         )
-        # before it is damped, a refused step is made shorter where it had no value, and one of the quasi-Newton model
-        # is tried again with the other one
+
+    def _refused(self, point: Point, new: Local, step: Array, promised: Array) -> Model:
+        """The models after trials that are refused."""
+        model, old, xp = point.model, point.local, namespace_of(step)
+        brought = old.value - new.value
+        # before it is damped, a step is made shorter where it had no value, and one of the quasi-Newton model is tried
+        # again with the other one
         finite = xp.isfinite(new.value)
         short = ~finite & ~model.short
         again = short | model.quasi
@@ -277,13 +289,12 @@ class LevenbergMarquardt(Algorithm):
             over = down + back
             alpha = xp.clip((brought + back) / xp.where(over > 0, over, 1), NEAR, 1 - NEAR)
             damped = xp.where(finite & (back > 0), down / (alpha * size) - bend, damped)
-        refused = model._replace(
+        return model._replace(
             quasi=model.quasi & short,
             damping=xp.where(again, model.damping, damped),
             growth=xp.where(again, model.growth, 4 * model.growth),
             short=model.short | short,
         )
-        return accepted, select(backend, accepted, after, refused)
 
 
 def _reported(iterate: Iterate, point: Point) -> Iterate:
@@ -299,9 +310,8 @@ def _reported(iterate: Iterate, point: Point) -> Iterate:
     )
 
 
-def _bfgs(backend: Backend, B: Array, s: Array, y: Array, root: Array) -> Array:
+def _bfgs(xp: Any, B: Array, s: Array, y: Array, root: Array) -> Array:
     """The BFGS update of `B`, as it is where the pair has no curvature; entries of s are measured by 1 / `root`."""
-    xp = backend.xp
     Bs = _times(B, s)
     sy, sBs = xp.sum(s * y, axis=1), xp.sum(s * Bs, axis=1)
     steps, changes = s * root, y / root
@@ -309,7 +319,7 @@ def _bfgs(backend: Backend, B: Array, s: Array, y: Array, root: Array) -> Array:
     good = (sy > (100 * xp.finfo(B.dtype).eps) * size) & (sBs > 0)
     sy, sBs = xp.where(good, sy, 1)[:, None, None], xp.where(good, sBs, 1)[:, None, None]
     change = y[:, :, None] * y[:, None, :] / sy - Bs[:, :, None] * Bs[:, None, :] / sBs
-    return select(backend, good, B + change, B)
+    return xp.where(good[:, None, None], B + change, B)
 
 
 class _Walk(NamedTuple):

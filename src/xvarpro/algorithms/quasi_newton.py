@@ -32,6 +32,9 @@ class QuasiNewtonState(NamedTuple):
     probe: Leaves  # a fixed direction
     face: Array  # (n,), the part of it that lies in the face, by which faces are distinguished
     calm: Array  # iterations since the face last changed
+    recalled: Array  # whether pairs are remembered
+    settled: Array  # whether the face is
+    failed: Array  # whether the last pairs led nowhere, which are then forgotten
     lowest: tuple[Array, Array]  # objective and gap so far
     stalled: Array  # iterations since one of them fell by more than rounding
 
@@ -73,19 +76,22 @@ class QuasiNewton(Algorithm):
         probe = unraveled(xp.sin(xp.arange(1, n + 1, dtype=like.dtype, device=device(like))), theta)
         empty = xp.zeros((self.memory, 2, n), dtype=like.dtype, device=device(like))
         face = raveled(self.first_order.tangent(region, probe, theta))
-        lowest = like, _gap(base.iterate)
-        return QuasiNewtonState(base.iterate, base._replace(iterate=()), empty, probe, face, zero, lowest, zero)
+        lowest, rest = (like, _gap(base.iterate)), base._replace(iterate=())
+        return QuasiNewtonState(base.iterate, rest, empty, probe, face, zero, *self._calm(zero), zero > 0, lowest, zero)
+
+    def _calm(self, calm: Array) -> tuple[Array, Array]:
+        """Whether pairs are remembered, since earlier ones would be gone by the time they are wanted; and used."""
+        return calm + self.memory >= self.settle, calm >= self.settle
 
     def advance(self, f: Objective, region: Region, state: QuasiNewtonState) -> QuasiNewtonState:
         old, method = state.iterate, self.first_order
         before = state.rest._replace(iterate=old)
-        settled = state.calm >= self.settle
-        no_way = old.theta, settled
-        start, (d, taken) = f.backend.when(settled, partial(self._inside, f, region, state), (before, no_way))
-        if not f.backend.compiled and not bool(taken):
-            base = method.advance(f, region, start)
-        else:
+        no_way = old.theta, state.settled
+        start, (d, taken) = f.backend.when(state.settled, partial(self._inside, f, region, state), (before, no_way))
+        if f.backend.compiled or f.backend.holds(taken):
             base = method.step(f, region, start, Way(d, taken, self.gamma, self.limit))
+        else:
+            base = method.advance(f, region, start)
         iterate = base.iterate
         xp = namespace_of(old.value)
 
@@ -93,13 +99,11 @@ class QuasiNewton(Algorithm):
             step, change = sub(iterate.theta, old.theta), sub(base.grad, before.grad)
             return push(pairs, xp.stack([raveled(step), raveled(change)]))
 
-        # before that, a pair would be gone again by the time it is wanted
-        pairs = f.backend.when(state.calm + self.memory >= self.settle, remember, state.pairs)
-        # a model that led nowhere is forgotten; a first-order step that did has the last word
+        pairs = f.backend.when(state.recalled, remember, f.backend.when(state.failed, xp.zeros_like, state.pairs))
+        # a first-order step that led nowhere has the last word
         running = xp.full_like(iterate.status, Status.RUNNING.code)
         ended = iterate.status != running
         failed = taken & ended
-        pairs = f.backend.when(failed, xp.zeros_like, pairs)
         face = raveled(method.tangent(region, state.probe, iterate.theta))
         same = ~xp.any(face != state.face)
         calm = xp.where(ended, -xp.ones_like(state.calm), xp.where(same, state.calm + 1, xp.zeros_like(state.calm)))
@@ -110,7 +114,8 @@ class QuasiNewton(Algorithm):
         out_of_patience = xp.full_like(running, Status.STALLED.code)
         code = xp.where(stalled < self.patience, xp.where(failed, running, iterate.status), out_of_patience)
         iterate = iterate._replace(status=code)
-        return QuasiNewtonState(iterate, base._replace(iterate=()), pairs, state.probe, face, calm, lowest, stalled)
+        rest, calm = base._replace(iterate=()), (calm, *self._calm(calm))
+        return QuasiNewtonState(iterate, rest, pairs, state.probe, face, *calm, failed, lowest, stalled)
 
     def _inside(
         self, f: Objective, region: Region, state: QuasiNewtonState, now: tuple[Any, tuple[Leaves, Array]]

@@ -54,7 +54,7 @@ class Spectral(FirstOrder):
             d, state = self.direction(f, region, state)
         else:
             value = state.iterate.value
-            d, state = f.backend.when(~way.taken, lambda now: self.direction(f, region, now[1]), (way.d, state))
+            d, state = way.otherwise(f.backend, lambda now: self.direction(f, region, now[1]), (way.d, state))
             worst = namespace_of(value).where(way.taken, value + f.rounding(value), worst)
             gamma, limit = way.instead(gamma, way.gamma, value), way.instead(limit, way.limit, value)
         iterate, slope = state.iterate, dot(state.grad, d)

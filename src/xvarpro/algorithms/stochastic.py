@@ -141,6 +141,7 @@ class StochasticState(NamedTuple):
     k: Array  # iterations done, 0-d
     batches: Array  # (period, terms), int32: terms of each batch
     memory: Any  # of the estimator or the update
+    due: Array  # whether the next iteration ends with a certificate
 
 
 class Moved(NamedTuple):
@@ -191,7 +192,8 @@ class Stochastic(Algorithm):
         backend, xp = f.backend, namespace_of(iterate.value)
         drawn = self.draws(f.samples) if f.chunks is None else self.turns(f.chunks)
         draws = backend.asarray(drawn, device=device(iterate.status))
-        state = StochasticState(iterate, theta, xp.zeros_like(iterate.value), draws, self.first(f, theta, grad))
+        k = xp.zeros_like(iterate.value)
+        state = StochasticState(iterate, theta, k, draws, self.first(f, theta, grad), (k + 1) % self._every(f) == 0)
         self._part(f, state).check(theta)
         return state
 
@@ -241,11 +243,11 @@ class Stochastic(Algorithm):
         )  # fmt: skip
         iterate = state.iterate._replace(alpha_A=moved.alpha, alpha_B=moved.alpha, counts=work)
         iterate, memory = f.backend.when(
-            k % self._every(f) == 0,
+            state.due,
             lambda s: self._certified(f, region, moved.theta, *s),
             (iterate, moved.memory),
         )
-        return StochasticState(iterate, moved.theta, k, state.batches, memory)
+        return StochasticState(iterate, moved.theta, k, state.batches, memory, (k + 1) % self._every(f) == 0)
 
     def finish(self, f: Objective, region: Region, state: StochasticState) -> StochasticState:
         iterate, memory = f.backend.when(

@@ -192,6 +192,10 @@ class Backend(ABC):
 
     # -- control flow and compilation --------------------------------------------------------------------------------
 
+    def holds(self, condition: Array) -> bool:
+        """What a condition is, 0-d, outside of a compiled function: a read of the device, unless that was made."""
+        return bool(condition)
+
     @abstractmethod
     def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
         """``while cond(state): state = body(state)``."""
@@ -287,15 +291,20 @@ def select(backend: Backend, condition: Array, a: Any, b: Any) -> Any:
 
     `condition` is 0-d, or has the leading axes of the arrays: one entry per problem of a batch.
     """
+    return either(backend, condition, lambda: a, lambda: b)
+
+
+def either(backend: Backend, condition: Array, a: Callable[[], Any], b: Callable[[], Any]) -> Any:
+    """`select` of what two functions return; outside of compiled loops, where the condition is one, of one of them."""
     xp = backend.xp
     if not backend.compiled and math.prod(condition.shape) == 1:
-        return a if bool(xp.all(condition)) else b
+        return (a if backend.holds(xp.all(condition) if condition.ndim else condition) else b)()
 
     def where(x: Array, y: Array) -> Array:
         ones = (1,) * (x.ndim - condition.ndim) if condition.ndim else ()
         return xp.where(xp.reshape(condition, (*condition.shape, *ones)) if ones else condition, x, y)
 
-    return map_leaves(where, a, b)
+    return map_leaves(where, a(), b())
 
 
 def one_by_one(fun: Function, mapped: Leaves) -> Leaves:

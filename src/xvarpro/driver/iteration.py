@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from xvarpro.algorithms.common import at, certified
@@ -17,7 +16,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import axpy, map_leaves
+from xvarpro.core.trees import axpy
 from xvarpro.driver.prepare import Prepared, partition
 from xvarpro.objective.decrease import affordable, free_decrease, line_decrease, set_decrease
 from xvarpro.objective.interface import LowerError, Objective
@@ -38,10 +37,15 @@ class State(Protocol):
 
 
 class Tracked(NamedTuple):
-    """The state of an algorithm, and the best iterate so far; () where the objective never rises."""
+    """The state of an algorithm, and the best iterate before it; () where the objective never rises."""
 
     state: Any
     best: Any = ()
+    lower: Any = ()  # whether the state's iterate is better than that, 0-d bool
+
+    @classmethod
+    def of(cls, state: State, best: Iterate) -> Tracked:
+        return cls(state, best, state.iterate.value < best.value)
 
     @property
     def iterate(self) -> Iterate:
@@ -49,13 +53,12 @@ class Tracked(NamedTuple):
         found: Iterate = self.state.iterate
         return found
 
-    def after(self, state: State) -> Tracked:
+    def after(self, backend: Backend, state: State) -> Tracked:
         """With the state that follows."""
         if not self.best:
             return Tracked(state)
-        lower = state.iterate.value < self.best.value
-        # chosen where they are: to ask the device which one would wait for it
-        return Tracked(state, map_leaves(partial(namespace_of(lower).where, lower), state.iterate, self.best))
+        # which one is the best is known by now: it was read with the record
+        return self.of(state, select(backend, self.lower, self.iterate, self.best))
 
     def ahead(self, floor: Array) -> Array:
         """Whether the best iterate is better than the last one by more than rounding, 0-d bool."""
@@ -92,7 +95,7 @@ class Program:
             xp = namespace_of(value)
             floor = xp.maximum(xp.abs(value), f.scale(theta))
             state = with_status(state, algorithm, tol, floor)
-            return Tracked(state, () if algorithm.monotone else state.iterate), floor
+            return Tracked(state) if algorithm.monotone else Tracked.of(state, state.iterate), floor
 
         return run
 
@@ -102,7 +105,7 @@ class Program:
 
         def run(now: Tracked) -> Tracked:
             state = algorithm.advance(_for_step(f, now.state, tol, floor), region, now.state)
-            return now.after(with_status(state, algorithm, tol, floor))
+            return now.after(f.backend, with_status(state, algorithm, tol, floor))
 
         return run
 
@@ -112,7 +115,7 @@ class Program:
 
         def run(now: Tracked) -> Tracked:
             state = algorithm.finish(_for_step(f, now.state, tol, floor), region, now.state)
-            return now.after(with_status(state, algorithm, tol, floor))
+            return now.after(f.backend, with_status(state, algorithm, tol, floor))
 
         return run
 
@@ -279,9 +282,9 @@ def negligible_decrease(value: Array, tol: Array, floor: Array) -> Array:
     """
     xp = namespace_of(value)
     rounding = ROUNDING * xp.finfo(value.dtype).eps
-    least = xp.maximum((tol * tol) * xp.abs(value), rounding**2 * floor)
+    size, smallest = xp.abs(value), rounding**2 * floor
     # a residual that is 0 to rounding has no slope that means anything
-    return xp.where(xp.abs(value) <= (10 * rounding) ** 2 * floor, xp.inf, least)
+    return xp.where(size <= 100 * smallest, xp.inf, xp.maximum((tol * tol) * size, smallest))
 
 
 def noise(value: Array, floor: Array) -> Array:

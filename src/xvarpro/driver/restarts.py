@@ -88,7 +88,7 @@ def _nearer(run: Ended, found: Iterate) -> Tracked | None:
     if not condition > float(np.finfo(prepared.dtype).eps) ** -0.3:
         return None
     state = run.algorithm.nearer(run.started(prepared.theta).state)
-    return None if state is None else Tracked(state, found)
+    return None if state is None else Tracked.of(state, found)
 
 
 def _opened(run: Ended, end: End) -> Tracked | None:

@@ -315,6 +315,7 @@ class Run:
         last, best = self.state.iterate, self.state.best or self.state.iterate
         floats = self.prepared.backend.to_floats([last.value, best.value, self.operands[1]])
         value, lowest, floor = np.asarray(floats, dtype=self.prepared.dtype)
+        lowest = value if value < lowest else lowest
         margin = noise(np.asarray(lowest), np.asarray(floor))
         # written so that an objective that is not finite is worse; a certificate counts more than rounding
         if not value <= lowest + (margin if self.status.success else 0):

@@ -104,6 +104,8 @@ def plot_fit(
         confidence(level)
     if prediction and fit.loss is not None:
         raise ProblemError("a band for new observations needs the noise of least squares; got a fit by another loss")
+    if fit.loss is not None and not fit.loss.by_entry:
+        raise ProblemError(f"a figure of a fit needs a loss of every entry of y; got {fit.loss!r}. Draw fit.mean")
     at_solution = fit.stated, fit.theta, fit.w
     found = fitted(*at_solution), fitted(*at_solution, mean=True), residuals(*at_solution)
     values, expected, residual = (_column(x, column) for x in found)
@@ -445,7 +447,7 @@ def _errors(fit: Outcome, column: int, absolute_sigma: bool | None, m: int) -> t
 def _roots(fit: Outcome, rows: int, column: int) -> np.ndarray:
     """Of the weights of residuals; of likelihoods Pearson's. Of other losses no more is known of the noise."""
     root = roots(fit.stated, rows, column)
-    if fit.loss is None or not fit.loss.likelihood:
+    if fit.loss is None or not (fit.loss.likelihood and fit.loss.by_entry):
         return root
     pearson = roots(fit.least_squares, rows, column)
     return np.divide(root**2, pearson, out=0 * root, where=root > 0) if fit.loss.linked else pearson

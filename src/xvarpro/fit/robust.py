@@ -15,9 +15,10 @@ from xvarpro.fit.result import Result
 from xvarpro.fit.scale import PLAIN
 from xvarpro.fit.solve import solve
 from xvarpro.losses.interface import Loss
+from xvarpro.losses.robust import Robust
 from xvarpro.problem.problem import Problem
 
-FIRST = 0.1  # tolerance of a plain fit from which a loss that is not convex starts
+FIRST = 0.1  # tolerance of the plain fit from which one by a robust loss starts
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -56,7 +57,7 @@ def solve_robust(
     problem : Problem
         From `separable`. Its weights, 1/sigma^2, multiply in: a robust loss sees residuals times their roots.
     theta0, over
-        As in `solve`. A loss that is not convex, Cauchy's, starts from the theta of a rough plain fit.
+        As in `solve`. A fit by a robust loss starts from the theta of a rough plain one.
     loss : Loss or str
         One of `xvarpro.losses`, or its name, such as "huber", "soft_l1", "cauchy" or "poisson". Without a scale a plain
         fit comes first: the scale is the median size of its weighted residuals times a constant. Fits with this loss
@@ -95,7 +96,7 @@ def solve_robust(
     fitted: Callable[..., Result] = partial(solve, over=over, algorithm=algorithm, progress=False, **place)
     stated = replace(problem, lower=replace(problem.lower, loss=loss))
     own = stated.lower.loss
-    if own is not None and not (own.convex or own.needs_scale):
+    if isinstance(own, Robust) and not own.needs_scale:
         theta0 = fitted(
             replace(problem, lower=replace(problem.lower, loss=None)), theta0, tol=FIRST, max_iter=PLAIN
         ).theta

@@ -216,9 +216,15 @@ class Softmax(Loss):
         return weights * (total * p - y), h * (1 - p), product
 
     def root(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array]:
-        """The roots u and probabilities p, (m, k): the second derivative is ``B^T B``, with ``B d = u (d - sum p d)`` in every row."""
+        """Arrays u and p, (m, k): the second derivative is ``B^T B``, with ``B d = u (d - sum p d)`` in every row."""
         xp, p = namespace_of(mu), _shares(mu)
         return xp.sqrt(weights * xp.sum(y, axis=1, keepdims=True) * p), p
+
+    def mean(self, mu: Array) -> Array:
+        return _shares(mu)
+
+    def saturated(self, y: Array, weights: Weights) -> Array:
+        return namespace_of(y).sum(weights * _entropy(y))
 
     def check(self, y: np.ndarray) -> None:
         if y.ndim != 2 or y.shape[1] < 2:

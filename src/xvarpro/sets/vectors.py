@@ -114,7 +114,7 @@ def phase(x: Array) -> Array:
     """``x / |x|``, for real x a sign; zero counts as positive: sign(0) = 0 would be no vertex."""
     xp = namespace_of(x)
     if not is_complex(x):
-        return xp.where(x < 0, -xp.ones_like(x), xp.ones_like(x))
+        return xp.where(x < 0, -1, xp.ones_like(x))
     # the larger part first: the modulus of what is denormal has no digits
     size = xp.maximum(xp.abs(xp.real(x)), xp.abs(xp.imag(x)))
     unit = x / or_one(size)

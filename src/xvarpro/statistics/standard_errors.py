@@ -126,6 +126,7 @@ class Statistics:
     at: Linearised
     influence: Influence
     remarks: list[str] = field(default_factory=list)
+    w_shape: tuple[int, ...] | None = None  # where `at` has the rows of w one after the other
 
     @cached_property
     def w_stderr(self) -> Array:
@@ -149,9 +150,8 @@ class Statistics:
         if self.at.in_columns:
             return _errors_by_column(self.at, self.influence, self.noise)
         with np.errstate(**QUIET):
-            return iter(
-                (_like_w(self.at, or_inf(self.influence.errors_of_w(self.noise), self.influence.undetermined_w)),)
-            )
+            errors = or_inf(self.influence.errors_of_w(self.noise), self.influence.undetermined_w)
+            return iter((_shaped(_like_w(self.at, errors), self.w_shape),))
 
     @property
     def reduced_chi2(self) -> float:
@@ -291,7 +291,7 @@ class Statistics:
         >>> np.round(life.value, 2), np.round(life.stderr, 3)
         (array([0.33]), array([0.002]))
         """
-        value, slopes = _derivatives(self.at, fun)
+        value, slopes = _derivatives(self.at, fun, self.w_shape)
         if self.at.in_columns and np.isnan(value).any():
             raise ProblemError(
                 "functions of w need all right-hand sides of the target in memory; got them in chunks. Propagate a "
@@ -320,6 +320,8 @@ class Statistics:
 
         They are inf for what depends on directions that the data do not determine.
         """
+        if self.w_shape is not None:
+            raise ProblemError("bands need a loss of every entry of y; got one of classes. Propagate the function")
         p, (n, k) = by_theta.shape[1], self.at.in_real_numbers.w.shape
         units, of_column = np.eye(p + n), np.zeros((p + n, n, k))
         of_column[:, :, column] = units[:, p:]
@@ -424,13 +426,19 @@ def _like_w(at: Linearised, x: np.ndarray) -> Array:
         return prepared.layout.array(prepared.to_backend(x[:, 0] if prepared.vector else x), prepared.backend)
 
 
-def _derivatives(at: Linearised, fun: Callable[[Tree, Array], Array]) -> tuple[np.ndarray, np.ndarray]:
+def _shaped(w: Array, shape: tuple[int, ...] | None) -> Array:
+    return w if shape is None else namespace_of(w).reshape(w, shape)
+
+
+def _derivatives(
+    at: Linearised, fun: Callable[[Tree, Array], Array], w_shape: tuple[int, ...] | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Value of a function at the solution, and its derivatives by all entries of theta and w, (q, p + n k)."""
     prepared, backend = at.prepared, at.prepared.backend
 
     def called(*arrays: Array) -> Array:
         *theta, w = arrays
-        value = fun(prepared.tree(tuple(theta)), w[:, 0] if prepared.vector else w)
+        value = fun(prepared.tree(tuple(theta)), _shaped(w[:, 0] if prepared.vector else w, w_shape))
         parts = list(value) if isinstance(value, tuple | list) and value else [value]
         for part in parts:
             if isinstance(part, Real) and not trees.is_array(part):

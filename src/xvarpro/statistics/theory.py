@@ -131,9 +131,16 @@ def statistics(
             f"the loss {loss!r} says nothing of the noise: standard errors are those of the sandwich formula; got "
             f"absolute_sigma={absolute_sigma} and sandwich={sandwich}. Leave both out"
         )
+    if loss is not None and not (loss.by_entry or absolute_sigma):
+        raise ProblemError(
+            f"errors of a fit by {loss!r} are those of the likelihood, absolute_sigma=True; got "
+            f"absolute_sigma={absolute_sigma} and sandwich={sandwich}. Entries of a row are not independent"
+        )
     given = (fit.theta, fit.recipe.over, fit._prepared, absolute_sigma, sandwich, fit.deviance)
     found = _theory(problem, *given, backend=backend)
-    if loss is not None and loss.linked:  # its target is none of the data
+    if loss is not None and not loss.by_entry:
+        found = _of_classes(found, fit)
+    elif loss is not None and loss.linked:  # its target is none of the data
         found = replace(found, r_squared=math.nan)
     elif loss is not None and not loss.noisy:
         found = replace(found, r_squared=math.nan, chi2=math.nan, residual_variance=math.nan)
@@ -157,6 +164,16 @@ def statistics(
             "off: solve with a smaller one, or without the ridge or the penalty that outweighs the residual"
         )
     return found
+
+
+def _of_classes(s: Statistics, fit: Outcome) -> Statistics:
+    """Statistics of one target of all entries as those of its rows, each of which is one datum."""
+    n, k = shape = tuple(fit.w.shape)
+    rows = s.data // k
+    dof = rows * (k - 1) - s.parameters
+    numbers: Any = {"data": rows, "dof": dof, "residual_variance": s.chi2 / dof if dof >= 0.5 else math.nan}
+    bic = s.aic + (math.log(rows) - 2) * s.parameters
+    return replace(s, **numbers, bic=bic, r_squared=math.nan, w_shape=shape, w_names=indexed("w", (n, k)))
 
 
 def _theory(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, positive_or_one
-from xvarpro.core.struct import Array
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.lower import Equality
 from xvarpro.objective.least_squares import as_matrix
+from xvarpro.operators import as_operator
 from xvarpro.problem.problem import Problem
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics import prediction
@@ -49,18 +52,60 @@ def least_squares(fit: Outcome) -> Problem:
     problem, loss = fit.stated, fit.loss
     if loss is None or not problem.is_separable:
         return problem
-    if not loss.by_entry or not trees.is_array(problem.lower.y):
-        kind = f"{loss!r}, whose terms are rows" if not loss.by_entry else "a target that is a function"
-        raise ProblemError(f"standard errors need a loss of every entry of an array y; got {kind}")
+    if not trees.is_array(problem.lower.y):
+        raise ProblemError("standard errors of a fit by a loss need an array y; got a target that is a function")
     mu, y, weights = _at_the_data(fit)
     if not np.isfinite(mu).all():
         raise ProblemError("statistics need w and M(theta) to be finite; got NaN or inf at this theta")
+    if not loss.by_entry:
+        return _of_rows(fit, mu, y, weights)
     curvature = loss.curvature(mu, y, weights)
     target = mu - loss.slope(mu, y, weights) / positive_or_one(curvature * weights)
     shape, dtype = problem.lower.y.shape, backends.to_numpy(fit.w).dtype
     parts = {"y": target, "weights": curvature * weights}
     anew: Any = {name: x.astype(dtype).reshape(shape) for name, x in parts.items()}
     return replace(problem, lower=replace(problem.lower, **anew, loss=None), compress=False)
+
+
+def _of_rows(fit: Outcome, mu: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Problem:
+    """As `least_squares`, for a loss of classes: one target of all entries, and the rows of w one after the other.
+
+    With a root A of the second derivative of each row of the target, its rows are A times those of the design.
+    """
+    loss: Any = fit.loss
+    level: Any = fit.stated.lower
+    w: Any = fit.w
+    (n, k), dtype = w.shape, backends.to_numpy(w).dtype
+    slope, bend = loss.slope(mu, y, weights), loss.bend(mu, y, weights)
+    h, V = np.linalg.eigh(np.stack([bend(np.broadcast_to(unit, mu.shape)) for unit in np.eye(k)], axis=2))
+    root = np.sqrt(np.maximum(h, 0.0))
+    A = root[:, :, None] * V.mT
+    r = np.divide((V.mT @ slope[:, :, None])[:, :, 0], root, out=0 * root, where=root > 0)
+    target = ((A @ mu[:, :, None])[:, :, 0] - r).ravel()
+    lam, Omega = level.lam, level.Omega
+    shared = not trees.is_array(lam) or lam.shape[1] == 1
+    # what the loss does not see, one vector added to all columns, has no part in w unless ridges of classes differ
+    W = Equality(np.kron(np.eye(n), np.ones((1, k))), np.zeros(n)) if shared else None
+    lam = np.broadcast_to(backends.to_numpy(lam), (n, k)).reshape(-1, 1) if trees.is_array(lam) else lam
+    if Omega is not None:
+        Omega = np.kron(backends.to_numpy(as_operator(Omega).dense()), np.eye(k))
+    used = np.repeat(weights[:, 0] > 0, k).astype(dtype)
+    anew: Any = {"M": _Stacked(level.M), "y": target.astype(dtype), "lam": lam, "Omega": Omega, "W": W}
+    lower = replace(level, **anew, weights=used, loss=None)
+    return replace(fit.stated, lower=lower, data={"data": fit.stated.data, "root": A.astype(dtype)}, compress=False)
+
+
+@final
+@dataclass(frozen=True)
+class _Stacked(Struct):
+    """A design whose rows are multiplied by matrices of the classes. No closure: equal ones are compiled once."""
+
+    M: Callable[..., Any] = REQUIRED
+
+    def __call__(self, theta: Tree, data: Tree) -> Array:
+        M, A = as_operator(self.M(theta, data["data"])).dense(), data["root"]
+        (m, n), k = M.shape, A.shape[1]
+        return namespace_of(M).reshape(A[:, :, None, :] * M[:, None, :, None], (m * k, n * k))
 
 
 def _at_the_data(fit: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

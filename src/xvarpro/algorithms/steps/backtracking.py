@@ -103,7 +103,7 @@ def backtrack_by_slope(
 
     def trial(memory: Array, n: Array, n_gradients: Array, rise: Array, promised: Array) -> _Trial:
         alpha = propose(memory)
-        alpha = xp.where(n > limit, 0 * alpha, alpha)
+        alpha = alpha if n is one else xp.where(n > limit, 0 * alpha, alpha)  # one trial is allowed
         point = line.phi(alpha)
         accepted = accept(alpha, point, memory) & xp.isfinite(point.value)
         if slope is None:
@@ -134,5 +134,5 @@ def backtrack_by_slope(
     n = one if trials is None else trials + 1
     first = trial(memory, n, zero, zero if rise is None else rise, zero if promised is None else promised)
     last = line.backend.while_loop(lambda t: t.pending | ((t.n <= limit) & ~t.accepted), more, first)
-    kept = xp.where(last.n > limit, memory, last.memory)
+    kept = memory if last.memory is memory else xp.where(last.n > limit, memory, last.memory)
     return Search(last.alpha, last.point, kept, last.n, last.n_gradients)

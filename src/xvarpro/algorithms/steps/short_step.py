@@ -92,8 +92,9 @@ class ShortStep(StepRule):
 
         def propose(L: Array) -> Array:
             curved = L * dd
-            short = xp.minimum(cap, xp.where(gap > 0, gap, xp.zeros_like(gap)) / positive_or_one(curved))
-            return xp.where(curved > 0, short, cap)
+            bends = curved > 0
+            short = xp.minimum(cap, xp.where(gap > 0, gap, 0) / xp.where(bends, curved, 1))
+            return xp.where(bends, short, cap)
 
         def accept(alpha: Array, point: Point, L: Array) -> Array:
             # differences, not values: a promise too small to see in a value is not kept by standing still
