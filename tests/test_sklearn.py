@@ -10,6 +10,7 @@ import sklearn.decomposition
 from scipy.optimize import nnls
 from sklearn.datasets import load_diabetes, load_digits, make_moons
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, scale
@@ -54,6 +55,7 @@ ESTIMATORS = (
     VarProRegressor(curve, one, over=xv.sets.Box(0.0, 10.0), lam=1e-8, max_iter=1),
     NeuralHeadRegressor(4, max_iter=1),
     NeuralHeadClassifier(4, max_iter=2),
+    NeuralHeadClassifier(4, loss="softmax", max_iter=2),
 )
 DIGITS = load_digits().data[:300] / 16.0
 START = np.array([0.5, 8.0])
@@ -279,12 +281,35 @@ def test_a_head_is_the_exact_minimiser_for_its_features():
     model = NeuralHeadClassifier((12, 8), lam=1e-4, max_iter=30, random_state=0).fit(X, y)
     H = np.concatenate([model.hidden_features(X), np.ones((300, 1))], axis=1)
     one_hot = np.equal.outer(y, model.classes_).astype(float)
-    w = np.linalg.solve(H.T @ H + 300 * 1e-4 * np.eye(9), H.T @ one_hot)
+    w = np.linalg.solve(H.T @ H + 300 * 1e-4 * np.diag([1.0] * 8 + [0.0]), H.T @ one_hot)
     np.testing.assert_allclose(model.w_, w, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(model.decision_function(X), H @ w, atol=1e-8)
     assert model.score(X, y) > 0.9
     with pytest.raises(ProblemError, match="one class"):
         model.fit(X, np.zeros(300))
+
+
+@unconverged
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_head_of_classes_is_the_logistic_regression_of_its_features(classes):
+    X, y = load_digits(n_class=classes, return_X_y=True)
+    X, y = X[:200] / 16.0, np.array(list("abc"))[y[:200]]
+    heavy = {"a": 3.0, "b": 0.5}
+    options = {"loss": "softmax", "class_weight": heavy, "lam": 1e-2, "random_state": 0}
+    model = NeuralHeadClassifier(5, max_iter=5, **options).fit(X, y)
+    H = model.hidden_features(X)
+    same = LogisticRegression(C=1 / (200 * 1e-2), class_weight=heavy, tol=1e-10, max_iter=2000).fit(H, y)
+    np.testing.assert_allclose(model.predict_proba(X), same.predict_proba(H), atol=1e-6)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[np.argmax(model.predict_proba(X), axis=1)])
+    balanced = NeuralHeadClassifier(5, max_iter=1, **{**options, "class_weight": "balanced"}).fit(X, y)
+    by_class = [balanced.predict_proba(X)[y == name].sum(axis=0) / np.sum(y == name) for name in balanced.classes_]
+    np.testing.assert_allclose(np.sum(by_class, axis=0), 1.0, atol=1e-8)  # the offset has no ridge
+
+
+def test_probabilities_are_those_of_cross_entropy_alone():
+    assert not hasattr(NeuralHeadClassifier(), "predict_proba")
+    with pytest.raises(ProblemError, match="'squares' or 'softmax', got 'hinge'"):
+        NeuralHeadClassifier(loss="hinge").fit(np.eye(4), [0, 1, 0, 1])
 
 
 def test_the_ridge_is_on_the_layers_too_whatever_the_units_of_the_target():
@@ -293,8 +318,7 @@ def test_the_ridge_is_on_the_layers_too_whatever_the_units_of_the_target():
     ends = [NeuralHeadRegressor(4, lam=1e-2, random_state=0).fit(X, unit * y) for unit in (1.0, 1e3)]
     np.testing.assert_allclose(ends[1].predict(X), 1e3 * ends[0].predict(X), rtol=1e-4, atol=1e-2)
     model = ends[0]
-    centred = model.w_ - np.append(np.zeros(4), y.mean())
-    ridge = 60 * np.sum(centred**2) + np.sum((y - y.mean()) ** 2) * np.sum(model.theta_["A0"] ** 2)
+    ridge = 60 * np.sum(model.w_[:-1] ** 2) + np.sum((y - y.mean()) ** 2) * np.sum(model.theta_["A0"] ** 2)
     np.testing.assert_allclose(model.objective_, 0.5 * np.sum((model.predict(X) - y) ** 2) + 0.5e-2 * ridge)
 
 

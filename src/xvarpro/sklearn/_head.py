@@ -7,7 +7,9 @@ from typing import Any, final
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils.extmath import softmax
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -68,18 +70,18 @@ def check_widths(owner: object, widths: Any) -> tuple[int, ...]:
 class NeuralHead(BaseEstimator):
     """Base of networks ``[h(theta, X), 1] w`` with tanh layers h, whose last layer w is solved for exactly.
 
-    ``min 1/2 |[h(theta, X), 1] w - Y|^2 + lam/2 (n |w|^2 + s (|A0|^2 + |A1|^2 + ...))`` over w and theta, for n samples
-    and ``s = |Y - mean|^2``, which makes lam independent of the units of y. Without the ridge on the layers the valleys
-    of the objective would have no floor: weights grow, and descent goes on and on for little. Columns of X should have
-    similar sizes, about 1.
+    ``min 1/2 |[h(theta, X), 1] w - Y|^2 + lam/2 (n |w|^2 + s (|A0|^2 + |A1|^2 + ...))`` over w, whose last row has no
+    ridge, and theta, for n samples and ``s = |Y - mean|^2``, which makes lam independent of the units of y. Without the
+    ridge on the layers the valleys of the objective would have no floor: weights grow, and descent goes on and on for
+    little. Columns of X should have similar sizes, about 1.
 
     Parameters
     ----------
     hidden : int or tuple of int
         Widths of the hidden layers, >= 1.
     lam : float
-        Ridge on the head, its offset included, and on the layers, but for their offsets, per sample, >= 0. The default
-        is nearly none for noisy data: search for it.
+        Ridge on the head and the layers, but for offsets, per sample, >= 0. The default is nearly none for noisy data:
+        search for it.
     over : tree of sets, optional
         For the layers ``A0``, ``b0``, ``A1``, ..., as in `xvarpro.solve`; they project. The others are free.
     algorithm : Algorithm, optional
@@ -126,14 +128,15 @@ class NeuralHead(BaseEstimator):
         self.backend = backend
         self.device = device
 
-    def _fit(self, X: np.ndarray, Y: np.ndarray) -> None:
+    def _fit(self, X: np.ndarray, Y: np.ndarray, **level: Any) -> None:
         whole(self, "max_iter", least=0)
         nonnegative(self, "lam", "tol")
         widths = (X.shape[1], *check_widths(self, self.hidden))
+        lam = np.append(np.full(widths[-1], self.lam * len(X)), 0.0)[:, None]
         theta0 = project(layers(widths, check_random_state(self.random_state)), self.over)
         spread = float(np.sum((Y - Y.mean(axis=0)) ** 2))
         fit = solve(
-            separable(design, Y, data=X, lam=self.lam * len(X), R=squared_layers, mu=self.lam * spread),
+            separable(design, Y, data=X, lam=lam, R=squared_layers, mu=self.lam * spread, **level),
             theta0,
             over=self.over,
             algorithm=self.algorithm or self._default(theta0),
@@ -163,7 +166,7 @@ class NeuralHead(BaseEstimator):
 class NeuralHeadRegressor(MultiOutputMixin, RegressorMixin, NeuralHead):
     """A network with tanh layers whose last layer is solved for exactly, for regression; see `NeuralHead`.
 
-    Y there is y without its mean, which the offset of the head has back: y plus a number gives predictions plus it.
+    Y there is y; y plus a number gives predictions plus it.
 
     Examples
     --------
@@ -178,10 +181,7 @@ class NeuralHeadRegressor(MultiOutputMixin, RegressorMixin, NeuralHead):
     def fit(self, X: Any, y: Any) -> NeuralHeadRegressor:
         """Find layers and head for X, (n_samples, n_features), and y, (n_samples,) or (n_samples, n_targets)."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        y = np.asarray(y, dtype=np.float64)
-        mean = y.mean(axis=0)
-        self._fit(X, y - mean)  # the ridge would pull the offset to 0, and a shift of y would change the network
-        self.w_[-1] += mean
+        self._fit(X, np.asarray(y, dtype=np.float64))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -189,12 +189,32 @@ class NeuralHeadRegressor(MultiOutputMixin, RegressorMixin, NeuralHead):
         return self._output(X)
 
 
+def _has_probabilities(owner: NeuralHeadClassifier) -> bool:
+    return bool(owner.loss == "softmax")
+
+
 @final
 class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
     """A network with tanh layers whose last layer is solved for exactly, for classification; see `NeuralHead`.
 
-    The head is a least-squares fit to one-hot labels, as `sklearn.linear_model.RidgeClassifier` is: the class with the
-    largest output wins, and outputs are no probabilities. A logistic head can be trained on ``hidden_features(X)``.
+    The class with the largest output wins.
+
+    Parameters
+    ----------
+    hidden : int or tuple of int
+    loss : {"squares", "softmax"}
+        What the head is fitted by: least squares to one-hot labels, as `sklearn.linear_model.RidgeClassifier` is, whose
+        outputs are no probabilities; or the cross-entropy of classes, as `sklearn.linear_model.LogisticRegression` is.
+    class_weight : dict, "balanced" or None
+        Weights of classes, which multiply the loss of their samples; "balanced" gives all the same total.
+    lam, over, algorithm, max_iter, tol, random_state, backend, device
+        As those of `NeuralHead`.
+
+    Attributes
+    ----------
+    classes_ : array
+    theta_, w_, objective_, gap_, status_, n_iter_, n_features_in_, feature_names_in_
+        As those of `NeuralHead`.
 
     Examples
     --------
@@ -203,17 +223,57 @@ class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
     >>> X, y = load_iris(return_X_y=True)
     >>> bool(NeuralHeadClassifier(8, random_state=0).fit(X, y).score(X, y) > 0.95)
     True
+    >>> model = NeuralHeadClassifier(8, loss="softmax", random_state=0).fit(X, y)
+    >>> model.predict_proba(X).shape
+    (150, 3)
     """
+
+    def __init__(
+        self,
+        hidden: int | tuple[int, ...] = (16,),
+        *,
+        loss: str = "squares",
+        class_weight: Any = None,
+        lam: float = 1e-3,
+        over: Any = None,
+        algorithm: Algorithm | None = None,
+        max_iter: int = 500,
+        tol: float = 0.1,
+        random_state: Any = None,
+        backend: Any = None,
+        device: Any = None,
+    ) -> None:
+        super().__init__(
+            hidden,
+            lam=lam,
+            over=over,
+            algorithm=algorithm,
+            max_iter=max_iter,
+            tol=tol,
+            random_state=random_state,
+            backend=backend,
+            device=device,
+        )
+        self.loss = loss
+        self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any) -> NeuralHeadClassifier:
         """Find layers and head for X, (n_samples, n_features), and labels y, (n_samples,)."""
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
+        if self.loss not in ("squares", "softmax"):
+            raise ProblemError(f"NeuralHeadClassifier: loss must be 'squares' or 'softmax', got {self.loss!r}")
         self.classes_, at = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ProblemError(f"NeuralHeadClassifier needs two classes or more; got one class, {self.classes_[0]}")
-        one_hot = np.eye(len(self.classes_))[at]
-        self._fit(X, 2.0 * one_hot[:, 1] - 1.0 if len(self.classes_) == 2 else one_hot)
+        two, cross = len(self.classes_) == 2, self.loss == "softmax"
+        Y = np.eye(len(self.classes_))[at]
+        if two:  # one output, whose sign tells them apart
+            Y = Y[:, 1] if cross else 2.0 * Y[:, 1] - 1.0
+        weights = None
+        if self.class_weight is not None:
+            weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y)[at]
+        self._fit(X, Y, weights=weights, loss=("logistic" if two else "softmax") if cross else None)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -224,6 +284,12 @@ class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
         """The class with the largest output."""
         output = self._output(X)
         return self.classes_[(output > 0).astype(int) if output.ndim == 1 else np.argmax(output, axis=1)]
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes, (n_samples, n_classes); of ``loss="softmax"`` alone."""
+        output = self._output(X)
+        return softmax(np.stack([0 * output, output], axis=1) if output.ndim == 1 else output)
 
     def hidden_features(self, X: Any) -> np.ndarray:
         """The last hidden layer, shape (n_samples, hidden[-1])."""
