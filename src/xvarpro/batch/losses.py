@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
+from xvarpro.batch import small
 from xvarpro.batch.objective import Batch, Lower, Outputs, grouped, products, rows, stacked
-from xvarpro.core import small, trees
+from xvarpro.batch.small import Factor
+from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
-from xvarpro.core.small import Factor
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import rounding
 from xvarpro.losses.interface import Loss, Squares
@@ -38,7 +39,7 @@ class _Levels(NamedTuple):
     def curvature(self, z: Array, exact: bool) -> Array:
         """Second derivatives, positive by rounding at least, or those of a model for steps of theta."""
         given = z[:, 0, :].mT, self.y, self.weights
-        found = Loss.model(self.loss, *given) if exact else self.loss.majorant(*given)
+        found = Loss.model(self.loss, *given) if exact else self.loss.scoring(*given)
         return found.mT[:, None, :]
 
 
@@ -142,7 +143,7 @@ def _minimum(backend: Backend, A: Array, low: _Levels) -> Array:
         return low.value(z[..., :m]) + _half_squares(z[..., m:])
 
     z = low.loss.start(low.y)
-    h = low.loss.first(z, low.y, low.weights)
+    h = low.loss.scoring(z, low.y, low.weights)
     target = xp.sqrt(h) * z - low.loss.slope(z, low.y, low.weights) / positive_or_one(xp.sqrt(h))
     f = _factor(A, h.mT[:, None, :])
     w = small.solve_upper(f.R, small.coefficients(f, target.mT[:, None, :]))

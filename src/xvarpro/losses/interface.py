@@ -197,8 +197,8 @@ class Times(Loss):
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.times * self.loss.model(mu, y, weights)
 
-    def first(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.times * self.loss.first(mu, y, weights)
+    def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.scoring(mu, y, weights)
 
     def start(self, y: Array) -> Array:
         return self.loss.start(y)
