@@ -18,9 +18,9 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 from sklearn.linear_model import LogisticRegression
+from xvarpro_experiments.datasets import find_mnist, mnist, read_idx
 
 import xvarpro as xv
-from xvarpro_experiments.datasets import find_mnist, mnist, read_idx
 
 LOW, HIGH = -4.0, 9.0  # of logarithms of penalties
 
@@ -54,6 +54,8 @@ class Clock:
 
 
 class Penalties:
+    """A logistic regression with a penalty for each group of features, its training and its validation rows."""
+
     def __init__(self, rows: int) -> None:
         X, labels = digits(2 * rows)
         X = 4.0 * (X - X.mean(axis=0))
