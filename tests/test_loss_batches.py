@@ -241,6 +241,17 @@ def wide(M):
     return xp.concat([M * (1 + 0.3 * xp.cos(i + 9.0 * M)) for i in range(13)], axis=-1)
 
 
+def test_dependent_columns_of_a_batch_are_said_where_no_ridge_holds_them():
+    """One column of two has a ridge; of two equal columns that is enough."""
+    y, starts = np.stack([COUNTS, COUNTS]), np.array([[0.3, 1.5], [1.0, 1.0]])
+    here = xv.sets.Box(starts[1], starts[1])
+    for lam, status in ((0.0, xv.Status.RANK_DEFICIENT), (np.array([[0.1], [0.0]]), xv.Status.CONVERGED)):
+        problem = xv.separable(of_each, y, data={"x": X}, lam=lam, loss="log_poisson")
+        assert xv.solve_many(problem, np.stack([starts[1]] * 2), here).status.tolist() == [status.code] * 2
+        ends = xv.solve_many(problem, np.stack([starts[0]] * 2), xv.sets.Box(starts[0], starts[0]))
+        assert ends.status.tolist() == [xv.Status.CONVERGED.code] * 2
+
+
 def test_a_problem_without_a_best_w_ends_by_itself():
     """Classes that are told apart, NaN in a target, an upper level by a loss alone."""
     y = np.stack([CLASS, np.asarray(X > 0, float), np.where(X > 0.9, np.nan, CLASS)])

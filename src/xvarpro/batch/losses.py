@@ -85,8 +85,10 @@ class LossBatch(Batch):
         A, low = stacked(outputs.M_L.mT, level.ridge), self._levels(0, outputs.M_L.shape[0])
         m = low.y.shape[0]
         w = _minimum(self.backend, A, low)
-        z = w @ A
-        f = _factor(A, low.curvature(z[..., :m], exact=not self.problem.is_separable))
+        z, xp = w @ A, namespace_of(w)
+        # dependent columns have no w: those of a first prediction say so
+        at = xp.where(xp.isfinite(z[..., :m]), z[..., :m], low.loss.start(low.y).mT[:, None, :])
+        f = _factor(A, low.curvature(at, exact=not self.problem.is_separable))
         return Lower(f, w, z, self._lost(f, level, m), f.R)
 
     def _is_wide(self, M: Array) -> bool:
