@@ -5,19 +5,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.core.trees import is_array, leaves
 from xvarpro.errors import ProblemError
-from xvarpro.losses.interface import Loss, Times
 from xvarpro.lower import Ridge
 from xvarpro.objective.least_squares import as_matrix, evaluate_level, scaled, weighted
 from xvarpro.operators import Dense, Weighted, as_operator
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level, Problem, reading, refuse_covariance
 from xvarpro.problem.samples import lengths, taken
+
+if TYPE_CHECKING:
+    from xvarpro.losses.interface import Loss
 
 
 class LowerRows(Struct):
@@ -205,7 +207,11 @@ def rows_of_batch(level: Level, batch: int, scale: float, indices: Array | None 
 
 def _times(loss: Loss | None, scale: float) -> Loss | None:
     """A loss for targets that are not scaled."""
-    return None if loss is None else Times(loss, scale**2)
+    if loss is None:
+        return None
+    from xvarpro.losses.interface import Times
+
+    return Times(loss, scale**2)
 
 
 @dataclass(frozen=True)
