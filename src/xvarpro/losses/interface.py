@@ -118,6 +118,10 @@ class Loss(Struct):
     def check(self, y: np.ndarray) -> None:
         """Refuse a target that the loss is not for."""
 
+    def multiplied(self, factor: float) -> Loss:
+        """A multiple of the loss, as that of a mini-batch."""
+        return Times(self, factor)
+
     def on(self, backend: Any) -> Loss:
         """The loss for arrays of a backend, which may be traced."""
         return self

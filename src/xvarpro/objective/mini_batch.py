@@ -11,7 +11,6 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.core.trees import is_array, leaves
 from xvarpro.errors import ProblemError
-from xvarpro.losses.interface import Loss, Times
 from xvarpro.lower import Ridge
 from xvarpro.objective.least_squares import as_matrix, evaluate_level, scaled, weighted
 from xvarpro.operators import Dense, Weighted, as_operator
@@ -200,12 +199,8 @@ def rows_of_batch(level: Level, batch: int, scale: float, indices: Array | None 
     y: Any = level.y
     y = BatchTarget(y, batch, root, inside) if callable(y) else root * some(as_matrix(y))
     M = BatchDesign(level.M, batch, root, inside)
-    return replace(level, M=M, y=y, weights=weights if inside is None else None, loss=_times(level.loss, scale))
-
-
-def _times(loss: Loss | None, scale: float) -> Loss | None:
-    """A loss for targets that are not scaled."""
-    return None if loss is None else Times(loss, scale**2)
+    loss = level.loss and level.loss.multiplied(scale**2)
+    return replace(level, M=M, y=y, weights=weights if inside is None else None, loss=loss)
 
 
 @dataclass(frozen=True)
@@ -288,7 +283,9 @@ def some_columns(problem: Problem, indices: Array, scale: float) -> Problem:
     weights = None if squares or level.weights is None else level.weights
     if weights is not None and weights.shape[1] > 1:
         weights = some(weights)
-    lower = replace(level, M=design, y=y, lam=lam, weights=weights, W=W, loss=_times(level.loss, scale))
+    lower = replace(
+        level, M=design, y=y, lam=lam, weights=weights, W=W, loss=level.loss and level.loss.multiplied(scale**2)
+    )
     return replace(problem, lower=lower)
 
 
@@ -331,4 +328,6 @@ def _rows_of_all(level: Level, indices: Array, scale: float) -> Level:
     y = target if callable(given) else some(as_matrix(given))
     # those of squares are in what the functions return
     weights = None if level.loss is None or level.weights is None else some(level.weights)
-    return replace(level, M=design, y=y, weights=weights, solver=None, W=None, loss=_times(level.loss, scale))
+    return replace(
+        level, M=design, y=y, weights=weights, solver=None, W=None, loss=level.loss and level.loss.multiplied(scale**2)
+    )
