@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
@@ -56,10 +56,10 @@ class LossSystem(NamedTuple):
 
 
 class Minimum(NamedTuple):
-    """The w of a level, and the factor of its Hessian there; () where that is no level of least squares."""
+    """The w of a level, and a place for the factor of its Hessian there, which few points are asked for."""
 
     w: Array
-    hessian: Any
+    kept: list[Any] | tuple[()]  # at most one; () in compiled loops
 
 
 class _State(NamedTuple):
@@ -86,6 +86,8 @@ class Newton(LowerSolver):
         Of the weighted levels.
     constrained : bool
         Whether it keeps w in a set.
+    adjoined : bool
+        Whether an adjoint is asked for with the gradient.
 
     References
     ----------
@@ -102,27 +104,37 @@ class Newton(LowerSolver):
 
     inner: LowerSolver = REQUIRED
     constrained: bool = False
+    adjoined: bool = False
 
     def factor(self, backend: Backend, system: Any) -> Minimum:
-        w, xp = self._minimum(backend, system), namespace_of(system.y)
-        z = system.M.matvec(w)
-        if _is_squares(system.loss):
-            near, target = self._exact(system, z)
-            hessian = self.inner.factor(backend, near)
-            if self._shared(system):  # the digits of the factor, where the Hessian of the steps was a product
-                g = system.back(system.loss.slope(z, system.y, system.weights), w)
-                step = _inverse(backend, self.inner, near, hessian, target, w, g)
-                w = xp.where(xp.all(xp.isfinite(step)), w - step, w)
-            return Minimum(w, hessian)
-        if system.ridge.definite:
-            return Minimum(w, ())
-        # conjugate gradients find one of several solutions
-        near, target = self._model(system, z)
-        unique = xp.all(xp.isfinite(self.inner.argmin(backend, near, self.inner.factor(backend, near), target)))
-        return Minimum(xp.where(unique, w, xp.full_like(w, xp.nan)), ())
+        w, cell = self._minimum(backend, system), cast(Any, () if backend.compiled else [])
+        if system.ridge.definite or not self._by_products(system):
+            return Minimum(w, cell)
+
+        def unique(w: Array) -> Array:
+            """NaN where conjugate gradients have found one of several solutions."""
+            xp, (near, target) = namespace_of(w), self._model(system, system.M.matvec(w))
+            found = self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
+            return xp.where(xp.all(xp.isfinite(found)), w, xp.full_like(w, xp.nan))
+
+        if not system.ridge.present:
+            return Minimum(unique(w), cell)
+        lam = system.ridge.lam
+        return Minimum(backend.when(~namespace_of(lam).all(lam > 0), unique, w), cell)
 
     def argmin(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Array:
         return factor.w
+
+    def refine(
+        self, backend: Backend, system: Any, factor: Minimum, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        if not (self.adjoined and _is_squares(system.loss) and self._by_products(system)):
+            return w, r
+        # the digits of the factor that the adjoint needs, where the Hessian of the steps was a product
+        near, target = self._exact(system, r)
+        g = system.back(system.loss.slope(r, system.y, system.weights), w)
+        w = w - _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, g)
+        return w, system.M.matvec(w)
 
     def adjoint(
         self, backend: Backend, system: Any, factor: Minimum, c: Array, y: Array, w: Array, r: Array
@@ -130,7 +142,7 @@ class Newton(LowerSolver):
         z = system.M.matvec(w)
         if _is_squares(system.loss):
             near, target = self._exact(system, z)
-            v = _inverse(backend, self.inner, near, factor.hessian, target, w, c)
+            v = _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
         else:
             bend = system.loss.bend(z, system.y, system.weights)
             v = _conjugate_gradients(backend, system, bend, self._preconditioner(backend, system, w, z), c)
@@ -200,7 +212,7 @@ class Newton(LowerSolver):
         `error` is that of w, relative, by the last step.
         """
         z = system.M.matvec(w)
-        if not system.loss.by_entry or self._shared(system):
+        if self._by_products(system):
             slope, h, bend = self._derivatives(system, z)
             g = system.back(slope, w)
             tol = namespace_of(error).clip(error, FINE, ROUGH)
@@ -227,9 +239,19 @@ class Newton(LowerSolver):
         h = system.loss.model(*given)
         return system.loss.slope(*given), h, lambda d: h * d
 
-    def _shared(self, system: Any) -> bool:
-        """Whether the Hessian of one column is to be had from a product, in half of the time of a factor of rows."""
-        return isinstance(self.inner, QR) and not self.constrained and system.y.shape[1] == 1
+    def _by_products(self, system: Any) -> bool:
+        """Whether steps are solved by products with the Hessian: of one column that takes half the time of a factor."""
+        return not system.loss.by_entry or (
+            isinstance(self.inner, QR) and not self.constrained and system.y.shape[1] == 1
+        )
+
+    def _hessian(self, backend: Backend, near: System, factor: Minimum) -> Any:
+        """The factor of the Hessian at w, made when it is first asked for."""
+        if not isinstance(factor.kept, list):
+            return self.inner.factor(backend, near)
+        if not factor.kept:
+            factor.kept.append(self.inner.factor(backend, near))
+        return factor.kept[0]
 
     def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
         """The inverse of a Hessian near that at w, on the face of w."""

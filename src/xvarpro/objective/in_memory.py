@@ -178,7 +178,7 @@ class InMemory(Objective):
                     f"a level with the loss {level.loss!r} needs a design that can be factored; got "
                     f"{type(low.M).__name__}, which is known by its products. Return an array from M"
                 )
-            return Newton(inner)
+            return Newton(inner, adjoined=not self.problem.is_separable)
         if level.W is not None:
             from xvarpro.lower.weight_sets.blocks import by_blocks
 
