@@ -30,9 +30,9 @@ import pytest
 import scipy.linalg
 import scipy.special
 
+from xvarpro.backends.eager import TapedBackend
 from xvarpro.backends.interface import Backend
 from xvarpro.backends.special import derivative
-from xvarpro.backends.taped import TapedBackend
 
 READS: list[tuple[str, int]] = []  # what the host has read: by what, and how many entries
 LAUNCHES: Counter[str] = Counter()

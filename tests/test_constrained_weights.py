@@ -12,8 +12,7 @@ from xvarpro import lower
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import System
-from xvarpro.lower.ridge import NO_RIDGE, Ridge
+from xvarpro.lower.interface import NO_RIDGE, Ridge, System
 from xvarpro.lower.weight_sets import _pivoting
 from xvarpro.lower.weight_sets._pivoting import Box, Inverter, Solution, _decided, _State
 from xvarpro.lower.weight_sets.blocks import by_blocks

@@ -125,7 +125,6 @@ def test_what_is_no_residual_is_named(subtests):
     for kind, words, call in (
         (ProblemError, "residual must be a function", lambda: xv.least_squares(one, one)),
         (ModelError, "residual must return an array", lambda: xv.least_squares(lambda theta: [theta], one)),
-        (ProblemError, "callback and progress", lambda: xv.least_squares(abs, one, loss="huber", progress=False)),
     ):
         with subtests.test(words), pytest.raises(kind, match=words):
             call()

@@ -392,11 +392,20 @@ class Told:
         return Local(np.array(value), np.array(grad), curvature, np.zeros(len(x), bool))
 
 
+def first(method, f, x):
+    return method.first(f, f.region, x, f.local(x))
+
+
+def tried(method, f, point, noise):
+    trial = method.trial(f, f.region, point)
+    return method.after(f, f.region, point, trial, f.local(trial[0]), noise)
+
+
 def trials(x, *answers):
     f, method = Told(x, answers), algorithms.LevenbergMarquardt()
-    point = method.first(f, x)
+    point = first(method, f, x)
     assert point.rejected.dtype == np.int32
-    return method.next(f, point, 0 * point.local.value)
+    return tried(method, f, point, 0 * point.local.value)
 
 
 def test_problems_of_a_batch_come_to_rest_by_themselves():
@@ -411,9 +420,9 @@ def test_problems_of_a_batch_come_to_rest_by_themselves():
 def test_a_problem_that_is_refused_too_often_has_no_descent():
     x, grad, method = np.ones((2, 2)), [[1.0, 0.0], [1.0, 0.0]], algorithms.LevenbergMarquardt()
     f = Told(x, [([1.0, 1.0], grad), ([2.0, 2.0], grad)])
-    point = method.first(f, x)
+    point = first(method, f, x)
     point = point._replace(rejected=np.array([REJECTIONS - 1, REJECTIONS], dtype=np.int32))
-    after, accepted, ended = method.next(f, point, 0 * point.local.value)
+    after, accepted, ended = tried(method, f, point, 0 * point.local.value)
     assert not accepted.any()
     assert after.rejected.tolist() == [REJECTIONS, REJECTIONS + 1]
     assert ended.tolist() == [False, True]
@@ -454,7 +463,7 @@ def test_damping_follows_the_ratio_of_the_decrease_to_the_promised_one():
     new = np.tile(0.1 * grad, (b, 1))
     new[-1] = 2 * grad
     f = Told(x, [(100.0 + 0 * shares, np.tile(grad, (b, 1))), (100.0 - shares * promised, new)])
-    after, accepted, ended = TRIED.next(f, after_a_step(TRIED.first(f, x)), noise)
+    after, accepted, ended = tried(TRIED, f, after_a_step(first(TRIED, f, x)), noise)
     taken = [True] * 5 + [False] * 4 + [True, False]
     assert accepted.tolist() == taken
     assert not ended.any()
@@ -468,11 +477,11 @@ def test_damping_follows_the_ratio_of_the_decrease_to_the_promised_one():
     assert error(after.theta, np.where(np.array(taken)[:, None], x + step, x)) <= 1e-15
     # a level trial that gains less than a ten-thousandth of what was promised is damped as little as any
     level, method = Told(x[:1], [([100.0], [grad]), ([100.0], [0.1 * grad])]), algorithms.LevenbergMarquardt()
-    after, accepted, _ = method.next(level, method.first(level, x[:1]), np.array([1.0]))
+    after, accepted, _ = tried(method, level, first(method, level, x[:1]), np.array([1.0]))
     assert (accepted.tolist(), after.model.damping.tolist()) == ([True], [pytest.approx(1e-4)])
     # the first damping of all is a guess: it grows fourfold, whatever its trial says
     higher = Told(x[:1], [([100.0], [grad]), ([900.0], [grad])])
-    after, accepted, _ = method.next(higher, method.first(higher, x[:1]), np.zeros(1))
+    after, accepted, _ = tried(method, higher, first(method, higher, x[:1]), np.zeros(1))
     assert (accepted.tolist(), after.model.damping.tolist()) == ([False], [4e-3])
 
 
@@ -482,17 +491,17 @@ def test_a_step_to_where_there_is_no_value_is_shortened_once_before_it_is_damped
     promised = 0.9 * (-grad @ step - 0.5 * step @ step)
     same, less = [grad, grad], [0.1 * grad, 0.1 * grad]
     f = Told(x, [([100.0, 100.0], same), ([nan, nan], same), ([100.0 - promised, nan], less)])
-    point = after_a_step(method.first(f, x))
+    point = after_a_step(first(method, f, x))
     for want, short, damping in (
         ([False, False], [True, True], [1e-3, 1e-3]),
         ([True, False], [False, True], [1e-4, 0.15 / 0.9]),
     ):
-        point, accepted, _ = method.next(f, point, np.zeros(2))
+        point, accepted, _ = tried(method, f, point, np.zeros(2))
         assert accepted.tolist() == want
         assert point.model.short.tolist() == short
         assert error(point.model.damping, np.array(damping)) <= 1e-12
     assert error(point.theta, np.stack([x[0] + 0.9 * step, x[1]])) <= 1e-15
-    trial, _ = method._trial(f, point)
+    trial, _ = method.trial(f, f.region, point)
     assert error(trial[1], x[1] - 0.9 * grad / (1 + 0.15 / 0.9)) <= 1e-15
 
 
@@ -535,7 +544,7 @@ def test_a_rate_that_may_not_be_zero_does_not_hold_the_others(backend):
 def test_the_better_one_of_two_models_takes_the_next_step():
     grad, x, method = np.array([3.0, -4.0]), np.ones((2, 2)), TRIED
     f = Told(x, [([9.0, 9.0], [grad, grad])])
-    point, step = after_a_step(method.first(f, x)), np.array([[-1.0, 0.5], [-1.0, 0.5]])
+    point, step = after_a_step(first(method, f, x)), np.array([[-1.0, 0.5], [-1.0, 0.5]])
     Q = 3 * np.broadcast_to(np.eye(2), (2, 2, 2))
     point = point._replace(model=point.model._replace(Q=Q))
     # one change of the gradient is what Q says, the other lies four tenths of the way there from the identity

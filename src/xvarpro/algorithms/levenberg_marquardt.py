@@ -9,12 +9,13 @@ from xvarpro.algorithms.common import add, status
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
 from xvarpro.backends.interface import either, select
-from xvarpro.core import checks, small
+from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import parts, raveled, unraveled
 from xvarpro.errors import ProblemError
-from xvarpro.objective.gauss_newton import Local, gauss_newton
+from xvarpro.objective.gauss_newton import Local, gauss_newton, solve_scaled
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
 from xvarpro.sets.region import Region
@@ -23,10 +24,10 @@ from xvarpro.sets.region import Region
 ROUNDS, ALONE = 60, 200
 SWITCH = 0.25  # squared errors of the two models' last predictions, up to which the quasi-Newton one is preferred
 KEEP = 0.99  # and kept, by more than rounding
-WORTH = 1e-4  # of what the model promises: what a trial must bring
 SHORT = 0.9  # of a step to where there is no value, such as a bound: what the next trials take
 LEAST, MOST = 0.1, 0.5  # of a refused step: what the parabola through its values may leave
 NEAR = 1e-3  # of a step along a line: how near to its ends the next trial may be
+WORTH = 1e-4  # of what the model promises: what a trial must bring
 SOFT = 0.15  # of the curvature along a step: that of the soft directions that make it long
 REJECTIONS = 60  # in a row, after which a problem has no descent
 
@@ -54,32 +55,19 @@ class Point(NamedTuple):
     rejected: Array  # trials in a row
 
 
-class Batched(Protocol):
-    """Reduced objectives of a batch of problems, at vectors (b, p), and their sets."""
+class Stated(Protocol):
+    """The objective of one problem, or those of a batch."""
 
     @property
     def backend(self) -> Backend: ...
     @property
-    def region(self) -> Region: ...
-    @property
     def problem(self) -> Problem: ...
 
-    def local(self, x: Array) -> Local:
-        """Values, gradients and Gauss-Newton matrices."""
 
-
-class Single:
-    """One objective, a `Reduced` one, as a batch."""
-
-    def __init__(self, f: Any, region: Region) -> None:
-        self.f, self.region = f, region
-        self.backend: Backend = f.backend
-        self.problem: Problem = f.problem
-
-    def local(self, x: Array) -> Local:
-        point, grad, H = gauss_newton(self.f, parts(x[0, :], self.region.shapes))
-        value = point.value[None, ...]
-        return Local(value, grad[None, ...], H[None, ...], self.backend.xp.isnan(value), getattr(point, "start", ()))
+def alone(xp: Any, point: Any, grad: Array, H: Array) -> Local:
+    """What `gauss_newton` has of one problem, as a batch of one."""
+    value = point.value[None, ...]
+    return Local(value, grad[None, ...], H[None, ...], xp.isnan(value), getattr(point, "start", ()))
 
 
 class MarquardtState(NamedTuple):
@@ -135,19 +123,23 @@ class LevenbergMarquardt(Algorithm):
     # -- one problem
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> MarquardtState:
-        point = self.first(Single(f, region), raveled(theta)[None, :])
+        one: Any = f  # a `Reduced` objective, or a `Streamed` one
+        point = self.first(f, region, raveled(theta)[None, :], alone(f.backend.xp, *gauss_newton(one, theta)))
         zero = f.backend.xp.zeros_like(point.local.value[0])
         blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero, zero), zero)
         return MarquardtState(_reported(blank, point), point)
 
     def advance(self, f: Objective, region: Region, state: MarquardtState) -> MarquardtState:
-        iterate, noise = state.iterate, f.rounding(state.point.local.value)
-        point, accepted, lost = self.next(Single(f, region), state.point, noise)
-        alpha = f.backend.xp.astype(accepted[0], noise.dtype)
+        one: Any = f
+        iterate, noise, xp = state.iterate, f.rounding(state.point.local.value), f.backend.xp
+        trial = self.trial(f, region, state.point)
+        local = alone(xp, *gauss_newton(one, parts(trial[0][0, :], region.shapes)))
+        point, accepted, lost = self.after(f, region, state.point, trial, local, noise)
+        alpha = xp.astype(accepted[0], noise.dtype)
         iterate = iterate._replace(
             alpha_A=alpha if region.constrained else 0 * alpha,
             alpha_B=alpha if region.free else 0 * alpha,
-            status=status(alpha, ~lost[0]),
+            status=xp.where(lost[0], Status.NO_DESCENT.code, 0 * iterate.status),
         )
         return MarquardtState(_reported(iterate, point), point)
 
@@ -161,36 +153,37 @@ class LevenbergMarquardt(Algorithm):
 
     # -- a batch
 
-    def first(self, f: Batched, x: Array) -> Point:
+    def first(self, f: Stated, region: Region, x: Array, local: Local) -> Point:
         """Where every problem starts, at x (b, p)."""
-        local, xp = f.local(x), f.backend.xp
+        xp = f.backend.xp
         one = xp.ones_like(local.value)
         scale = xp.linalg.diagonal(local.curvature)
         model = Model(local.curvature, one < 0, scale, self.damping * one, 4 * one, one < 0)
         rejected = xp.zeros(one.shape, dtype=xp.int32, device=device(x))
-        return Point(x, local, *self._certificate(f, x, local), model, rejected)
+        return Point(x, local, *self._certificate(f, region, x, local), model, rejected)
 
-    def next(self, f: Batched, point: Point, noise: Array) -> tuple[Point, Array, Array]:
-        """One trial per problem; which were accepted, and which problems have no descent, (b,).
+    def after(
+        self, f: Stated, region: Region, point: Point, tried: tuple[Array, Array], local: Local, noise: Array
+    ) -> tuple[Point, Array, Array]:
+        """After one `trial` per problem, and what is there; which were accepted, and which have no descent, (b,).
 
         `noise` is by how much values may differ from rounding alone: a trial within it is accepted for less that is
         left to gain, and for that alone, since what rounding brings would lead in circles.
         """
-        xp = f.backend.xp
-        trial, promised = self._trial(f, point)
-        local, step = f.local(trial), trial - point.theta
-        gap_A, gap_B, decrease = self._certificate(f, trial, local)
+        xp, (trial, promised) = f.backend.xp, tried
+        step = trial - point.theta
+        gap_A, gap_B, decrease = self._certificate(f, region, trial, local)
         # a value without a gradient, as at a bound where the model has none, is none: a shorter step may have both
         nan = xp.full_like(gap_A, xp.nan)
         local = local._replace(value=xp.where(xp.isfinite(gap_A + gap_B), local.value, nan))
         level = xp.abs(local.value - point.local.value) <= noise
         accepted = self._accepts(point, local, promised, level, decrease < point.decrease)
-        none, tried = xp.zeros_like(point.rejected), (point, local, step, promised)
+        none, seen = xp.zeros_like(point.rejected), (point, local, step, promised)
         after = either(
             f.backend,
             accepted,
-            lambda: Point(trial, local, gap_A, gap_B, decrease, self._learned(*tried), none),
-            lambda: point._replace(model=self._refused(*tried), rejected=point.rejected + 1),
+            lambda: Point(trial, local, gap_A, gap_B, decrease, self._learned(*seen), none),
+            lambda: point._replace(model=self._refused(*seen), rejected=point.rejected + 1),
         )
         eps = xp.finfo(trial.dtype).eps
         # NaN counts as moved: a shorter step may be better
@@ -201,20 +194,20 @@ class LevenbergMarquardt(Algorithm):
             lost = lost | (level & near & (xp.sum(local.grad * step, axis=1) > 0))
         return after, accepted, ~accepted & lost
 
-    def _certificate(self, f: Batched, x: Array, local: Local) -> tuple[Array, Array, Array]:
+    def _certificate(self, f: Stated, region: Region, x: Array, local: Local) -> tuple[Array, Array, Array]:
         """Both parts of the gap, and the decrease that the Gauss-Newton model promises over the whole set."""
-        gap_A, gap_B = f.region.gaps(x, local.grad)
+        gap_A, gap_B = region.gaps(x, local.grad)
         xp = f.backend.xp
         diagonal = xp.linalg.diagonal(local.curvature)
         # a direction of which the model knows nothing promises nothing
         least = xp.where(diagonal > 0, (10 * xp.finfo(x.dtype).eps) * diagonal, 1)
         held = local.curvature + least[:, :, None] * _eye(xp, local.curvature)
-        _, decrease = minimise_model(f.backend, f.region, x, local.grad, held)
+        _, decrease = minimise_model(f.backend, region, x, local.grad, held)
         if not f.problem.mu:  # no sum of squares is below 0
             decrease = xp.minimum(decrease, local.value)
         return gap_A, gap_B, decrease
 
-    def _trial(self, f: Batched, point: Point) -> tuple[Array, Array]:
+    def trial(self, f: Stated, region: Region, point: Point) -> tuple[Array, Array]:
         """Feasible points to try, (b, p), and the decrease that each model promises, (b,)."""
         model, backend, xp = point.model, f.backend, f.backend.xp
         # entries of theta that the residual does not depend on are held by the largest scale
@@ -223,7 +216,7 @@ class LevenbergMarquardt(Algorithm):
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
         B = xp.where(model.quasi[:, None, None], model.Q, point.local.curvature)
         damped = B + added[:, :, None] * _eye(xp, B)
-        trial, decrease = minimise_model(backend, f.region, point.theta, point.local.grad, damped)
+        trial, decrease = minimise_model(backend, region, point.theta, point.local.grad, damped)
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
         decrease = decrease + 0.5 * xp.sum(step * (added * step), axis=1)
@@ -339,7 +332,7 @@ def minimise_model(backend: Backend, region: Region, theta: Array, grad: Array, 
     Newton's point where that is feasible. Shapes (b, p), (b, p), (b, p, p); results (b, p) and (b,).
     """
     xp = backend.xp
-    d = -small.solve(xp, B, grad)
+    d = -solve_scaled(xp, B, grad)
     newton = theta + d, -0.5 * xp.sum(grad * d, axis=1)
     if not region.constrained:
         return newton
@@ -391,7 +384,7 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
             inside = P @ B @ P
             # the identity outside the face, at the scale of the model
             scale = xp.max(xp.linalg.diagonal(B), axis=1)[:, None, None]
-            step = -_times(P, small.solve(xp, inside + scale * (_eye(xp, B) - P), _times(P, walk.slope)))
+            step = -_times(P, solve_scaled(xp, inside + scale * (_eye(xp, B) - P), _times(P, walk.slope)))
             # up to the first bound that it meets, which makes the face smaller
             share, before = region.reach(step, walk.x), walk.decrease
             walk, *_ = onward(walk, region.nearest(walk.x + share[:, None] * step, walk.slope), P)

@@ -6,8 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from xvarpro.backends.columns import column_loop
-from xvarpro.backends.factorisations import linalg_errors
-from xvarpro.backends.interface import Backend
+from xvarpro.backends.interface import Backend, linalg_errors
 from xvarpro.backends.registry import (
     ENTRY_POINT_GROUP,
     get,
@@ -26,9 +25,8 @@ from xvarpro.backends.registry import (
 from xvarpro.core.namespace import find_dtype
 
 if TYPE_CHECKING:
-    from xvarpro.backends.eager import EagerBackend
+    from xvarpro.backends.eager import EagerBackend, TapedBackend
     from xvarpro.backends.hosted import HostedBackend
-    from xvarpro.backends.taped import TapedBackend
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -56,7 +54,7 @@ __all__ = [
 _BASES = {
     "EagerBackend": "xvarpro.backends.eager",
     "HostedBackend": "xvarpro.backends.hosted",
-    "TapedBackend": "xvarpro.backends.taped",
+    "TapedBackend": "xvarpro.backends.eager",
 }
 
 

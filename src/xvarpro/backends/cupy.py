@@ -17,8 +17,8 @@ from cupyx import errstate
 from cupyx.scipy.linalg import solve_triangular
 
 from xvarpro.backends import checksums
+from xvarpro.backends.eager import TapedBackend
 from xvarpro.backends.special import derivative
-from xvarpro.backends.taped import TapedBackend
 
 # arrays find their backend by their type: inside the scope of a reproducible one, both have to know
 _reproducibly: ContextVar[bool] = ContextVar("reproducibly", default=False)

@@ -1,13 +1,16 @@
-"""Control flow for frameworks that run one operation at a time: a Python loop drives the solver's pure functions."""
+"""Frameworks that run one operation at a time: control flow, derivatives by the tape, factorisations without errors."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from xvarpro.backends.interface import Backend, State
+from xvarpro.backends import tape
+from xvarpro.backends.interface import Backend, Function, Linear, State, linalg_errors
+from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import leaves
+from xvarpro.core.trees import leaves, map_leaves
 
 
 class EagerBackend(Backend):
@@ -61,3 +64,82 @@ class EagerBackend(Backend):
             return state, rows
 
         return run
+
+
+class TapedBackend(EagerBackend):
+    """Base of the backends whose framework has no derivatives, as NumPy, CuPy and array-api-strict."""
+
+    @abstractmethod
+    def index_add(self, x: Array, key: Any, v: Array) -> Array:
+        """A new array: `x` with `v` added at an integer-array key, where repeated indices accumulate."""
+
+    @abstractmethod
+    def householder_qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
+        """The framework's own QR factorisation, as `qr`."""
+
+    def vjp(self, fun: Function, primals: Leaves, constants: Leaves = ()) -> tuple[Leaves, Linear]:
+        return tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
+
+    def linearise(self, fun: Function, primals: Leaves, constants: Leaves = ()) -> tuple[Leaves, Linear]:
+        outputs, pullback = tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
+        return outputs, pullback.transposed(outputs)
+
+    def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
+        xp = self.xp
+        terms = xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0)
+        zeros = xp.zeros((shape[0], w.shape[1]), dtype=terms.dtype, device=device(w))
+        return self.index_add(zeros, rows, terms)
+
+    def qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
+        return (cholesky_qr(self, A) if mode != "r" else None) or self.householder_qr(A, mode)
+
+
+# where Cholesky QR is the faster one: columns at least, rows per column, and entries (benchmarks/overhead.py)
+NARROW, ASPECT, ENTRIES = 8, 4, 2**14
+T = TypeVar("T", bound=Any)  # an array of one framework
+
+
+def each_matrix(fun: Callable[..., Any], fail: Callable[..., Any], *stacks: T) -> Any:
+    """``fun(*stacks)`` of stacks of matrices; where that raises, one by one, with ``fail`` for those that raise.
+
+    Both return an array, or a tuple of arrays.
+    """
+    try:
+        return fun(*stacks)
+    except linalg_errors():
+        if stacks[0].ndim == 2:
+            return fail(*stacks)
+    xp, lead = namespace_of(*stacks), stacks[0].shape[:-2]
+    flat = [xp.reshape(x, (-1, *x.shape[-2:])) for x in stacks]
+    found = [each_matrix(fun, fail, *(x[i, ...] for x in flat)) for i in range(flat[0].shape[0])]
+    return map_leaves(lambda *x: xp.reshape(xp.stack(x), (*lead, *x[0].shape)), *found)
+
+
+def nan_if_not_finite(A: T) -> T:
+    """NaN in place of every matrix with an entry that is not finite: LAPACK's SVD may never return from an inf."""
+    xp = namespace_of(A)
+    bad = ~xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
+    return xp.where(bad, xp.full_like(A, xp.nan), A)
+
+
+def cholesky_qr(backend: Any, A: T) -> tuple[T, T] | None:
+    """Cholesky QR twice where A is tall and not too badly conditioned: products instead of reflections; else None.
+
+    The second pass gives what Householder's gives, Q orthogonal and ``Q R - A`` zero to rounding, if the first left
+    ``|Q^T Q - I| < 1`` (Yamamoto, Nakatsukasa, Yanagisawa, Fukaya 2015), which is checked. It is three to five times as
+    fast, for Householder's panels are products with vectors.
+    """
+    m, n = A.shape[-2:]
+    if A.ndim > 2 or n < NARROW or m < ASPECT * n or m * n < ENTRIES:
+        return None
+    xp = namespace_of(A)
+    R = adjoint(backend.cholesky(adjoint(A) @ A))
+    Q = adjoint(backend.solve_triangular(R, adjoint(A), transpose=True))
+    gram = adjoint(Q) @ Q
+    eye = xp.eye(n, dtype=A.dtype, device=device(A))
+    # written so that NaN, from a Gram matrix that is indefinite or overflowed, fails the test
+    if not bool(n * xp.max(xp.abs(gram - eye)) < 0.1):
+        return None
+    second = adjoint(backend.cholesky(gram))
+    # near the identity an inverse is as accurate as a solve, and the product with it leaves Q in row order
+    return Q @ backend.solve_triangular(second, eye), second @ R

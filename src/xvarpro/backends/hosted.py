@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro.backends.eager import TapedBackend
 from xvarpro.backends.registry import get
-from xvarpro.backends.taped import TapedBackend
 from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Array
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -326,3 +327,9 @@ def impure(found: str) -> ModelError:
         "beforehand and pass them as `data`, switch layers such as dropout and batch normalisation to evaluation with "
         ".eval(), and keep nothing from one call to the next"
     )
+
+
+def linalg_errors() -> tuple[type[Exception], ...]:
+    """What the linear algebra of the frameworks in use raises on a singular or indefinite matrix."""
+    torch = sys.modules.get("torch")
+    return (np.linalg.LinAlgError,) if torch is None else (np.linalg.LinAlgError, torch.linalg.LinAlgError)

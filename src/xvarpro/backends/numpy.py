@@ -14,9 +14,8 @@ import array_api_compat.numpy as xp
 import numpy as np
 from numpy import ndarray
 
-from xvarpro.backends.factorisations import each_matrix, nan_if_not_finite
+from xvarpro.backends.eager import TapedBackend, each_matrix, nan_if_not_finite
 from xvarpro.backends.special import derivative
-from xvarpro.backends.taped import TapedBackend
 from xvarpro.core.namespace import adjoint, adopt
 from xvarpro.errors import BackendNotInstalledError
 

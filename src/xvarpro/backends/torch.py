@@ -16,8 +16,7 @@ from optree import tree_map
 from torch import Tensor
 
 from xvarpro.backends import checksums
-from xvarpro.backends.eager import EagerBackend
-from xvarpro.backends.factorisations import cholesky_qr, each_matrix, nan_if_not_finite
+from xvarpro.backends.eager import EagerBackend, cholesky_qr, each_matrix, nan_if_not_finite
 from xvarpro.backends.forks import refuse_fork
 from xvarpro.backends.interface import Function, Linear, State, impure
 from xvarpro.backends.modules import Architecture

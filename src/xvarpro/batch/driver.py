@@ -17,8 +17,7 @@ from xvarpro.batch.prepare import Prepared, prepare, restricted
 from xvarpro.batch.result import ManyResult
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
-from xvarpro.core.progress import Bar
-from xvarpro.core.status import Status
+from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
@@ -69,7 +68,8 @@ def solve_many(
         From `separable` or `bilevel`, in batch form. ``lam`` is a number, (b,), (b, n, k), or (n, k) for all problems,
         with 1 for n or k where weights or right-hand sides share one; ``R`` returns (b,); `Omega`, `covariance` and
         `W`, which is `lower.Nonnegative` or `lower.Bounded`, are shared; `weights` are (m,) or (m, k), or have a first
-        axis for the problems: (b, m) with targets (b, m), else (b, m, k) or (b, m, 1).
+        axis for the problems: (b, m) with targets (b, m), else (b, m, k) or (b, m, 1). A `loss` is convex, one of
+        entries, with targets that are arrays and no `W`.
     theta0 : array or pytree of arrays
         Feasible starts, leaves (b, ...), float32 or float64.
     over : Set, Free or a tree of them, optional
@@ -326,7 +326,7 @@ def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -
 
 def _start(f: Batch, method: LevenbergMarquardt, tol: Array, theta: Array) -> BatchState:
     xp = namespace_of(theta)
-    point = method.first(f, theta)
+    point = method.first(f, f.region, theta, f.local(theta))
     zero = xp.zeros((theta.shape[0],), dtype=xp.int32, device=device(theta))
     floor = xp.maximum(xp.abs(point.local.value), f.energy(theta))
     status = _status(f, point, tol, floor)
@@ -339,7 +339,8 @@ def _step(f: Batch, method: LevenbergMarquardt, tol: Array, state: BatchState) -
     xp = namespace_of(state.point.theta)
     running = state.status == Status.RUNNING.code
     margin = noise(state.point.local.value, state.floor)
-    after, _, lost = method.next(f, state.point, margin)
+    trial = method.trial(f, f.region, state.point)
+    after, _, lost = method.after(f, f.region, state.point, trial, f.local(trial[0]), margin)
     after = select(f.backend, running, after, state.point)
     status = xp.where(running, _status(f, after, tol, state.floor), state.status)
     for ends, code in ((lost, Status.NO_DESCENT), (lost & (after.decrease <= margin), Status.ROUNDING)):

@@ -5,7 +5,7 @@ The formulas are those of ``docs/mathematics.md``. Derivatives of `w` along a di
 ``dw = -R^-1 (R^-H dM^H r + Q^H (dM w - dy))``,
 
 so that the residual's whole Jacobian (Golub, Pereyra 1973) costs one tangent of the user's functions per entry of
-theta, whatever the number of problems. Vectors over rows lie along the last axis: see `core.small`.
+theta, whatever the number of problems. Vectors over rows lie along the last axis: see `batch.small`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend, linalg_errors
-from xvarpro.core import small, trees
+from xvarpro.batch import small
+from xvarpro.batch.small import Factor
+from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
-from xvarpro.core.small import Factor
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
 from xvarpro.lower import Ridge
@@ -191,7 +192,7 @@ class Batch:
         if self._is_wide(outputs.M_L):
             return self._by_dual(outputs.M_L, y)
         xp = namespace_of(M)
-        A = _stacked(M, level.ridge)
+        A = stacked(M, level.ridge)
         f = small.factor(A)
         along = small.coefficients(f, y)
         lost = small.deficient(f, M.shape[-1])
@@ -253,9 +254,9 @@ class Batch:
         f, X = low.factor, self._moved(low, tangents)
         along = small.coefficients(f, X)
         left = along @ f.Q if self._is_wide(outputs.M_L) else small.rest(f, X, along)
-        J = _grouped(left, len(tangents))
+        J = grouped(left, len(tangents))
         # equal to products with X, which would multiply what rounding leaves of r in the range of the design
-        return _half_squares(low.r), _products(J, low.r), J
+        return _half_squares(low.r), products(J, low.r), J
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         f, w = low.factor, low.w
@@ -268,8 +269,8 @@ class Batch:
         own = xp.concat([_less(w @ t.M_U.mT, t.y_U) for t in tangents], axis=1)
         J = self._ridge_below(own + dw @ outputs.M_U.mT, dw)
         r = self._upper_residual(outputs, low)
-        J = _grouped(J, len(tangents))
-        return _half_squares(r), _products(J, r), J
+        J = grouped(J, len(tangents))
+        return _half_squares(r), products(J, r), J
 
     def _moved(self, low: Lower, tangents: list[Outputs]) -> Array:
         """``dM w - dy`` for all tangents, those of one problem behind one another, (b, p k, m)."""
@@ -280,7 +281,7 @@ def columns_of(problem: Problem, found: dict[str, Any]) -> int:
     """How many right-hand sides are problems of their own, for their weights, ridges or bounds differ; 1 for none."""
     fields = [x for level in problem.levels for x in (level.weights, level.lam)]
     counts = [x.shape[2] for x in fields if trees.is_array(x)]
-    if problem.lower.W is not None:
+    if problem.lower.W is not None or any(level.loss is not None for level in problem.levels):
         y: Any = problem.lower.y
         shape = tuple(y.shape[1:]) if trees.is_array(y) else found.get("y_L", ((),))[0]
         counts += shape[1:]
@@ -309,7 +310,7 @@ def _less(x: Array, y: Array | None) -> Array:
     return x if y is None else x - y
 
 
-def _stacked(M: Array, ridge: Ridge) -> Array:
+def stacked(M: Array, ridge: Ridge) -> Array:
     """Rows of ``[M; sqrt(lam) Omega]^T``."""
     if not ridge.present:
         return M
@@ -330,13 +331,13 @@ def _half_squares(r: Array) -> Array:
     return 0.5 * xp.sum(small.squares(r), axis=1)
 
 
-def _grouped(X: Array, p: int) -> Array:
+def grouped(X: Array, p: int) -> Array:
     """Rows (b, p k, m) as (b, p, k m)."""
     b, rows, m = X.shape
     return namespace_of(X).reshape(X, (b, p, rows // p * m))
 
 
-def _products(J: Array, r: Array) -> Array:
+def products(J: Array, r: Array) -> Array:
     """``Re <J_i, r>`` for the rows of J, shape (b, p)."""
     xp = namespace_of(J)
     flat = xp.reshape(r, (r.shape[0], r.shape[1] * r.shape[2]))

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from xvarpro.backends import Backend, exchange
+from xvarpro.batch.losses import LossBatch
 from xvarpro.batch.objective import ADVICE, Batch, Outputs
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.destination import CallerLayout, destination
 from xvarpro.driver.model_check import (
     PROVEN,
     check_array,
@@ -24,7 +24,7 @@ from xvarpro.driver.model_check import (
     check_shared,
     is_feasible,
 )
-from xvarpro.driver.transfer import Transfer
+from xvarpro.driver.transfer import CallerLayout, Transfer, destination
 from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Bounded, Nonnegative, WeightSet
@@ -69,7 +69,8 @@ class Prepared:
     def assemble(self) -> Callable[[Problem, Region], Batch]:
         """What makes the objectives from traced arrays; holds no array."""
         backend, treedef, found = self.backend, self.layout.treedef, self.found
-        return lambda problem, region: Batch(unmarked(problem), backend, treedef, region, found)
+        kind = LossBatch if has_losses(self.problem) else Batch
+        return lambda problem, region: kind(unmarked(problem), backend, treedef, region, found)
 
 
 def unmarked(problem: Problem) -> Problem:
@@ -171,7 +172,7 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             raise ProblemError(
                 f"xv.Each must hold an array whose first axis has b = {b} entries; got {described(x.array)}"
             )
-    single = problem.is_separable
+    single, losses = problem.is_separable, has_losses(problem)
 
     def level(level: Level | None, name: str) -> Any:
         if level is None:
@@ -186,6 +187,8 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             raise ProblemError(f"a batch factors its designs together: leave out solver={level.solver!r}")
         own: dict[str, Any] = {}
         y, lam = each.unmarked(level.y), ridges(level)
+        if losses:
+            _check_loss(level, name)
         if trees.is_array(y):
             if y.ndim not in (2, 3) or y.shape[0] not in (1, b):
                 raise ProblemError(
@@ -204,7 +207,7 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             P = transfer.whitening(level.covariance, name, own["y"].shape[1] if "y" in own else None)
             own |= {"weights": P, "covariance": None} | ({"y": by_rows(own["y"], P)} if "y" in own else {})
         elif level.weights is not None:
-            own |= _weighted(level, own.get("y"), transfer, name, b)
+            own |= _weighted(level, own.get("y"), transfer, name, b, not losses)
         if level.W is not None:
             own["W"] = _bounds(level.W, transfer)
         if "lam" in own and not bool(transfer.to.xp.all((own["lam"] >= 0) & transfer.to.xp.isfinite(own["lam"]))):
@@ -214,6 +217,10 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             if not trees.is_array(Omega):
                 raise ProblemError(f"{name}Omega of a batch must be an array (n, n); got {described(Omega)}")
             own["Omega"] = transfer(Omega, f"{name}Omega", real=True)
+        if level.loss is not None:
+            numbers = transfer.to.to_numpy(own["y"])
+            level.loss.check(numbers[np.isfinite(numbers)])  # NaN is said of its problem alone
+            own["loss"] = level.loss.on(transfer.to)
         return replace(level, **own)
 
     return replace(
@@ -222,6 +229,25 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
         upper=level(problem.upper, "upper."),
         data=data,
     )
+
+
+def has_losses(problem: Problem) -> bool:
+    """Whether a level measures its residuals by another loss than squares."""
+    return any(level.loss is not None for level in problem.levels)
+
+
+def _check_loss(level: Level, name: str) -> None:
+    y: Any = each.unmarked(level.y)
+    given = ["a y that is a function"] if callable(y) else ["a complex y"] if trees.is_complex(y) else []
+    given += [f"{name}{what}" for what in ("W", "covariance") if getattr(level, what) is not None]
+    loss = level.loss
+    if loss is not None and not (loss.by_entry and loss.convex and not loss.needs_scale):
+        given.append(f"the {name}loss {loss!r}")
+    if given:
+        raise ProblemError(
+            "a batch of problems with a loss takes a convex loss of entries with a given scale, targets that are "
+            f"arrays of real numbers, and no W or covariance; got {given[0]}. Solve the problems one by one by xv.solve"
+        )
 
 
 def ridges(level: Level) -> Any:
@@ -246,8 +272,11 @@ def by_rows(y: Array, P: Whitening) -> Array:
     return P(y) if y.ndim == 3 else P(y[:, :, None])[:, :, 0]
 
 
-def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: int) -> dict[str, Array]:
-    """The roots of the weights, (b, m, k) with 1 for b or k where they are the same, and the target times them."""
+def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: int, roots: bool) -> dict[str, Array]:
+    """The roots of the weights, (b, m, k) with 1 for b or k where they are the same, and the target times them.
+
+    Without `roots` the weights, and a target that is 0 where they are.
+    """
     xp, given = transfer.to.xp, transfer(each.unmarked(level.weights), f"{name}weights", real=True)
     shape, weights = tuple(given.shape), by_problem(level, given)
     fits = y is None or (weights.shape[1] == y.shape[1] and weights.shape[2] in (1, _columns(y)))
@@ -258,12 +287,13 @@ def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: i
         )
     if trees.is_complex(weights) or not bool(xp.all(weights >= 0)):
         raise ProblemError(f"{name}weights of squared residuals must be >= 0; got a negative or a complex one")
-    root = xp.sqrt(weights)
+    root = xp.sqrt(weights) if roots else weights
     if y is None:
         return {"weights": root}
     columns = y if y.ndim == 3 else y[:, :, None]
     # what has no weight may be NaN
-    scaled = xp.where(weights > 0, columns, xp.zeros_like(columns)) * root
+    scaled = xp.where(weights > 0, columns, xp.zeros_like(columns))
+    scaled = scaled * root if roots else scaled
     return {"weights": root, "y": scaled if y.ndim == 3 else scaled[:, :, 0]}
 
 
@@ -284,7 +314,7 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[P
     """
     levels, units = problem.levels, np.ones(b)
     ys: list[Any] = [level.y for level in levels]
-    if not all(trees.is_array(y) for y in ys) or not math.prod(ys[0].shape):
+    if has_losses(problem) or not all(trees.is_array(y) for y in ys) or not math.prod(ys[0].shape):
         return problem, units
     sizes = [backend.to_numpy(backend.xp.max(backend.xp.abs(y), axis=tuple(range(1, y.ndim)))) for y in ys]
     size = np.max(np.broadcast_arrays(*sizes), axis=0)

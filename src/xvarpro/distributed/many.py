@@ -14,10 +14,10 @@ from xvarpro.batch import ManyResult, solve_many
 from xvarpro.batch.prepare import batch_size, by_problem, restricted, ridges
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
-from xvarpro.core.progress import Bar
+from xvarpro.core.status import Bar
 from xvarpro.core.struct import Tree
 from xvarpro.distributed.dask import TIMEOUT, check_timeout, current, ended, result_of
-from xvarpro.driver.destination import destination
+from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.problem import each
 from xvarpro.problem.problem import Level, Problem

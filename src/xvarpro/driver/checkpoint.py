@@ -1,4 +1,4 @@
-"""Checkpoints: what a run needs to go on to the same bits, its file, and what must not change in between."""
+"""Checkpoints: what a run needs to go on to the same bits, its file, when it is written, and what must not change."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import hashlib
 import json
 import math
 import re
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -18,8 +21,7 @@ from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import copied, dtype_name
 from xvarpro.core.struct import Tree
-from xvarpro.driver.record import RECORD, WORK
-from xvarpro.driver.run import Run
+from xvarpro.driver.run import RECORD, WORK, Run
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.row_chunks import Stream
@@ -193,3 +195,52 @@ def _leaf(x: np.ndarray, kind: str, run: Run) -> Any:
     if x.ndim or kind not in (x.dtype.name, "bool", "int", "float"):
         raise ProblemError(f"the state of a checkpoint holds a {kind} where its file has {described(x)}")
     return x[()] if kind == x.dtype.name else x.item()
+
+
+class Schedule:
+    """When a run is written: at the start, every so many iterations, an int, or seconds, a float, and at the end.
+
+    Parameters
+    ----------
+    write : callable
+        Called to write.
+    every : int or float
+    done : int
+        Iterations before this one.
+    clock : callable
+        Seconds; several processes that write together must agree on them.
+
+    Raises
+    ------
+    OSError
+        The first file cannot be written. Later this is a warning: the work goes on, and the last file stays.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[], None],
+        every: float,
+        done: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._write, self._every, self._clock = write, every, clock
+        self._done, self._time = done, clock()
+        write()
+
+    def left(self, done: int) -> int:
+        """Iterations that may pass before the next time."""
+        return self._done + self._every - done if isinstance(self._every, int) else sys.maxsize
+
+    def after(self, done: int) -> None:
+        """Write if it is time."""
+        passed = done - self._done if isinstance(self._every, int) else self._clock() - self._time
+        if passed >= self._every:
+            self.now()
+            self._done, self._time = done, self._clock()
+
+    def now(self) -> None:
+        """Write."""
+        try:
+            self._write()
+        except OSError as error:
+            warn_caller(f"the checkpoint was not written, and the last one stays: {error}", RuntimeWarning)

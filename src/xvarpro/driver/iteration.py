@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from xvarpro.algorithms.common import at, certified
 from xvarpro.algorithms.interface import Algorithm, Iterate
-from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Single
+from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, alone
 from xvarpro.backends import Backend
 from xvarpro.backends.interface import select
 from xvarpro.core import trees
@@ -19,6 +19,7 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy
 from xvarpro.driver.prepare import Prepared, partition
 from xvarpro.objective.decrease import affordable, free_decrease, line_decrease, set_decrease
+from xvarpro.objective.gauss_newton import gauss_newton
 from xvarpro.objective.interface import LowerError, Objective
 from xvarpro.sets.region import Region
 
@@ -247,8 +248,9 @@ def promised_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves,
     time sees the equal part of it at least, and may see no more.
     """
     if affordable(f, theta):
-        x = trees.raveled(theta)[None, :]
-        found: Array = LevenbergMarquardt().first(Single(f, region), x).decrease[0]
+        one: Any = f
+        x, local = trees.raveled(theta)[None, :], alone(f.backend.xp, *gauss_newton(one, theta))
+        found: Array = LevenbergMarquardt().first(f, region, x, local).decrease[0]
         return found / x.shape[1]
     return _by_block(f, region, theta, grad, d)
 

@@ -262,6 +262,7 @@ def negative_ridge(problem: Problem, theta: Tree) -> float:
 def _structure(reduced: Reduced, parts: ModelOutputs, skeleton: trees.Skeleton) -> ModelStructure:
     level, M = reduced.problem.lower, parts.lower.M
     y: Any = level.y if parts.lower.y is None else parts.lower.y
+    ndim = y.ndim if trees.is_array(y) else 2
     for stated, out in zip(reduced.problem.levels, outputs_of(parts), strict=True):
         target: Any = stated.y if out.y is None else out.y
         if stated.loss is not None and (trees.is_complex(target) or is_complex_design(out.M)):
@@ -269,14 +270,15 @@ def _structure(reduced: Reduced, parts: ModelOutputs, skeleton: trees.Skeleton) 
                 f"the loss {stated.loss!r} is one of real numbers; got a complex M(theta) or y. Pass real and "
                 "imaginary parts as rows"
             )
+    y = as_matrix(y) if trees.is_array(y) else y
     both = zip(reduced.problem.levels, outputs_of(parts), strict=True)
     columns = [k for level, out in both for k in (out.M.columns, _ridge(level, out).columns) if k is not None]
     return ModelStructure(
         skeleton,
         arrays=(),
-        y_ndim=y.ndim if trees.is_array(y) else 2,
+        y_ndim=ndim,
         columns=columns[0] if columns else None,
-        w_shape=(M.shape[1], as_matrix(y).shape[1]) if trees.is_array(y) else (0, 0),
+        w_shape=(M.shape[1], y.shape[1]) if trees.is_array(y) else (0, 0),
         complex_w=trees.is_array(y) and (trees.is_complex(y) or is_complex_design(M)),
         exact=reduced.solver(EvaluatedLevel(M, y, _ridge(level, parts.lower))).exact,
         rows=tuple(outputs.M.shape[0] for outputs in outputs_of(parts)),

@@ -15,8 +15,7 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
-from xvarpro.driver.record import RECORD, WORK, Record
-from xvarpro.driver.run import Run, gradient
+from xvarpro.driver.run import RECORD, WORK, Record, Run, gradient
 from xvarpro.driver.weights import coefficients
 from xvarpro.errors import warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective

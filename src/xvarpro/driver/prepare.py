@@ -18,9 +18,8 @@ from xvarpro.backends.group import Group
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.destination import CallerLayout, Destination, destination
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
-from xvarpro.driver.transfer import Transfer
+from xvarpro.driver.transfer import CallerLayout, Destination, Transfer, destination
 from xvarpro.driver.units import for_design, multiplied, targets_near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError, warn_caller
 from xvarpro.objective.in_memory import ModelStructure

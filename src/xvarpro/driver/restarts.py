@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import Tracked, negligible_gap
 from xvarpro.driver.prepare import Prepared
-from xvarpro.driver.record import Record
 from xvarpro.objective.decrease import MANY
 from xvarpro.objective.interface import Objective
+
+if TYPE_CHECKING:
+    from xvarpro.driver.run import Record
 
 STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
 LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import add
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,13 +19,11 @@ from xvarpro.backends import linalg_errors
 from xvarpro.core import trees
 from xvarpro.core.checks import described, number
 from xvarpro.core.namespace import copied
-from xvarpro.core.progress import Bar
-from xvarpro.core.status import Status
+from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import ROUNDING, Program, Tracked, doubtful, noise, running
 from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import Prepared
-from xvarpro.driver.record import RECORD, WORK, Mark, Record, Schedule
 from xvarpro.driver.restarts import kinked, restart
 from xvarpro.driver.weights import weights
 from xvarpro.errors import ProblemError
@@ -31,6 +31,13 @@ from xvarpro.objective.interface import Objective
 from xvarpro.sets.promises import Promises
 from xvarpro.sets.region import event
 
+if TYPE_CHECKING:
+    from xvarpro.driver.checkpoint import Schedule
+RECORD = (
+    "value", "gap_A", "gap_B", "alpha_A", "alpha_B", "status", "values", "gradients", "lmos", "projections", "rows",
+)  # fmt: skip
+WORK = -5  # where the counts begin in a row of RECORD
+Mark: TypeAlias = tuple[int, list[float]]  # how many numbers are kept, and the last row
 BATCH = 0.2  # seconds that Ctrl-C waits for a compiled loop
 RESTARTS = 10  # of a solve, from its best iterate or from a lower point next to it
 
@@ -66,6 +73,48 @@ class IterationInfo:
     def w(self) -> Array:
         """The eliminated variable at the iterate, as `Result.w`: the lower level is solved again when it is read."""
         return self._w()
+
+
+class Record:
+    """Rows ``(iteration, seconds, *RECORD)``: the first, those of every so many iterations, and the last.
+
+    Parameters
+    ----------
+    table : array (n, 13)
+        The rows so far, one or more.
+    every : int
+        Iterations between the rows that are kept from here on.
+    """
+
+    done: int  # number of iterations
+    seconds: float  # time of the last iterate
+    row: list[float]  # the last iterate's numbers, as `RECORD` names them
+
+    def __init__(self, table: np.ndarray, every: int) -> None:
+        self.every = every
+        self._kept = array("d", table[:-1].tobytes())  # a tenth of the memory of lists of floats
+        self.rewind((len(self._kept), table[-1].tolist()))
+
+    def add(self, row: Sequence[float], seconds: float) -> None:
+        """The row of the next iterate."""
+        if self.done % self.every == 0:
+            self._kept.extend((self.done, self.seconds, *self.row))
+        self.done, self.seconds, self.row = self.done + 1, seconds, list(row)
+
+    def mark(self) -> Mark:
+        """What `rewind` and `table` take to return to this row."""
+        return len(self._kept), [self.done, self.seconds, *self.row]
+
+    def rewind(self, mark: Mark) -> None:
+        """Forget the rows since a mark."""
+        n, (done, self.seconds, *self.row) = mark
+        self.done = int(done)
+        del self._kept[n:]
+
+    def table(self, mark: Mark | None = None) -> np.ndarray:
+        """All rows, or those up to a mark, (n, 13)."""
+        n, last = mark or self.mark()
+        return np.append(np.array(self._kept[:n]), last).reshape(-1, len(last))
 
 
 class Position(NamedTuple):
@@ -198,7 +247,7 @@ class Run:
         time_limit: float | None,
         callback: Callable[[IterationInfo], bool | None] | None,
         bar: Bar,
-        schedule: Schedule,
+        schedule: Schedule | None,
     ) -> Status:
         """Iterate until the status, a limit or the callback ends it."""
         began = self.clock() - self.record.seconds
@@ -218,7 +267,8 @@ class Run:
                 return Status.TIME_LIMIT
             batch = 1 if callback is not None else self._batch(elapsed, done, limit)
             try:
-                state, rows = self._loop(self.operands, self.state, min(batch, max_iter - done, schedule.left(done)))
+                batch = min(batch, max_iter - done, sys.maxsize if schedule is None else schedule.left(done))
+                state, rows = self._loop(self.operands, self.state, batch)
             except linalg_errors():
                 return Status.NON_FINITE
             rows = self._shared(rows).tolist()
@@ -230,7 +280,8 @@ class Run:
             self._mark()
             value, gap_A, gap_B = self.record.row[:3]
             bar.update(len(rows), value, gap_A + gap_B)
-            schedule.after(self.record.done)
+            if schedule is not None:
+                schedule.after(self.record.done)
             self._tell(callback)
         return self.status
 

@@ -48,8 +48,8 @@ def targets_near_one(problem: Problem, backend: Backend, dtype: str) -> tuple[Pr
     losses = [level.loss and level.loss.in_units(unit) for level in levels]
     if any(level.loss is not None and loss is None for level, loss in zip(levels, losses, strict=True)):
         return problem, 1.0
-    fields: dict[str, Any] = {"lower": replace(levels[0], y=unit * ys[0], W=W, loss=losses[0])}
-    fields["mu"] = problem.mu * unit * unit
+    lower = replace(levels[0], y=unit * ys[0], W=W, loss=losses[0])
+    fields: dict[str, Any] = {"lower": lower, "mu": problem.mu * unit * unit}
     if len(levels) > 1:
         fields["upper"] = replace(levels[1], y=unit * ys[1], loss=losses[1])
     return replace(problem, **fields), unit

@@ -14,9 +14,9 @@ from xvarpro.backends import linalg_errors, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.lazy import Method
 from xvarpro.core.struct import Leaves, Tree
-from xvarpro.driver.destination import destination
 from xvarpro.driver.prepare import prepare
 from xvarpro.driver.run import IterationInfo
+from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
 from xvarpro.fit.runs import Runs, distance, norm

@@ -19,7 +19,7 @@ from xvarpro.core import trees
 from xvarpro.core.checks import number
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
-from xvarpro.driver.destination import destination
+from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve

@@ -17,7 +17,6 @@ from xvarpro.driver.prepare import prepare
 from xvarpro.driver.run import IterationInfo
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.fit.result import Result
-from xvarpro.fit.robust import solve_robust
 from xvarpro.fit.solve import solve
 from xvarpro.losses.interface import Loss
 from xvarpro.lower import Fixed
@@ -56,20 +55,18 @@ def least_squares(
     data : pytree, optional
         As in `separable`.
     loss : Loss or str, optional
-        A loss of each entry of a real r in the place of its square, as in `solve_robust`, such as ``"soft_l1"``. The
-        options `callback` and `progress` are for least squares only.
+        Of each entry of a real r in the place of its square, such as ``"soft_l1"``: see `solve_robust`.
     algorithm, tol, max_iter, callback, progress, backend, device, dtype
         As in `solve`.
 
     Returns
     -------
     Result
-        A `RobustResult` where there is a loss.
 
     Raises
     ------
     ProblemError, ModelError
-        As `solve`, and as `solve_robust` where there is a loss.
+        As `solve`.
 
     Examples
     --------
@@ -88,13 +85,9 @@ def least_squares(
     column, place = _Column(residual, data is not None), {"backend": backend, "device": device, "dtype": dtype}
     stated = separable(column, lambda theta, data: 0 * column(theta, data)[:, 0], data=data)
     rows = prepare(stated, theta0, over=over, **place).structure.rows[0]
-    problem = separable(column, np.zeros(rows, np.float32), data=data, W=Fixed(np.ones(1, bool), 1.0))
-    options: dict[str, Any] = {"over": over, "algorithm": algorithm, "tol": tol, "max_iter": max_iter, **place}
-    if loss is None:
-        return solve(problem, theta0, callback=callback, progress=progress, **options)
-    if not (callback is None and progress is None):
-        raise ProblemError("callback and progress must be None where a loss is given; got one. Leave it out")
-    return solve_robust(problem, theta0, loss=loss, **options)
+    problem = separable(column, np.zeros(rows, np.float32), data=data, W=Fixed(np.ones(1, bool), 1.0), loss=loss)
+    options: dict[str, Any] = {"algorithm": algorithm, "tol": tol, "max_iter": max_iter, **place}
+    return solve(problem, theta0, over, callback=callback, progress=progress, **options)
 
 
 @final

@@ -24,6 +24,7 @@ from xvarpro.statistics.names import given_names
 from xvarpro.statistics.prediction import components, fitted, residuals, roots
 from xvarpro.statistics.standard_errors import Statistics
 from xvarpro.statistics.theory import statistics
+from xvarpro.statistics.weighting import least_squares
 
 if TYPE_CHECKING:
     from xvarpro.fit.comparison import Comparison
@@ -449,7 +450,7 @@ def _roots(fit: Outcome, rows: int, column: int) -> np.ndarray:
     root = roots(fit.stated, rows, column)
     if fit.loss is None or not (fit.loss.likelihood and fit.loss.by_entry):
         return root
-    pearson = roots(fit.least_squares, rows, column)
+    pearson = roots(least_squares(fit), rows, column)
     return np.divide(root**2, pearson, out=0 * root, where=root > 0) if fit.loss.linked else pearson
 
 

@@ -117,6 +117,7 @@ class Result(Outcome):
 
     @property
     def least_squares(self) -> Problem:
+        """The least-squares problem of its statistics, `stated` where there is no loss."""
         from xvarpro.statistics import weighting
 
         return weighting.least_squares(self)

@@ -16,18 +16,15 @@ from xvarpro import algorithms
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import Backend
 from xvarpro.core.checks import number, switch
-from xvarpro.core.progress import Bar
-from xvarpro.core.status import Status
+from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Tree
-from xvarpro.driver.checkpoint import Checkpoint, arguments, continuation, going_on, warn_of_order
+from xvarpro.driver.checkpoint import Checkpoint, Schedule, arguments, continuation, going_on, warn_of_order
 from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run, check_own_sets, check_unchanged
 from xvarpro.driver.outcome import DeadUnitsWarning, outcome, recipe
 from xvarpro.driver.prepare import Prepared, prepare
-from xvarpro.driver.record import Schedule
 from xvarpro.driver.run import IterationInfo, Run
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
-from xvarpro.fit.scale import with_scale
 from xvarpro.objective.gauss_newton import RIGHT_HAND_SIDES, has_jacobian
 from xvarpro.problem.problem import Problem, with_loss
 
@@ -161,6 +158,8 @@ def solve(
         if backend is None:
             backend, device = had["backend"], had["device"] if device is None else device
     if isinstance(problem, Problem) and problem.lower.loss is not None and problem.lower.loss.needs_scale:
+        from xvarpro.fit.scale import with_scale
+
         place = {"backend": backend, "device": device, "dtype": dtype, "deterministic": deterministic}
         again = partial(solve, over=over, algorithm=algorithm, progress=False, **place)
         problem, theta0 = with_scale(problem, theta0, again)
@@ -208,7 +207,7 @@ def solve(
                 warn_of_order(prepared.problem)
 
         with prepared.together():  # a first file that cannot be written
-            schedule = Schedule(None if checkpoint is None else write, checkpoint_every, run.record.done, run.clock)
+            schedule = None if checkpoint is None else Schedule(write, checkpoint_every, run.record.done, run.clock)
         setup = time.perf_counter() - began
         with Bar(max_iter, prepared.progress) as bar:
             bar.update(run.record.done)
@@ -218,11 +217,13 @@ def solve(
                     status = run.iterate(max_iter, time_limit, callback, bar, schedule)
                 with prepared.together():
                     check_unchanged(problem, prepared.fingerprints)
-                schedule.now()
+                if schedule is not None:
+                    schedule.now()
                 return found(run.finish(status))
             except (KeyboardInterrupt, SystemExit) as interrupt:
                 run.rewind()
-                schedule.now()
+                if schedule is not None:
+                    schedule.now()
                 # other processes are elsewhere in their work: what this one says now they would take for that
                 if prepared.group is None:
                     run.certify()

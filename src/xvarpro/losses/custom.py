@@ -43,8 +43,8 @@ class Custom(Loss):
         if not callable(self.fun):
             raise ProblemError(f"Custom: fun must be a function fun(mu, y); got {described(self.fun)}")
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return namespace_of(mu).sum(weights * self.fun(mu, y))
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return weights * self.fun(mu, y)
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * self._derivative(self.fun, mu, y)

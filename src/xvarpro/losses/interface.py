@@ -9,8 +9,9 @@ from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 
+from xvarpro.core.checks import described
 from xvarpro.core.namespace import namespace_of
-from xvarpro.core.struct import Array, Struct
+from xvarpro.core.struct import REQUIRED, Array, Struct
 from xvarpro.errors import ProblemError
 
 Weights: TypeAlias = Array | float
@@ -29,7 +30,6 @@ class Loss(Struct):
     likelihood: ClassVar[bool] = False  # whether `value` is a negative log likelihood, up to a constant of the data
     convex: ClassVar[bool] = True
     by_entry: ClassVar[bool] = True  # whether `value` is a sum over entries of mu; else over its rows
-    noisy: ClassVar[bool] = False  # whether its curvature says how large the noise is, up to one factor
     linked: ClassVar[bool] = False  # whether mu is another function of what is expected than that itself
 
     @property
@@ -38,8 +38,12 @@ class Loss(Struct):
         return 1.0
 
     @abstractmethod
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """The terms of the loss over ``unit^2``, (m, k) or (m, 1)."""
+
     def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        """The loss over ``unit^2``, 0-d."""
+        """Their sum, 0-d."""
+        return namespace_of(mu).sum(self.terms(mu, y, weights))
 
     @abstractmethod
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
@@ -67,12 +71,8 @@ class Loss(Struct):
         eps = xp.finfo(h.dtype).eps
         return xp.maximum(h, eps * xp.max(xp.abs(h), axis=0, keepdims=True) + xp.finfo(h.dtype).smallest_normal)
 
-    def majorant(self, mu: Array, y: Array, weights: Weights) -> Array:
-        """As `model`, for steps of theta, which are longer."""
-        return self.model(mu, y, weights)
-
-    def first(self, mu: Array, y: Array, weights: Weights) -> Array:
-        """As `model`, for the step to a first w."""
+    def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
+        """As `model`, for longer steps: those of theta, and the one to a first w."""
         return self.model(mu, y, weights)
 
     def curvature(self, mu: Array, y: Array, weights: Weights) -> Array:
@@ -109,11 +109,18 @@ class Loss(Struct):
 
     def size(self, y: Array, weights: Weights) -> Array:
         """What the loss is a small difference of where predictions are right, 0-d; 0 of a sum of small terms."""
-        xp = namespace_of(y)
-        return xp.sum(0 * y)
+        return namespace_of(y).sum(self.sizes(y, weights))
+
+    def sizes(self, y: Array, weights: Weights) -> Array:
+        """The terms of `size`, (m, k)."""
+        return 0 * y
 
     def check(self, y: np.ndarray) -> None:
         """Refuse a target that the loss is not for."""
+
+    def times(self, factor: float) -> Loss:
+        """A multiple of the loss, as that of a mini-batch."""
+        return Times(self, factor)
 
     def on(self, backend: Any) -> Loss:
         """The loss for arrays of a backend, which may be traced."""
@@ -132,8 +139,8 @@ class Squares(Loss):
     2.0
     """
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(mu).sum(weights * (mu - y) ** 2)
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return 0.5 * weights * (mu - y) ** 2
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * (mu - y)
@@ -144,5 +151,61 @@ class Squares(Loss):
     def start(self, y: Array) -> Array:
         return y
 
-    def size(self, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(y).sum(weights * y**2)
+    def sizes(self, y: Array, weights: Weights) -> Array:
+        return 0.5 * weights * y**2
+
+
+@final
+@dataclass(frozen=True)
+class Times(Loss):
+    """A multiple of a loss, as that of a mini-batch.
+
+    Weights need not multiply a loss: those of robust ones scale residuals.
+    """
+
+    loss: Loss = REQUIRED
+    times: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.loss, Loss):
+            raise ProblemError(f"Times: loss must be one of xvarpro.losses; got {described(self.loss)}")
+
+    @property
+    def by_entry(self) -> bool:  # type: ignore[override]
+        return self.loss.by_entry
+
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        return self.loss.convex
+
+    @property
+    def unit(self) -> float:
+        return self.loss.unit
+
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.terms(mu, y, weights)
+
+    def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.slope(mu, y, weights)
+
+    def second(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.second(mu, y, weights)
+
+    def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
+        return self.derivatives(mu, y, weights)[2]
+
+    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
+        slope, second, bend = self.loss.derivatives(mu, y, weights)
+        return self.times * slope, self.times * second, lambda d: self.times * bend(d)
+
+    def model(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.model(mu, y, weights)
+
+    def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.scoring(mu, y, weights)
+
+    def start(self, y: Array) -> Array:
+        return self.loss.start(y)
+
+    def sizes(self, y: Array, weights: Weights) -> Array:
+        return self.times * self.loss.sizes(y, weights)

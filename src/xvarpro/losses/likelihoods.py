@@ -39,13 +39,13 @@ class Poisson(Loss):
     (1.0, array([0.5, 1. ]))
     """
 
-    likelihood = noisy = True
+    likelihood = True
     advice = (
         "The model M(theta) w must be positive where counts have a weight: use W=xv.lower.Nonnegative() with a design "
         "that is not negative, or start from another theta. To counts that are all 0 no positive model fits best."
     )
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
         xp = namespace_of(mu)
         mean, count = positive_or_one(mu), positive_or_one(y)
         more = mean - y
@@ -53,7 +53,7 @@ class Poisson(Loss):
         near = mean > 0.5 * y
         log = xp.where(near, xp.log1p(xp.where(near, more, 0 * y) / count), xp.log(mean) - xp.log(count))
         terms = weights * (more - y * log)
-        return xp.sum(xp.where((weights + xp.zeros_like(mu) > 0) & ~(mu > 0), inf, terms))
+        return xp.where((weights + xp.zeros_like(mu) > 0) & ~(mu > 0), inf, terms)
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * (mu - y) / positive_or_one(mu)
@@ -65,8 +65,8 @@ class Poisson(Loss):
         # Fisher's is there for counts of 0 too
         return namespace_of(mu).maximum(self.second(mu, y, weights), FLAT * weights * self.factor(mu, y, weights))
 
-    def first(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return weights * self.factor(mu, y, weights)  # of which counts of 0 have as much as others
+    def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return weights * self.factor(mu, y, weights)  # Fisher's, of which counts of 0 have as much as others
 
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
         return 1 / positive_or_one(mu)
@@ -76,8 +76,8 @@ class Poisson(Loss):
     def start(self, y: Array) -> Array:
         return 0.5 * (y + namespace_of(y).mean(y, axis=0, keepdims=True))
 
-    def size(self, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(y).sum(weights * y)
+    def sizes(self, y: Array, weights: Weights) -> Array:
+        return 0.5 * weights * y
 
     def check(self, y: np.ndarray) -> None:
         _counts(self, y)
@@ -96,15 +96,15 @@ class LogPoisson(Loss):
     array([[-2.]])
     """
 
-    likelihood = noisy = True
+    likelihood = True
     linked = True
     advice = "The mean exp(M(theta) w) has left the range of numbers: start from another theta, or pass lam > 0."
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
         xp = namespace_of(mu)
         more = mu - xp.log(positive_or_one(y))  # than the logarithm of the count, where that is > 0
         terms = xp.where(y > 0, y * (xp.expm1(more) - more), xp.exp(mu))
-        return xp.sum(weights * terms)
+        return weights * terms
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * (namespace_of(mu).exp(mu) - y)
@@ -119,8 +119,8 @@ class LogPoisson(Loss):
         xp = namespace_of(y)
         return xp.log(positive_or_one(0.5 * (y + xp.mean(y, axis=0, keepdims=True))))
 
-    def size(self, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(y).sum(weights * y)
+    def sizes(self, y: Array, weights: Weights) -> Array:
+        return 0.5 * weights * y
 
     def check(self, y: np.ndarray) -> None:
         _counts(self, y)
@@ -139,13 +139,13 @@ class Logistic(Loss):
     array([[-0.5]])
     """
 
-    likelihood = noisy = True
+    likelihood = True
     linked = True
     advice = "Classes that M(theta) w tells apart without an error have no best w: pass lam > 0."
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
         xp, (positive, e) = namespace_of(mu), _exponential(mu)
-        return xp.sum(weights * (xp.log1p(e) + xp.where(positive, (1 - y) * mu, -y * mu)))
+        return weights * (xp.log1p(e) + xp.where(positive, (1 - y) * mu, -y * mu))
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         p, q = _probabilities(mu)
@@ -186,15 +186,14 @@ class Softmax(Loss):
     array([[-0.5,  0.5]])
     """
 
-    likelihood = noisy = True
+    likelihood = True
     linked = True
     by_entry = False
     advice = "Classes that M(theta) w tells apart without an error have no best w: pass lam > 0."
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        xp = namespace_of(mu)
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
         below, log = _logarithms(mu)
-        return xp.sum(weights * y * (log - below))
+        return weights * y * (log - below)
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.derivatives(mu, y, weights)[0]

@@ -27,8 +27,8 @@ class SquaredHinge(Loss):
     0.125
     """
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(mu).sum(weights * self._short(mu, y) ** 2)
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return 0.5 * weights * self._short(mu, y) ** 2
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return -weights * (y * self._short(mu, y))
@@ -91,10 +91,10 @@ class Quantile(Loss):
         checks.between(self, "q", 0.0, 1.0)
         checks.above(self, "width", 0.0)
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
         xp, r = namespace_of(mu), y - mu
         positive, e = _exponential(r / self.width)
-        return xp.sum(weights * (xp.where(positive, self.q * r, (self.q - 1) * r) + self.width * xp.log1p(e)))
+        return weights * (xp.where(positive, self.q * r, (self.q - 1) * r) + self.width * xp.log1p(e))
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         p, below = _probabilities((y - mu) / self.width)
@@ -107,6 +107,6 @@ class Quantile(Loss):
     def start(self, y: Array) -> Array:
         return y
 
-    def size(self, y: Array, weights: Weights) -> Array:
+    def sizes(self, y: Array, weights: Weights) -> Array:
         xp = namespace_of(y)
-        return xp.sum(weights * xp.abs(y))
+        return weights * xp.abs(y)

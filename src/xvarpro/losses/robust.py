@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -22,7 +21,6 @@ NORMAL = 1.482602218505602  # standard deviation of normal numbers over the medi
 class Robust(Loss):
     """``1/2 scale^2 rho((r / scale)^2)`` of ``r = sqrt(weights) (mu - y)``, with a concave rho and ``rho'(0) = 1``."""
 
-    noisy = True
     scale: float | None
     tuning: ClassVar[float]  # scale in standard deviations, for 95 % efficiency on normal residuals
 
@@ -48,8 +46,8 @@ class Robust(Loss):
             raise ProblemError(f"{type(self).__name__}: scale must be a number here; got None. A fit estimates it")
         return self.scale
 
-    def value(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return 0.5 * namespace_of(mu).sum(self.rho(self._squares(mu, y, weights)))
+    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
+        return 0.5 * self.rho(self._squares(mu, y, weights))
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.factor(mu, y, weights) * (weights * (mu - y))
@@ -63,17 +61,17 @@ class Robust(Loss):
         least = xp.where(factor < FLAT, factor, FLAT * factor)
         return xp.maximum(self.second(mu, y, weights), weights * least)
 
-    def majorant(self, mu: Array, y: Array, weights: Weights) -> Array:
+    def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
         # least squares above a loss that bends down everywhere far out leads to fewer of its minima
         return self.model(mu, y, weights) if self.convex else weights * self.factor(mu, y, weights)
 
     def start(self, y: Array) -> Array:
         return y
 
-    def size(self, y: Array, weights: Weights) -> Array:
+    def sizes(self, y: Array, weights: Weights) -> Array:
         xp, size = namespace_of(y), (weights * (y / self.unit) ** 2) ** 0.5
-        far = FAR * xp.sort(xp.reshape(size, (-1,)))[math.prod(size.shape) // 2]
-        return 0.5 * xp.sum(xp.where((far > 0) & (size > far), far, size) ** 2)
+        far = FAR * xp.sort(size, axis=0)[size.shape[0] // 2, ...]
+        return 0.5 * xp.where((far > 0) & (size > far), far, size) ** 2
 
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.weight(self._squares(mu, y, weights))

@@ -1,11 +1,10 @@
 from xvarpro.lower.choice import choose
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.fourier import FourierDivision
-from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, Ridge, System
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner, circulant_preconditioner
 from xvarpro.lower.qr import QR, Cholesky
-from xvarpro.lower.ridge import Ridge
 from xvarpro.lower.svd import SVD
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
 from xvarpro.lower.weight_sets.bounds import Bounded, Nonnegative

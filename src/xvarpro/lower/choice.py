@@ -10,10 +10,9 @@ from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
 from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.fourier import FourierDivision, is_periodic
-from xvarpro.lower.interface import LowerSolver
+from xvarpro.lower.interface import NO_RIDGE, LowerSolver, Ridge
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.qr import QR
-from xvarpro.lower.ridge import NO_RIDGE, Ridge
 from xvarpro.operators import (
     BlockDiagonal,
     Circulant,

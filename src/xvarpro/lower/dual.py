@@ -9,10 +9,8 @@ from xvarpro.backends import Backend
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, inner
 from xvarpro.errors import ProblemError
-from xvarpro.lower._refinement import refine
-from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.ridge import Ridge
-from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, stacked
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, Ridge, System
+from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, refine, stacked
 
 
 @final

@@ -11,8 +11,7 @@ from xvarpro.core.checks import described
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.ridge import Ridge
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, Ridge, System
 from xvarpro.operators.circulant import Periodic, as_circulant
 from xvarpro.operators.convolutions import flat, signals
 from xvarpro.operators.fourier import Grid, backward, by_parts, forward

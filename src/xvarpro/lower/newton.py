@@ -12,9 +12,7 @@ from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import inner, rounding
 from xvarpro.losses.interface import Loss, Weights
-from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.qr import QR
-from xvarpro.lower.ridge import NO_RIDGE, Ridge
+from xvarpro.lower.interface import NO_RIDGE, Adjoint, Diagnosis, LowerSolver, Ridge, System
 from xvarpro.operators import Weighted
 from xvarpro.operators.interface import Operator
 
@@ -140,7 +138,7 @@ class Newton(LowerSolver):
         z, start = system.M.matvec(factor.w), system.loss.start(y)
         found, h = xp.all(xp.isfinite(z)), system.loss.second if _is_squares(system.loss) else system.loss.model
         z = xp.where(found, z, start)
-        h = xp.where(found, h(z, y, system.weights), system.loss.first(start, y, system.weights))
+        h = xp.where(found, h(z, y, system.weights), system.loss.scoring(start, y, system.weights))
         near, target = system.squares(z, h)
         return self.inner.diagnose(backend, near, self.inner.factor(backend, near), target)
 
@@ -186,7 +184,7 @@ class Newton(LowerSolver):
             zeros: Array = namespace_of(y).zeros((system.M.shape[1], y.shape[1]), dtype=y.dtype, device=device(y))
             return zeros
         z = system.loss.start(y)
-        near, target = system.squares(z, system.loss.first(z, y, system.weights))
+        near, target = system.squares(z, system.loss.scoring(z, y, system.weights))
         return self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
 
     def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:
@@ -195,8 +193,8 @@ class Newton(LowerSolver):
         `error` is that of w, relative, by the last step.
         """
         z = system.M.matvec(w)
-        if not system.loss.by_entry or self._shared(system):
-            slope, h, bend = self._derivatives(system, z)
+        if not system.loss.by_entry:
+            slope, h, bend = system.loss.derivatives(z, system.y, system.weights)
             g = system.back(slope, w)
             tol = namespace_of(error).clip(error, FINE, ROUGH)
             d = -_conjugate_gradients(backend, system, bend, _of_classes(backend, system, h), g, tol)
@@ -212,19 +210,6 @@ class Newton(LowerSolver):
         q = near.M.matvec(d)
         square = inner(q, q)
         return d, square + near.ridge.coupling(d, d) if near.ridge.present else square
-
-    def _derivatives(self, system: Any, z: Array) -> tuple[Array, Array, Callable[[Array], Array]]:
-        """The slope of the loss, and its curvature as numbers and as a map, those of a step's model."""
-        given = z, system.y, system.weights
-        if not system.loss.by_entry:
-            found: tuple[Array, Array, Callable[[Array], Array]] = system.loss.derivatives(*given)
-            return found
-        h = system.loss.model(*given)
-        return system.loss.slope(*given), h, lambda d: h * d
-
-    def _shared(self, system: Any) -> bool:
-        """Whether the Hessian of one column is to be had from a product, in half of the time of a factor of rows."""
-        return isinstance(self.inner, QR) and not self.constrained and system.y.shape[1] == 1
 
     def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
         """The inverse of a Hessian near that at w, on the face of w."""

@@ -9,10 +9,9 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import MANY, adjoint_product
-from xvarpro.lower._refinement import affordable, refine
 from xvarpro.lower.accumulation import Gram, Triangle
 from xvarpro.lower.interface import Accumulation, Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, stacked
+from xvarpro.lower.stack import QRFactor, affordable, as_column, as_columns, factored, refine, stacked
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,9 @@ class QR(LowerSolver):
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:
         Q, R = factor
-        return as_columns(backend.solve_triangular(R, adjoint_product(Q[..., : y.shape[0], :], as_column(y, R))))
+        if R.ndim > 2:
+            return as_columns(backend.solve_triangular(R, adjoint_product(Q[..., : y.shape[0], :], as_column(y, R))))
+        return backend.solve_triangular(R, adjoint_product(Q[: y.shape[0], :], y))
 
     def refine(
         self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array

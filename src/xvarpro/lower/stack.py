@@ -1,14 +1,22 @@
-"""Shared pieces: the stacked matrix, its rank, its condition."""
+"""Shared pieces: the stacked matrix, its rank, its condition, and refinement of what its factors give."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
+from xvarpro.backends.powers import power_of_two
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
-from xvarpro.lower.interface import Diagnosis, System
-from xvarpro.lower.ridge import Ridge
+from xvarpro.core.trees import adjoint, is_complex
+from xvarpro.lower.interface import Diagnosis, Ridge, System
+
+# entries of a right-hand side up to which refining is worth its six products; larger ones keep eps cond(A)
+LARGEST = 2**16
+# condition from which on: below it gradients stay within 10 eps cond even where their terms cancel (docs/accuracy.md)
+HARD = 300.0
 
 
 def stacked(backend: Backend, A: Array, ridge: Ridge) -> Array:
@@ -80,7 +88,7 @@ class QRFactor(NamedTuple):
 
     def diagnosis(self, backend: Backend) -> Diagnosis:
         """Rank and condition of A; of a stack the worst."""
-        return Diagnosis.of(deficient(backend, self.R, self.Q.shape[-2]), condition_of(backend, self.R))
+        return Diagnosis.of(deficient(backend, self.R, self.Q.shape[-2]), singular_ratio(backend, units(self.R)))
 
 
 def factored(backend: Backend, system: System, A: Array) -> QRFactor:
@@ -130,3 +138,113 @@ def singular_ratio(backend: Backend, A: Array) -> Array:
     xp = namespace_of(A)
     s = backend.svd(A)[1]
     return xp.max(xp.max(s, axis=-1) / xp.min(s, axis=-1))
+
+
+# -- refinement of the augmented system ``[I A; A^T 0] [a; b] = [f; g]``, from residuals with more digits
+#
+# Least squares (``f = y, g = 0``: ``b = w`` and ``a`` the residual) and the adjoint (``f = 0, g = c``: ``b = -v``,
+# ``a = A v``) are both of this form (Bjorck 1967). A factorisation alone leaves an error of ``eps cond(A)``; one
+# refinement multiplies it by about ``eps cond(A)`` again.
+#
+# The residuals take no wider number type. A matrix is split into a leading half of its digits, on one grid for all
+# entries that a product sums over, and the rest. The product of two leading halves is then exact in working precision,
+# in any order of summation (Ozaki, Ogita, Oishi, Rump, Numer. Algorithms 59, 2012); the rest of the product is smaller
+# by half of the digits. Sums keep the rounding error of every addition (Knuth, The Art of Computer Programming 2,
+# 4.2.2, Theorem B: ``s = a + b; t = s - a; e = (a - (s - t)) + (b - t)`` has ``s + e = a + b``).
+
+# (f, g) and (a, b) of an augmented system; None is zero, `f` is zero below its own rows
+Targets = tuple[Array | None, Array | None]
+Pair = tuple[Array, Array]
+
+
+def refine(backend: Backend, factor: QRFactor, matrix: Callable[[], Array], targets: Targets, solution: Pair) -> Pair:
+    """Improve the first rows of `a`, and `b`, as often as the condition shown by R asks for: not at all if it is good.
+
+    Nor in single precision, for large targets, and for a stack of matrices. `matrix` forms A, where there is something
+    to refine. Below the rows of `a` given, at the ridge, ``a = -A b``.
+    """
+    (Q, R), (top, b) = factor, solution
+    m, xp = top.shape[0], backend.xp
+    if xp.finfo(R.dtype).eps > 1e-12 or not affordable(R, m, b):
+        return solution
+    steps = _steps(xp, R)
+
+    def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        n, top, b = carry
+        A = matrix()
+        a = top if A.shape[0] == m else backend.placement.concat_rows(top, -(A[m:, :] @ b))
+        da, db = _correction(backend, A, Q, R, targets, a, b)
+        return n + 1, top + da[:m, :], b + db
+
+    def improve(solution: Pair) -> Pair:
+        found: tuple[Array, ...] = backend.while_loop(
+            lambda carry: carry[0] < steps, again, (xp.zeros_like(steps), *solution)
+        )
+        return found[1], found[2]
+
+    return backend.when(steps > 0, improve, solution)
+
+
+def affordable(R: Array, m: int, b: Array) -> bool:
+    """Whether a target with `m` rows is small enough to be refined; a stack of matrices is not."""
+    return R.ndim == 2 and (m + b.shape[0]) * b.shape[1] <= LARGEST
+
+
+def _steps(xp: Any, R: Array) -> Array:
+    """None where the diagonal of R shows a condition below `HARD`, one below eps^-1/2, then three."""
+    share = pivots(xp, R)
+    condition = xp.max(share) / xp.min(share)
+    one = xp.astype(condition > HARD, xp.int32)
+    return one + 2 * xp.astype(condition > xp.finfo(R.dtype).eps ** -0.5, xp.int32)
+
+
+def _correction(backend: Backend, A: Array, Q: Array, R: Array, targets: Targets, a: Array, b: Array) -> Pair:
+    f, g = targets
+    xp = namespace_of(A)
+    # the halves of a product are cut on one grid along the columns, whose units must not matter
+    sizes = power_of_two(xp.max(xp.abs(A), axis=0, keepdims=True))
+    # zeros that a compiler does not know for such: it takes long over padding
+    tops = [] if f is None else [backend.placement.concat_rows(f, 0 * a[f.shape[0] :, :])]
+    ahead = _doubled([*tops, -a], A / sizes, b * xp.matrix_transpose(sizes))
+    behind = _doubled([] if g is None else [g], adjoint(A), a)
+    turned = adjoint(Q) @ ahead - backend.solve_triangular(R, behind, transpose=True)
+    return ahead - Q @ turned, backend.solve_triangular(R, turned)
+
+
+def _doubled(terms: list[Array], A: Array, b: Array) -> Array:
+    """The sum of `terms` minus ``A b``: cancellation leaves three halves of the digits where it would leave none.
+
+    The leading halves of A and b have an exact product, which goes into the sum with the rounding error of every
+    addition kept (Knuth); what is left of the product is small enough to be rounded. Complex numbers are pairs of real
+    ones, and a sum of two products then one product.
+    """
+    if is_complex(A):
+        xp = namespace_of(A)
+        real, imaginary = xp.real(A), xp.imag(A)
+        pairs = xp.concat([xp.concat([real, -imaginary], axis=1), xp.concat([imaginary, real], axis=1)])
+        halves = _doubled([_parts(x) for x in terms], pairs, _parts(b))
+        return halves[: A.shape[0], :] + 1j * halves[A.shape[0] :, :]
+    A_high, b_high = _leading(A, 1), _leading(b, 0)
+    small = A_high @ (b - b_high) + (A - A_high) @ b
+    total, *rest = [*terms, -(A_high @ b_high)]
+    for term in rest:
+        larger = total + term
+        shadow = larger - total
+        small = small - ((total - (larger - shadow)) + (term - shadow))
+        total = larger
+    return total - small
+
+
+def _parts(x: Array) -> Array:
+    """The real parts above the imaginary ones."""
+    xp = namespace_of(x)
+    return xp.concat([xp.real(x), xp.imag(x)])
+
+
+def _leading(x: Array, axis: int) -> Array:
+    """Half of the digits of `x`, on a common grid along the axis that a product will sum over."""
+    xp = namespace_of(x)
+    bits = 2 - math.frexp(xp.finfo(x.dtype).eps)[1]  # of a number; those of a length, rounded up, are whole as well
+    cut = -(-(bits + (x.shape[axis] - 1).bit_length()) // 2)
+    grid = math.ldexp(1.5, cut) * power_of_two(xp.max(xp.abs(x), axis=axis, keepdims=True))
+    return (x + grid) - grid

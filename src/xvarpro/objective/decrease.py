@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from xvarpro.core import small
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import axpy, dot, raveled, scaled, sub
-from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian
+from xvarpro.objective.gauss_newton import gauss_newton, has_jacobian, solve_scaled
 from xvarpro.objective.interface import Objective
 from xvarpro.objective.reduced import Reduced
 from xvarpro.sets.region import Region
@@ -44,7 +43,7 @@ def free_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves) -> 
         # what the residual does not depend on, and what is held, promises nothing
         eps = xp.finfo(H.dtype).eps
         H = H + xp.eye(H.shape[0], dtype=H.dtype, device=device(H)) * xp.where(held > 0, 10 * eps * held, 1)
-        return 0.5 * v @ small.solve(xp, H[None, ...], v[None, :])[0, :]
+        return 0.5 * v @ solve_scaled(xp, H[None, ...], v[None, :])[0, :]
     length = dot(g, g)
     bend = _bend(f, theta, grad, scaled(-1.0, g))
     found = 0.5 * length * length / positive_or_one(bend)

@@ -9,7 +9,6 @@ from xvarpro.core.namespace import as_complex, device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import changed, gram, inner, is_complex, raveled, unraveled
 from xvarpro.lower.interface import Accumulation
-from xvarpro.lower.newton import Newton
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix
 from xvarpro.objective.passes import Block, Pass
@@ -92,7 +91,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
     def inverse(C: Array) -> Any:
         return solver.adjoint(f.backend, system, factor, C, low.y, w, r).v
 
-    of_rows = isinstance(solver, Newton)
+    of_rows = not (f.problem.lower.loss is None or f.problem.lower.loss.by_entry)
     turned = (lambda X: inverse(low.M.rmatvec(X))) if of_rows else solver.tangent(f.backend, system, factor, low.y, w)
     flat = raveled(theta)
     xp, p = f.backend.xp, flat.shape[0]
@@ -155,8 +154,9 @@ def _squares(f: Reduced, solved: Solved, point: Any, push: Any) -> tuple[Any, ..
     low, upper, solver, system = solved
     w, factor = point.w, point.factor
     levels: Any = [level.linear(w, level.residual(w)) for level in ((low,) if upper is low else (low, upper))]
-    if isinstance(solver, Newton) and low.loss.by_entry:
-        solver, system = solver.inner, levels[0].system
+    if low.loss is not None and low.loss.by_entry:
+        newton: Any = solver
+        solver, system = newton.inner, levels[0].system
         factor = solver.factor(f.backend, system)
 
     def tangents(u: Leaves) -> ModelOutputs:
@@ -239,3 +239,19 @@ def _row(backend: Backend, level: EvaluatedLevel, dr: Array, dw: Array) -> Array
     if level.ridge.present:
         dr = backend.placement.concat_rows(dr, level.ridge.rows(dw))
     return backend.placement.concat_rows(backend.xp.real(dr), backend.xp.imag(dr)) if is_complex(dr) else dr
+
+
+def solve_scaled(xp: Any, K: Array, c: Array) -> Array:
+    """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p): Gauss-Jordan, which needs no pivoting there.
+
+    Rows and columns are scaled to a diagonal of ones: units of the unknowns do not count.
+    """
+    p = K.shape[-1]
+    root = xp.sqrt(xp.linalg.diagonal(K))
+    root = xp.where(root > 0, root, 1)[:, :, None]
+    A = xp.concat([K / root / root.mT, c[:, :, None] / root], axis=2)
+    place = xp.arange(p, device=device(K))[:, None]
+    for j in range(p):
+        row = A[:, j : j + 1, :] / A[:, j : j + 1, j : j + 1]
+        A = xp.where(place == j, row, A - A[:, :, j : j + 1] * row)
+    return A[:, :, p] / root[:, :, 0]

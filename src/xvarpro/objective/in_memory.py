@@ -299,7 +299,9 @@ class InMemory(Objective):
     def _by_column(self) -> bool:
         """Whether the terms of the upper level are right-hand sides."""
         several = self.group is not None or self.target_shape[1] > 1
-        return self.problem.is_separable and several and not lengths(self.problem.data)
+        loss = self.problem.lower.loss
+        apart = several and (loss is None or loss.by_entry)
+        return self.problem.is_separable and apart and not lengths(self.problem.data)
 
     @property
     def rows(self) -> int:
@@ -313,7 +315,8 @@ class InMemory(Objective):
             problem = mini_batch(self.problem, indices, self.samples, self._by_column, lower)
         else:
             problem = self._own_columns(indices, lower)
-        return type(self)(problem, self.backend, self.treedef, group=self.group)
+        part = type(self)(problem, self.backend, self.treedef, group=self.group)
+        return part if self._by_column else part.starting_at(self.start)
 
     def _own_columns(self, indices: Array, lower: LowerRows | None) -> Problem:
         """The problem of those right-hand sides, numbered from process to process, that this process has."""

@@ -13,8 +13,7 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import complexified, inner, is_array, is_complex, leaves, map_arrays, partition, sum_
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
-from xvarpro.lower.interface import Adjoint, System
-from xvarpro.lower.ridge import NO_RIDGE, Ridge
+from xvarpro.lower.interface import NO_RIDGE, Adjoint, Ridge, System
 from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted, as_operator
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level

@@ -97,7 +97,7 @@ class LossLevel(EvaluatedLevel):
     def linear(self, w: Array, z: Array) -> EvaluatedLevel:
         loss, given = self.loss, (z, self.y, self.weights)
         if loss.by_entry:
-            system, y = self.system.squares(z, loss.majorant(*given))
+            system, y = self.system.squares(z, loss.scoring(*given))
             return EvaluatedLevel(system.M, y, self.ridge, self.W)
         rooted: Any = Rooted(self.M, *loss.root(*given))
         return EvaluatedLevel(rooted, rooted.root(z) - loss.slope(*given) / positive_or_one(rooted.u), self.ridge)

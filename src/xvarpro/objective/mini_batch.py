@@ -195,9 +195,13 @@ def rows_of_batch(level: Level, batch: int, scale: float, indices: Array | None 
         return x if indices is None else namespace_of(x).take(x, indices, axis=0)
 
     weights = None if level.weights is None else some(level.weights)
+    root, inside = (scale, weights) if level.loss is None else (1.0, None)
     y: Any = level.y
-    y = BatchTarget(y, batch, scale, weights) if callable(y) else scale * some(as_matrix(y))
-    return replace(level, M=BatchDesign(level.M, batch, scale, weights), y=y, weights=None)
+    y = BatchTarget(y, batch, root, inside) if callable(y) else root * some(as_matrix(y))
+    M = BatchDesign(level.M, batch, root, inside)
+    return replace(
+        level, M=M, y=y, weights=weights if inside is None else None, loss=level.loss and level.loss.times(scale**2)
+    )
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,11 @@ class _OfBatch(Struct):
     rows: int = 0
     scale: float = 1.0
     weights: Array | None = None  # (rows, 1) or (rows, k)
+
+    @property
+    def plain(self) -> bool:
+        """Whether no row is scaled."""
+        return self.scale == 1.0 and self.weights is None
 
     def root(self, theta: Tree) -> Array:
         like = next(x for x in leaves(theta) if is_array(x))
@@ -232,7 +241,7 @@ class BatchDesign(_OfBatch):
     def __call__(self, theta: Tree, data: Tree) -> Any:
         M = as_operator(self.fun(theta, data))
         self.check("M", M.shape[0])
-        return weighted(M, self.root(theta))
+        return M if self.plain else weighted(M, self.root(theta))
 
 
 @final
@@ -243,15 +252,20 @@ class BatchTarget(_OfBatch):
     def __call__(self, theta: Tree, data: Tree) -> Array:
         y = self.fun(theta, data)
         self.check("y", y.shape[0])
-        return scaled(y, self.root(theta))
+        return y if self.plain else scaled(y, self.root(theta))
 
 
 def some_columns(problem: Problem, indices: Array, scale: float) -> Problem:
-    """The problem of some of the right-hand sides, whose design is the same, scaled."""
+    """The problem of some of the right-hand sides, whose design is the same, scaled.
+
+    A scaled target scales w and its residual; of a loss that is no square, loss and ridge are multiplied.
+    """
     level = problem.lower
+    squares = level.loss is None
+    root, times = (scale, 1.0) if squares else (1.0, scale**2)
 
     def some(x: Array) -> Array:
-        return scale * namespace_of(x).take(x, indices, axis=1)
+        return root * namespace_of(x).take(x, indices, axis=1)
 
     def design(theta: Tree, data: Tree) -> Any:
         return _of_columns(evaluate_level(level, theta, data, level.weights).M, indices)
@@ -261,13 +275,17 @@ def some_columns(problem: Problem, indices: Array, scale: float) -> Problem:
         return some(as_matrix(y))
 
     def ridge(theta: Tree, data: Tree) -> Array:
-        return Ridge(level.lam(theta, data)).part(indices).lam  # type: ignore[operator]
+        return times * Ridge(level.lam(theta, data)).part(indices).lam  # type: ignore[operator]
 
     given: Any = level.y
     y = target if callable(given) else some(as_matrix(given))
-    lam = ridge if callable(level.lam) else level.ridge.part(indices).lam
-    W = None if level.W is None else level.W.part(indices, scale)
-    return replace(problem, lower=replace(level, M=design, y=y, lam=lam, weights=None, W=W))
+    lam = ridge if callable(level.lam) else times * level.ridge.part(indices).lam
+    W = None if level.W is None else level.W.part(indices, root)
+    weights = None if squares or level.weights is None else level.weights
+    if weights is not None and weights.shape[1] > 1:
+        weights = some(weights)
+    lower = replace(level, M=design, y=y, lam=lam, weights=weights, W=W, loss=level.loss and level.loss.times(scale**2))
+    return replace(problem, lower=lower)
 
 
 def _of_columns(M: Operator, indices: Array) -> Operator:
@@ -287,9 +305,10 @@ def _of_columns(M: Operator, indices: Array) -> Operator:
 
 def _rows_of_all(level: Level, indices: Array, scale: float) -> Level:
     """Some of the rows of what the functions return for all."""
+    root = scale if level.loss is None else 1.0
 
     def some(x: Array) -> Array:
-        return scale * namespace_of(x).take(x, indices, axis=0)
+        return root * namespace_of(x).take(x, indices, axis=0)
 
     def design(theta: Tree, data: Tree) -> Any:
         M = evaluate_level(level, theta, data, level.weights).M
@@ -306,4 +325,8 @@ def _rows_of_all(level: Level, indices: Array, scale: float) -> Level:
 
     given: Any = level.y
     y = target if callable(given) else some(as_matrix(given))
-    return replace(level, M=design, y=y, weights=None, solver=None, W=None)  # weights are in what they return
+    # those of squares are in what the functions return
+    weights = None if level.loss is None or level.weights is None else some(level.weights)
+    return replace(
+        level, M=design, y=y, weights=weights, solver=None, W=None, loss=level.loss and level.loss.times(scale**2)
+    )

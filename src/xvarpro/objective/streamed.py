@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core.namespace import device, namespace_of
-from xvarpro.core.progress import Bar
+from xvarpro.core.status import Bar
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import complexified, corner, inner, partition, plus, rounding, scaled, unflatten
 from xvarpro.errors import ProblemError

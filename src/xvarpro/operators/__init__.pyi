@@ -3,9 +3,8 @@ from xvarpro.operators.blocks import BlockDiagonal, Stacked
 from xvarpro.operators.circulant import Circulant, CirculantPerColumn, StackedCirculant
 from xvarpro.operators.combined import Composition, Sum
 from xvarpro.operators.convolution import FullConvolution, Toeplitz, ValidConvolution
-from xvarpro.operators.dense import Dense, as_operator
 from xvarpro.operators.diagonal import Diagonal, LowRankPlusDiagonal
-from xvarpro.operators.interface import Operator
+from xvarpro.operators.interface import Dense, Operator, as_operator
 from xvarpro.operators.kronecker import Kronecker
 from xvarpro.operators.matrix_free import MatrixFree
 from xvarpro.operators.sparse import Sparse

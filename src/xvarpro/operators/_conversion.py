@@ -9,8 +9,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import is_array, is_complex
 from xvarpro.errors import ProblemError
-from xvarpro.operators.dense import as_operator
-from xvarpro.operators.interface import Operator
+from xvarpro.operators.interface import Operator, as_operator
 
 
 def parts_of(name: str, given: Any) -> tuple[Operator, ...]:

@@ -14,8 +14,7 @@ from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.errors import ProblemError
-from xvarpro.operators.dense import Dense
-from xvarpro.operators.interface import Operator
+from xvarpro.operators.interface import Dense, Operator
 
 # entries up to which the dense form is compared, too
 DENSE = 2**20

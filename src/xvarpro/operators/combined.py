@@ -10,10 +10,8 @@ from typing import Any, final
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import sum_
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import drawn
 from xvarpro.operators._conversion import common_columns, dense_forms, parts_of
-from xvarpro.operators.dense import Dense
-from xvarpro.operators.interface import Operator
+from xvarpro.operators.interface import Dense, Operator, drawn
 
 
 @final

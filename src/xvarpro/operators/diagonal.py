@@ -9,8 +9,7 @@ from xvarpro.core.namespace import conj, device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint, is_complex
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import as_gradient, drawn, product
-from xvarpro.operators.interface import Operator
+from xvarpro.operators.interface import Operator, as_gradient, drawn, product
 
 
 @final

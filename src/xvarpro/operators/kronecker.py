@@ -10,8 +10,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import as_gradient, divisors, drawn, product
-from xvarpro.operators.interface import Operator
+from xvarpro.operators.interface import Operator, as_gradient, divisors, drawn, product
 
 
 @final

@@ -11,8 +11,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import conj, device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import drawn
-from xvarpro.operators.interface import Operator
+from xvarpro.operators.interface import Operator, drawn
 
 
 @final

@@ -12,8 +12,7 @@ from xvarpro import backends
 from xvarpro.core.namespace import conj, device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import alike, as_gradient, drawn
-from xvarpro.operators.interface import Operator
+from xvarpro.operators.interface import Operator, alike, as_gradient, drawn
 
 LARGEST = 2**22  # entries of a dense form that is made however few are stored
 

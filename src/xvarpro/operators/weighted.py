@@ -9,9 +9,7 @@ from xvarpro.core.namespace import conj, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import is_array
 from xvarpro.errors import ProblemError
-from xvarpro.operators._arithmetic import as_gradient, drawn
-from xvarpro.operators.dense import Dense, as_operator
-from xvarpro.operators.interface import Operator
+from xvarpro.operators.interface import Dense, Operator, as_gradient, as_operator, drawn
 
 
 @final

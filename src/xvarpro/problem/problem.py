@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from xvarpro.backends import exchange, modules
 from xvarpro.backends.group import Group
@@ -12,7 +12,6 @@ from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
-from xvarpro.losses.interface import Loss
 from xvarpro.lower import Ridge, WeightSet
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
@@ -20,6 +19,9 @@ from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.each import Each
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.whitening import Whitening
+
+if TYPE_CHECKING:
+    from xvarpro.losses.interface import Loss
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
 Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks | Each
@@ -141,7 +143,7 @@ class Level(Struct):
             return
         given = ["covariance"] if self.covariance is not None else []
         given += [f"solver={self.solver!r}"] if self.solver is not None and not self.solver.exact else []
-        given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks | Each) else []
+        given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks) else []
         given += [f"W={self.W!r}"] if self.W is not None and (self.W.penalises or not loss.by_entry) else []
         if given:
             raise ProblemError(
@@ -209,6 +211,12 @@ class Problem(Struct):
                 "solver must be lower.QR() or lower.Cholesky() where y is given as RowChunks; got "
                 f"{solver!r}, which needs all rows in memory. Omit solver= or pass y as an array"
             )
+        for level in self.levels:
+            if level.loss is not None:
+                raise ProblemError(
+                    "levels must measure residuals by squares where rows come as RowChunks; got the loss "
+                    f"{level.loss!r}. Pass y as an array, with data marked xv.Samples for mini-batches"
+                )
         for level in (level for level in self.levels if isinstance(level.y, RowChunks)):
             given = [name for name in ("weights", "W") if getattr(level, name) is not None]
             given += ["lam(theta, data)"] if callable(level.lam) else []

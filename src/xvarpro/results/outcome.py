@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,12 @@ from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.losses.interface import Loss
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import Recipe, changed
+
+if TYPE_CHECKING:
+    from xvarpro.losses.interface import Loss
 
 FAR_UNITS = 1e6  # between sizes of entries of theta, from which on an end without descent speaks of units
 CANCELS = 1e4  # terms over their sum, from which on a result says that they cancel
@@ -188,19 +190,9 @@ class Outcome:
         return self._problem
 
     @property
-    def least_squares(self) -> Problem:
-        """The least-squares problem whose statistics are those of the result: `stated`, or what a loss makes of it."""
-        return self.stated
-
-    @property
     def known_noise(self) -> bool:
         """Whether the loss says how large the noise is."""
         return self.loss is not None and self.loss.likelihood
-
-    @property
-    def deviance(self) -> float | None:
-        """That of a fit by a loss, see `Result`; None for least squares."""
-        return None
 
     @property
     def message(self) -> str:

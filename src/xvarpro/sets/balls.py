@@ -13,11 +13,22 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._ball import NormBall, RadiusSet
 from xvarpro.sets._faces import negligible, tight
-from xvarpro.sets._parameters import fits, spread, vector
 from xvarpro.sets._thresholds import onto_simplex
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
-from xvarpro.sets.vectors import direction, divisor, excess, norm, or_one, phase, positive_part, vertex
+from xvarpro.sets.vectors import (
+    direction,
+    divisor,
+    excess,
+    fits,
+    norm,
+    or_one,
+    phase,
+    positive_part,
+    spread,
+    vector,
+    vertex,
+)
 
 
 @final

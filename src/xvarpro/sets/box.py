@@ -17,10 +17,9 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import NormBall
 from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
-from xvarpro.sets._parameters import all_like, broadcasts, host_numbers
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import largest, norm, or_one, phase
+from xvarpro.sets.vectors import all_like, broadcasts, host_numbers, largest, norm, or_one, phase
 
 
 class _Entrywise(Set):

@@ -17,12 +17,11 @@ from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._composite import CompositeSet, MappedSet, WrappedSet, is_set, members, one, total
 from xvarpro.sets._nearest_point import distance_bound
-from xvarpro.sets._parameters import as_like, broadcasts, finite
 from xvarpro.sets.balls import L1Ball, L2Ball
 from xvarpro.sets.box import Box
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
-from xvarpro.sets.vectors import apply, divisor, norm, or_one, real_inner
+from xvarpro.sets.vectors import apply, as_like, broadcasts, divisor, finite, norm, or_one, real_inner
 
 
 @final

@@ -13,10 +13,21 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import RadiusSet
-from xvarpro.sets._parameters import as_like, fits, host_numbers, spread, vector
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import apply, direction, norm, or_one, positive_part, vanishes
+from xvarpro.sets.vectors import (
+    apply,
+    as_like,
+    direction,
+    fits,
+    host_numbers,
+    norm,
+    or_one,
+    positive_part,
+    spread,
+    vanishes,
+    vector,
+)
 
 
 @final

@@ -15,9 +15,8 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._nearest_point import nearest_point
-from xvarpro.sets._parameters import as_like, host_numbers
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import apply, direction, largest, norm, or_one, scaled
+from xvarpro.sets.vectors import apply, as_like, direction, host_numbers, largest, norm, or_one, scaled
 
 
 @final

@@ -12,10 +12,23 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._ball import NormBall
 from xvarpro.sets._isotonic import antitonic
-from xvarpro.sets._parameters import fits, on_host, spread, vector
 from xvarpro.sets._root_finding import root
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import entries_at, mask_at, norm, or_one, phase, positive_part, ranked, scaled, top
+from xvarpro.sets.vectors import (
+    entries_at,
+    fits,
+    mask_at,
+    norm,
+    on_host,
+    or_one,
+    phase,
+    positive_part,
+    ranked,
+    scaled,
+    spread,
+    top,
+    vector,
+)
 
 
 @final

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from numbers import Real
@@ -129,7 +129,7 @@ class Region(Struct):
         """Nearest feasible point; free leaves stay."""
         out = list(theta)
         for i, C in self.constrained:
-            out[i] = namespace_of(theta[i]).reshape(C.project(event(C, theta[i])), theta[i].shape)
+            out[i] = _of_event(C, C.project, theta[i], theta[i].shape)
         return tuple(out)
 
     def tangent(self, d: Leaves, theta: Leaves) -> Leaves:
@@ -189,7 +189,7 @@ class Region(Struct):
         out = list(trees.parts(x, self.shapes))
         for i, C in self.constrained:
             here, oracle = (out, C.project) if C.has_projection else (trees.parts(slope, self.shapes), C.lmo)
-            out[i] = namespace_of(x).reshape(oracle(event(C, here[i], self.shapes[i])), out[i].shape)
+            out[i] = _of_event(C, oracle, here[i], self.shapes[i])
         return trees.raveled(tuple(out), rows=1)
 
     def vertices(self, slope: Array, x: Array) -> Array:
@@ -197,7 +197,7 @@ class Region(Struct):
         out, g = list(trees.parts(x, self.shapes)), trees.parts(slope, self.shapes)
         for i, C in self.constrained:
             if C.bounded:
-                out[i] = namespace_of(x).reshape(C.lmo(event(C, g[i], self.shapes[i])), out[i].shape)
+                out[i] = _of_event(C, C.lmo, g[i], self.shapes[i])
         return self.join(tuple(out))
 
     def evened(self, x: Array) -> Array:
@@ -262,6 +262,11 @@ def event(C: Set, x: Array, shape: tuple[int, ...] | None = None) -> Array:
         return x
     shape = x.shape if shape is None else shape
     return namespace_of(x).reshape(x, (*x.shape[: x.ndim - len(shape)], math.prod(shape)))
+
+
+def _of_event(C: Set, fun: Callable[[Array], Array], x: Array, shape: tuple[int, ...]) -> Array:
+    """What a method of a set makes of a leaf, in the shape of that."""
+    return namespace_of(x).reshape(fun(event(C, x, shape)), x.shape) if C.event_ndim == 1 else fun(x)
 
 
 def _each(xp: Any, x: Array) -> Array:

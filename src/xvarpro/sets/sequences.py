@@ -12,9 +12,8 @@ from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._isotonic import isotonic
-from xvarpro.sets._parameters import as_like
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import divisor, excess, largest, phase, positive_part, scaled
+from xvarpro.sets.vectors import as_like, divisor, excess, largest, phase, positive_part, scaled
 
 
 @final

@@ -17,9 +17,8 @@ from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets._faces import negligible
-from xvarpro.sets._parameters import as_like, host_numbers
 from xvarpro.sets.interface import Set, check_matrix
-from xvarpro.sets.vectors import norm, positive_part
+from xvarpro.sets.vectors import as_like, host_numbers, norm, positive_part
 
 _TOLERANCE = 1e-10  # the least that HiGHS accepts
 ROUNDS = 500  # of Newton's method: matrices of 30 by 30 take up to 50

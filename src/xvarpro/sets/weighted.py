@@ -14,10 +14,21 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._faces import negligible, ratio_test, rise_of_sum, slide_by_projection
-from xvarpro.sets._parameters import fits, on_host, spread, vector
 from xvarpro.sets._thresholds import onto_slice
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import entries_at, mask_at, or_one, phase, positive_part, scaled, vertex
+from xvarpro.sets.vectors import (
+    entries_at,
+    fits,
+    mask_at,
+    on_host,
+    or_one,
+    phase,
+    positive_part,
+    scaled,
+    spread,
+    vector,
+    vertex,
+)
 
 
 @final

@@ -285,7 +285,7 @@ class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
         output = self._output(X)
         return self.classes_[(output > 0).astype(int) if output.ndim == 1 else np.argmax(output, axis=1)]
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, (n_samples, n_classes); of ``loss="softmax"`` alone."""
         output = self._output(X)

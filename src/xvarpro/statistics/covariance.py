@@ -233,10 +233,10 @@ def _pseudo_inverse(
     eps, top = float(np.finfo(A.dtype).eps) * max(A.shape, default=0), np.max(s, initial=0.0)
     known = s > np.maximum(max(eps, min(alike, LOST * eps)) * top, left)
     separate = s > np.maximum(max(eps, alike) * top, left)
-    lose = np.append(~separate, np.ones(len(Vh) - len(s), bool))
+    truncated = np.append(~separate, np.ones(len(Vh) - len(s), bool))
     parts = np.full(len(Vh), slight)
     parts[: len(s)] = np.where((s > 1e2 * eps * top) & (s < FAINT * top), np.minimum(slight, ADDED * s), slight)
-    null, parts = Vh[lose].T, parts[lose]
+    null, parts = Vh[truncated].T, parts[truncated]
     null = np.where(np.abs(null) > parts, null, 0.0)
     R: Any = np.linalg.qr(Vh[: len(s)][known] / s[known, None], mode="r")
     inverse = R.T

@@ -14,8 +14,7 @@ from xvarpro.core import trees
 from xvarpro.core.checks import switch
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.destination import destination
-from xvarpro.driver.transfer import Transfer
+from xvarpro.driver.transfer import Transfer, destination
 from xvarpro.errors import ProblemError
 from xvarpro.objective.in_memory import model_failures
 from xvarpro.objective.least_squares import as_matrix

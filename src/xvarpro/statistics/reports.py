@@ -13,6 +13,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
+from xvarpro.core.checks import switch
 from xvarpro.core.struct import Array
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.problem.parameters import Parameters
@@ -206,6 +207,8 @@ def report(
     >>> fit.report(["exponent"], ["slope"]).to_frame()["value"].round(1).to_dict()
     {'exponent': 1.5, 'slope': 2.0}
     """
+    if absolute_sigma is not None:
+        switch("absolute_sigma", absolute_sigma)
     chunked, units = fit.in_columns, fit.verified.units
     w = np.empty((units, 0)) if chunked else backends.to_numpy(fit.w)
     if not 0 <= correlation <= 1:

@@ -15,8 +15,10 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import ProblemError
+from xvarpro.losses.robust import Robust
 from xvarpro.problem.problem import Problem
 from xvarpro.results.outcome import Outcome
+from xvarpro.statistics import weighting
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.linearised import linearised
 from xvarpro.statistics.names import entry_names, indexed
@@ -121,28 +123,25 @@ def statistics(
     >>> fit.statistics().theta_stderr.round(3), fit.statistics().dof
     (array([0.015]), 48.0)
     """
-    problem, loss = fit.least_squares, fit.loss
+    problem, loss = weighting.least_squares(fit), fit.loss
     if absolute_sigma is None:
         absolute_sigma = fit.known_noise and not sandwich
     if sandwich is None:
         sandwich = loss is not None and not absolute_sigma
-    if loss is not None and not (sandwich or loss.noisy):
+    noisy = loss is None or loss.likelihood or isinstance(loss, Robust)  # whether the curvature has the size of noise
+    if not ((noisy or sandwich) and (loss is None or loss.by_entry or absolute_sigma)):
+        way = "the sandwich formula" if not noisy else "the likelihood, since entries of a row are not independent"
         raise ProblemError(
-            f"the loss {loss!r} says nothing of the noise: standard errors are those of the sandwich formula; got "
-            f"absolute_sigma={absolute_sigma} and sandwich={sandwich}. Leave both out"
+            f"standard errors of a fit by {loss!r} are those of {way}; got absolute_sigma={absolute_sigma} and "
+            f"sandwich={sandwich}. Leave both out"
         )
-    if loss is not None and not (loss.by_entry or absolute_sigma):
-        raise ProblemError(
-            f"errors of a fit by {loss!r} are those of the likelihood, absolute_sigma=True; got "
-            f"absolute_sigma={absolute_sigma} and sandwich={sandwich}. Entries of a row are not independent"
-        )
-    given = (fit.theta, fit.recipe.over, fit._prepared, absolute_sigma, sandwich, fit.deviance)
+    given = (fit.theta, fit.recipe.over, fit._prepared, absolute_sigma, sandwich, weighting.deviance(fit))
     found = _theory(problem, *given, backend=backend)
     if loss is not None and not loss.by_entry:
         found = _of_classes(found, fit)
     elif loss is not None and loss.linked:  # its target is none of the data
         found = replace(found, r_squared=math.nan)
-    elif loss is not None and not loss.noisy:
+    elif not noisy:
         found = replace(found, r_squared=math.nan, chi2=math.nan, residual_variance=math.nan)
     if not fit.success:
         found.remarks.append(

@@ -70,18 +70,15 @@ def least_squares(fit: Outcome) -> Problem:
 def _of_rows(fit: Outcome, mu: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Problem:
     """As `least_squares`, for a loss of classes: one target of all entries, and the rows of w one after the other.
 
-    With a root A of the second derivative of each row of the target, its rows are A times those of the design.
+    With a root A of the second derivative in each row of the target, its rows are A times those of the design.
     """
     loss: Any = fit.loss
     level: Any = fit.stated.lower
     w: Any = fit.w
     (n, k), dtype = w.shape, backends.to_numpy(w).dtype
-    slope, bend = loss.slope(mu, y, weights), loss.bend(mu, y, weights)
-    h, V = np.linalg.eigh(np.stack([bend(np.broadcast_to(unit, mu.shape)) for unit in np.eye(k)], axis=2))
-    root = np.sqrt(np.maximum(h, 0.0))
-    A = root[:, :, None] * V.mT
-    r = np.divide((V.mT @ slope[:, :, None])[:, :, 0], root, out=0 * root, where=root > 0)
-    target = ((A @ mu[:, :, None])[:, :, 0] - r).ravel()
+    u, p = loss.root(mu, y, weights)
+    A = u[:, :, None] * (np.eye(k) - p[:, None, :])
+    target = ((A @ mu[:, :, None])[:, :, 0] - loss.slope(mu, y, weights) / positive_or_one(u)).ravel()
     lam, Omega = level.lam, level.Omega
     shared = not trees.is_array(lam) or lam.shape[1] == 1
     # what the loss does not see, one vector added to all columns, has no part in w unless ridges of classes differ

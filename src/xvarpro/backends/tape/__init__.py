@@ -4,7 +4,8 @@
 none.
 """
 
-from xvarpro.backends.tape.calculus import vjp
+from xvarpro.backends.tape import namespace  # noqa: F401  (importing it gives the tape its functions)
+from xvarpro.backends.tape.engine import vjp
 from xvarpro.backends.tape.errors import NoRuleError
 
 __all__ = ["NoRuleError", "vjp"]

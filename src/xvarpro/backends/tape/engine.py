@@ -13,14 +13,14 @@ recorded arrays go with the last reference to the pull-back, without waiting for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, NoReturn
 
-from xvarpro.backends.tape.array import TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
-from xvarpro.backends.tape.rules.table import FORWARD, Namespace
-from xvarpro.core.namespace import device, inexact_dtype
+from xvarpro.backends.tape.rules.table import FORWARD, Namespace, unbroadcast
+from xvarpro.core.namespace import TRACED, device, inexact_dtype
 from xvarpro.core.struct import Array
 from xvarpro.errors import ModelError
 
@@ -155,14 +155,17 @@ class Tape:
     def _value(self, x: Any) -> Any:
         return self._lift(x).value if type(x) is TracedArray else x
 
+    def _held(self, x: Any) -> Any:
+        return self._lift(x) if hasattr(x, "dtype") else x
+
     def _constant(self, y: Any) -> Any:
         if isinstance(y, (tuple, list)):
             return several(y, [TracedArray(v, self, None) for v in y])
         return TracedArray(y, self, None)
 
-    def _input(self, x: Array) -> TracedArray:
+    def _input(self, x: Any) -> TracedArray:
         """Enter a leaf: an array that gets a gradient."""
-        value = self._operand(x)
+        value = self._lift(x).value if type(x) is TracedArray else x
         if not inexact_dtype(value.dtype):
             raise TypeError(f"gradients need floating-point arrays, got dtype {value.dtype}: pass it as a constant")
         self.nodes.append(None)
@@ -189,12 +192,19 @@ class Tape:
             node = nodes[i]
             if node is None:
                 continue
-            pull, parents, y, operands, extra, results = node
+            rules, parents, y, operands, options, extra, results = node
             g = gradients[i] if results == 1 else tuple(gradients[i + 1 - results : i + 1])
             if g is None or (results > 1 and all(v is None for v in g)):
                 continue
             gradients[i] = None  # read once: its memory is free for those of the parents
-            for parent, d in zip(parents, pull(xp, g, y, operands, extra), strict=True):
+            if type(rules) is tuple:
+                found = []
+                for rule, like in zip(rules, extra, strict=True):
+                    d = rule(xp, g, y, *operands, **options)
+                    found.append(d if like is None else unbroadcast(xp, d, like))
+            else:
+                found = rules(xp, extra, g, y, *operands, **options)
+            for parent, d in zip(parents, found, strict=True):
                 before = gradients[parent]
                 gradients[parent] = d if before is None else before + d
         for i, x in enumerate(primals):  # the first nodes
@@ -209,3 +219,233 @@ class Tape:
 def several(values: Any, traced: list[TracedArray]) -> Any:
     """Make the results of a function a tuple, a named one where the function's is."""
     return type(values)(*traced) if hasattr(values, "_fields") else tuple(traced)
+
+
+_value, _place, _form = attrgetter("value"), attrgetter("index"), attrgetter("shape", "dtype")
+
+
+def vjp(
+    fun: Callable[..., Any],
+    primals: Sequence[Any],
+    constants: Sequence[Any] = (),
+    *,
+    xp: Namespace,
+    index_add: Callable[..., Array],
+) -> tuple[Any, Pullback]:
+    """Evaluate ``fun(*primals, *constants)``, which uses ``xp = primals[0].__array_namespace__()``, and record it.
+
+    The outputs are one array, a tuple or a list of arrays, as `fun` returned them, and the pull-back maps cotangents
+    in that structure to one gradient for each primal, as `Backend.vjp`. It may be called again. Gradients may share
+    memory with each other and with the cotangents: do not write to them.
+
+    Constants become arrays of the same namespace as the primals, so that the function never mixes two; what is not an
+    array is handed over as it is. `xp` is the raw namespace; inside another `vjp`, that of its traced arrays is taken.
+    ``index_add(x, key, v)`` is `x`, which must not be changed, with `v` added at a one-dimensional integer key of the
+    first axis, where repeated indices accumulate.
+
+    Raises
+    ------
+    NoRuleError
+        If `fun` uses a function that the tape cannot differentiate; the message names it.
+    TypeError, ValueError
+        If `fun` leaves the traced namespace, or cotangents do not fit the outputs.
+    """
+    below: Any = xp if isinstance(xp, Tape) else ground(xp, index_add)
+    for x in (*primals, *constants):
+        if type(x) is TracedArray and x.tape.level > below.level:
+            below = x.tape
+    tape = Tape(below)
+    leaves = list(map(tape._input, primals))
+    returned = fun(*leaves, *map(tape._held, constants))
+    single = not isinstance(returned, (tuple, list))
+    outputs = list(map(tape._lift, (returned,) if single else returned))
+    values = list(map(_value, outputs))
+    found = values[0] if single else values if isinstance(returned, list) else tuple(values)
+    return found, Pullback(tape, outputs, list(map(_value, leaves)), single)
+
+
+class Pullback:
+    """The map from cotangents of the outputs that a tape has recorded to gradients of the primals."""
+
+    def __init__(self, tape: Tape, outputs: list[TracedArray], primals: Sequence[Array], single: bool = False) -> None:
+        # places, shapes and dtypes only: holding the outputs would keep their arrays as long as the pull-back
+        self._places, self._forms = list(map(_place, outputs)), list(map(_form, outputs))
+        self._tape, self._primals, self._single = tape, primals, single
+
+    def __call__(self, cotangents: Any) -> tuple[Array, ...]:
+        cotangents = (cotangents,) if self._single else tuple(cotangents)
+        xp, n = self._tape.below, len(self._forms)
+        if len(cotangents) != n:
+            raise ValueError(f"one cotangent for each output: {n} outputs, got {len(cotangents)}")
+        for g, (shape, dtype) in zip(cotangents, self._forms, strict=True):
+            if not hasattr(g, "dtype"):
+                raise TypeError(f"a cotangent must be an array, got {type(g).__name__}: use xp.ones_like(output)")
+            if g.shape != shape:
+                raise ValueError(f"a cotangent must have the shape of its output, {tuple(shape)}, got {tuple(g.shape)}")
+            if g.dtype != dtype:
+                raise TypeError(f"a cotangent must have the dtype of its output, {dtype}, got {g.dtype}")
+            if type(g) is TracedArray and g.tape.level > xp.level:
+                xp = g.tape
+        return tuple(self._tape._pull(zip(self._places, cotangents, strict=True), xp, self._primals))
+
+    def transposed(self, outputs: Sequence[Array]) -> Pullback:
+        """The map from tangents of the primals to those of the outputs, which are given.
+
+        A pull-back is linear: it does not matter where it is recorded.
+        """
+        tape = Tape(self._tape.below)
+        cotangents: Any = list(map(tape._input, outputs))
+        moved = self._tape._pull(zip(self._places, cotangents, strict=True), tape, self._primals)
+        return Pullback(tape, list(map(tape._lift, moved)), outputs)
+
+
+_KEEP = "keep it an array and use functions of its namespace"
+
+
+class TracedArray:
+    """A value, the tape it is recorded on and its place there (None: a constant, no gradient reaches it)."""
+
+    __slots__ = ("__weakref__", "dtype", "index", "shape", "tape", "value")
+
+    # NumPy's and CuPy's own operators then return NotImplemented, and the reflected ones below run
+    __array_ufunc__ = None
+    __array_priority__ = 1000
+
+    def __init__(self, value: Any, tape: Any, index: int | None) -> None:
+        self.value = value
+        self.tape = tape
+        self.index = index
+        self.shape = value.shape
+        self.dtype = value.dtype
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return self.tape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        # Torch, where the tape is tested too, has a method of this name
+        return math.prod(self.shape)
+
+    @property
+    def device(self) -> Any:
+        """Where the value lives."""
+        return device(self.value)
+
+    @property
+    def mT(self) -> TracedArray:
+        """Transpose of the last two axes."""
+        return self.tape.matrix_transpose(self)
+
+    @property
+    def T(self) -> TracedArray:
+        """Transpose of a matrix."""
+        if self.ndim != 2:
+            raise ValueError(f"x.T needs two axes, got shape {self.shape}: use x.mT or xp.permute_dims")
+        return self.tape.matrix_transpose(self)
+
+    def __getitem__(self, key: Any) -> TracedArray:
+        return self.tape._getitem(self, key)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[TracedArray]:
+        return iter(self.tape.unstack(self, axis=0))
+
+    def __repr__(self) -> str:
+        kind = "constant" if self.index is None else "traced"
+        return f"TracedArray({self.value!r}, {kind})"
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise TypeError("a traced array cannot be assigned to: build the result with xp.where, xp.concat or xp.stack")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            "a traced array cannot become a NumPy array, its gradient would be cut: call functions of "
+            "xp = x.__array_namespace__() instead of numpy's"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"arrays of the array API standard have no attribute {name!r}: if it is a method, call the function "
+            f"xp.{name}(x) of xp = xv.array_namespace(x)"
+        )
+
+
+TRACED.add(TracedArray)
+
+
+def _refusal(what: str, remedy: str) -> Callable[[TracedArray], NoReturn]:
+    def refuse(self: TracedArray) -> NoReturn:
+        raise TypeError(f"{what} of a traced array would cut its gradient and is not portable: {remedy}")
+
+    return refuse
+
+
+for _name, _remedy in {
+    "bool": "choose between array values with xp.where; branch in Python on shapes and options only",
+    "float": _KEEP,
+    "int": _KEEP,
+    "complex": _KEEP,
+    "index": "index with the array itself (x[i]) or with xp.take",
+}.items():
+    setattr(TracedArray, f"__{_name}__", _refusal(f"{_name}()", _remedy))
+
+
+def _unary(function: str) -> Callable[[TracedArray], Any]:
+    return lambda self: getattr(self.tape, function)(self)
+
+
+def _binary(function: str) -> Callable[[TracedArray, Any], Any]:
+    def operator(self: TracedArray, other: Any) -> Any:
+        tape = self.tape
+        if type(other) is TracedArray and other.tape is not tape:
+            # a constant may be of a trace that has ended
+            tape = max((other, self), key=lambda x: (x.tape.level, x.index is not None)).tape
+        return getattr(tape, function)(self, other)
+
+    return operator
+
+
+def _reflected(function: str) -> Callable[[TracedArray, Any], Any]:
+    return lambda self, other: getattr(self.tape, function)(other, self)
+
+
+for _symbol, _function in {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_invert"}.items():
+    setattr(TracedArray, f"__{_symbol}__", _unary(_function))
+
+for _symbol, _function in {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+}.items():
+    setattr(TracedArray, f"__{_symbol}__", _binary(_function))
+    setattr(TracedArray, f"__r{_symbol}__", _reflected(_function))
+
+for _symbol, _function in {
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "eq": "equal",
+    "ne": "not_equal",
+}.items():
+    setattr(TracedArray, f"__{_symbol}__", _binary(_function))

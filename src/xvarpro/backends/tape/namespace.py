@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xvarpro.backends.tape import rules  # noqa: F401  (importing them fills the tables)
-from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.engine import Tape
+from xvarpro.backends.tape.engine import Tape, TracedArray
 from xvarpro.backends.tape.errors import NoRuleError
 from xvarpro.backends.tape.recording import (
     binary_method,

@@ -4,8 +4,10 @@ Functions of one or two arrays without options are most of what a model calls, a
 that of all other functions a small solve takes a sixth longer.
 
 A method evaluates the function on the values, appends a node if a gradient may come back, and wraps the result.
-A node is `(pull, parents, y, operands, extra, results)`: `pull(xp, g, y, operands, extra)` gives one gradient for
-each parent. Only what the rule reads is in it, so intermediate arrays that no rule reads die at once.
+A node is `(rules, parents, y, operands, options, extra, results)`. Either `rules` has one rule for each parent, and
+``rule(xp, g, y, *operands, **options)`` is its gradient, which `extra` says the shape and dtype of where the result has
+others; or it is a single one for all of them, whose operands `extra` counts. Only what the rules
+read is in it, so intermediate arrays that no rule reads die at once.
 """
 
 from __future__ import annotations
@@ -13,23 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xvarpro.backends.tape.array import TracedArray
-from xvarpro.backends.tape.engine import Tape, public_name, several
+from xvarpro.backends.tape.engine import Tape, TracedArray, public_name, several
 from xvarpro.backends.tape.errors import NoRuleError
-from xvarpro.backends.tape.rules.table import Composite, Like, Namespace, Primitive, reads_of, unbroadcast
+from xvarpro.backends.tape.rules.table import Composite, Like, Primitive, reads_of
 from xvarpro.core.struct import Array
 
 Method = Callable[..., Any]
+NONE: dict[str, Any] = {}
 
 
 def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
     """Make the method of a function of one array."""
     reads_y, reads_x = reads_of(derivative)[2:4]
-
-    def pull(xp: Namespace, g: Array, y: Array, operands: Array, extra: None) -> tuple[Array]:
-        return (derivative(xp, g, y, operands),)
-
-    pull.__name__ = name
+    rules, likes = (derivative,), (None,)
 
     def method(self: Tape, x: Any, /) -> TracedArray:
         if type(x) is not TracedArray or x.tape is not self:
@@ -39,7 +37,8 @@ def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
         if x.index is None:
             return TracedArray(y, self, None)
         nodes = self.nodes
-        nodes.append((pull, (x.index,), y if reads_y else None, value if reads_x else None, None, 1))
+        kept = (value if reads_x else None,)
+        nodes.append((rules, (x.index,), y if reads_y else None, kept, NONE, likes, 1))
         return TracedArray(y, self, len(nodes) - 1)
 
     return method
@@ -48,14 +47,12 @@ def unary_method(name: str, derivative: Callable[..., Array]) -> Method:
 def binary_method(name: str, left: Callable[..., Array], right: Callable[..., Array] | None) -> Method:
     """Make the method of a function of two arrays that broadcast.
 
-    There are three pulls, so that none has to test which operand needs a gradient. `extra` holds shape and dtype of an
-    operand where the result has others.
+    It records the rules of the operands that need a gradient.
     """
     left_y, left_a, left_b = _reads(left)
     right_y, right_a, right_b = _reads(right)
     both_y, both_a, both_b = left_y or right_y, left_a or right_a, left_b or right_b
-    pull_left, pull_right, pull_both = _pull_one(left), _pull_one(right), _pull_both(left, right)
-    pull_left.__name__ = pull_right.__name__ = pull_both.__name__ = name
+    of_left, of_right, of_both = (left,), (right,), (left, right)
 
     def method(self: Tape, a: Any, b: Any, /) -> TracedArray:
         i = j = None
@@ -72,40 +69,19 @@ def binary_method(name: str, left: Callable[..., Array], right: Callable[..., Ar
             if i is None:
                 return TracedArray(y, self, None)
             kept = (a if left_a else None, b if left_b else None)
-            node: tuple[Any, ...] = (pull_left, (i,), y if left_y else None, kept, _like(a, y), 1)
+            node: tuple[Any, ...] = (of_left, (i,), y if left_y else None, kept, NONE, (_like(a, y),), 1)
         elif i is None:
             kept = (a if right_a else None, b if right_b else None)
-            node = (pull_right, (j,), y if right_y else None, kept, _like(b, y), 1)
+            node = (of_right, (j,), y if right_y else None, kept, NONE, (_like(b, y),), 1)
         else:
             kept = (a if both_a else None, b if both_b else None)
             likes = (_like(a, y), _like(b, y))
-            node = (pull_both, (i, j), y if both_y else None, kept, likes, 1)
+            node = (of_both, (i, j), y if both_y else None, kept, NONE, likes, 1)
         nodes = self.nodes
         nodes.append(node)
         return TracedArray(y, self, len(nodes) - 1)
 
     return method
-
-
-def _pull_one(derivative: Any) -> Method:
-    def pull(xp: Namespace, g: Array, y: Array, operands: Any, extra: Any) -> tuple[Array]:
-        d = derivative(xp, g, y, *operands)
-        return (d if extra is None else unbroadcast(xp, d, extra),)
-
-    return pull
-
-
-def _pull_both(left: Any, right: Any) -> Method:
-    def pull(xp: Namespace, g: Array, y: Array, operands: Any, extra: Any) -> tuple[Array, Array]:
-        a, b = operands
-        like_a, like_b = extra
-        da, db = left(xp, g, y, a, b), right(xp, g, y, a, b)
-        return (
-            da if like_a is None else unbroadcast(xp, da, like_a),
-            db if like_b is None else unbroadcast(xp, db, like_b),
-        )
-
-    return pull
 
 
 def _like(x: Array, y: Array) -> Like | None:
@@ -119,17 +95,7 @@ def _reads(derivative: Callable[..., Array] | None) -> tuple[bool, ...]:
 def primitive_method(name: str, entry: Primitive) -> Method:
     """Make the method of a function whose rule has the function's own signature."""
     rule, operands, keeps_result, keeps, keeps_rest = entry
-
-    def pull_one(xp: Namespace, g: Any, y: Any, kept: tuple[Array], extra: Any) -> tuple[Array]:
-        rest, options, _ = extra
-        return (rule(xp, g, y, kept[0], *rest, **options),)
-
-    def pull_several(xp: Namespace, g: Any, y: Any, kept: tuple[Array, ...], extra: Any) -> list[Array]:
-        rest, options, need = extra
-        return rule(xp, need, g, y, *kept, *rest, **options)
-
-    pull = pull_one if operands == 1 else pull_several
-    pull.__name__ = name
+    rules = (rule,) if operands == 1 else rule
 
     def method(self: Tape, *args: Any, **options: Any) -> Any:
         count = len(args) if operands is None else operands
@@ -150,11 +116,13 @@ def primitive_method(name: str, entry: Primitive) -> Method:
         for i, x in enumerate(values):
             if not (keeps[i] if i < len(keeps) else keeps_rest) and hasattr(x, "dtype"):
                 values[i] = Like(x.shape, x.dtype)
-        nodes, extra, results = self.nodes, (rest, options, need), len(y) if isinstance(y, (tuple, list)) else 0
+        nodes, results = self.nodes, len(y) if isinstance(y, (tuple, list)) else 0
+        extra = (None,) if operands == 1 else need
         # each result has a place for its gradient; on the way back the last is reached first, and then all are known
         first = len(nodes)
         nodes.extend([None] * (results - 1))
-        nodes.append((pull, parents, y if keeps_result else None, tuple(values), extra, results or 1))
+        kept = (*values, *rest)
+        nodes.append((rules, parents, y if keeps_result else None, kept, options, extra, results or 1))
         if not results:
             return TracedArray(y, self, first)
         return several(y, [TracedArray(v, self, first + i) for i, v in enumerate(y)])

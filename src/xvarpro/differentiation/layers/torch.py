@@ -180,8 +180,10 @@ class _Call:
         ]
         options = self.layer._options
         few = sum(x[0].numel() for x in begun) <= FEW
-        level = self.layer.problem.lower
-        if not (few and options["algorithm"] is None and level.solver is None and not callable(level.lam)):
+        levels, level = self.layer.problem.levels, self.layer.problem.lower
+        squares = all(level.loss is None for level in levels)
+        together = squares and level.solver is None and not callable(level.lam)
+        if not (few and options["algorithm"] is None and together):
             entries = [self.single.solved(self.one(i, tensors)) for i in range(self.count)]
             return tuple(map(torch.stack, zip(*entries, strict=True)))
         marked = [Each(x) if m else x for x, m in zip(tensors, self.along[: self.data], strict=False)]

@@ -10,8 +10,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.lower._blockwise import Blockwise
-from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.ridge import Ridge
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, Ridge, System
 from xvarpro.lower.stack import QRFactor, padded
 from xvarpro.lower.weight_sets._faces import OnFace
 from xvarpro.operators import BlockDiagonal, Dense

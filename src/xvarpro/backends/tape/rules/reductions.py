@@ -30,7 +30,8 @@ def _length(like: Array, axis: Axis) -> int:
 def _sum(
     xp: Namespace, g: Array, _y: Array, _x: Array, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
 ) -> Array:
-    return xp.broadcast_to(spread(xp, match(xp, g, _x), _x, axis, keepdims), _x.shape)
+    g = g if g.dtype == _x.dtype else match(xp, g, _x)
+    return xp.broadcast_to(spread(xp, g, _x, axis, keepdims), _x.shape)
 
 
 @primitive("mean")

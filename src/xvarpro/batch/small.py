@@ -8,7 +8,7 @@ Vectors lie along the last axis, so that a matrix of columns ``a_j`` is an array
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from xvarpro.core.namespace import adjoint, conj, device, is_complex, namespace_of
 from xvarpro.core.struct import Array
@@ -104,19 +104,3 @@ def _substitute(T: Array, c: Array, order: Iterable[int]) -> Array:
         x = c[..., j : j + 1] / T[:, j : j + 1, j : j + 1]
         c = xp.where(place == j, x, c - x * T[:, j : j + 1, :])
     return c
-
-
-def solve(xp: Any, K: Array, c: Array) -> Array:
-    """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p): Gauss-Jordan, which needs no pivoting there.
-
-    Rows and columns are scaled to a diagonal of ones: units of the unknowns do not count.
-    """
-    p = K.shape[-1]
-    root = xp.sqrt(xp.linalg.diagonal(K))
-    root = xp.where(root > 0, root, 1)[:, :, None]
-    A = xp.concat([K / root / root.mT, c[:, :, None] / root], axis=2)
-    place = xp.arange(p, device=device(K))[:, None]
-    for j in range(p):
-        row = A[:, j : j + 1, :] / A[:, j : j + 1, j : j + 1]
-        A = xp.where(place == j, row, A - A[:, :, j : j + 1] * row)
-    return A[:, :, p] / root[:, :, 0]

@@ -1,0 +1,202 @@
+"""Batches of problems with a loss that is no square: Newton's method for the lower levels of all of them at once.
+
+A right-hand side is a problem by itself, and a column of what a `Loss` is given.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from xvarpro.backends import Backend
+from xvarpro.batch import small
+from xvarpro.batch.objective import Batch, Lower, Outputs, grouped, products, rows, stacked
+from xvarpro.batch.small import Factor
+from xvarpro.core import trees
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.struct import Array
+from xvarpro.core.trees import rounding
+from xvarpro.losses.interface import Loss, Squares
+from xvarpro.lower.newton import HALVINGS, SLOW, STEPS, SUFFICIENT
+from xvarpro.problem.problem import Level, Problem
+from xvarpro.sets.region import Region
+
+
+class _Levels(NamedTuple):
+    """A level of every problem: its loss with targets and weights as columns, (m, b)."""
+
+    loss: Loss
+    y: Array
+    weights: Any
+
+    def value(self, z: Array) -> Array:
+        """The losses at predictions (b, 1, m), (b,)."""
+        terms = self.loss.terms(z[:, 0, :].mT, self.y, self.weights)
+        return namespace_of(z).sum(terms, axis=0) * self.loss.unit**2
+
+    def slope(self, z: Array) -> Array:
+        return self.loss.slope(z[:, 0, :].mT, self.y, self.weights).mT[:, None, :]
+
+    def curvature(self, z: Array, exact: bool) -> Array:
+        """Second derivatives, positive by rounding at least, or those of a model for steps of theta."""
+        given = z[:, 0, :].mT, self.y, self.weights
+        found = Loss.model(self.loss, *given) if exact else self.loss.scoring(*given)
+        return found.mT[:, None, :]
+
+
+class _State(NamedTuple):
+    w: Array  # (b, 1, n)
+    value: Array
+    decrement: Array  # of the last step, squared
+    running: Array
+    failed: Array
+    steps: Array  # 0-d
+
+
+class LossBatch(Batch):
+    """The reduced objectives of a batch in which a level has a loss of entries, convex, with constant targets."""
+
+    def __init__(
+        self, problem: Problem, backend: Backend, treedef: Any, region: Region, found: tuple[Any, ...] = ()
+    ) -> None:
+        super().__init__(problem, backend, treedef, region, found)
+        self._weights = [level.weights for level in problem.levels]
+        bare = {"lower": trees.changed(self.problem.lower, weights=None)}
+        if self.problem.upper is not None:
+            bare["upper"] = trees.changed(self.problem.upper, weights=None)
+        self.problem = trees.changed(self.problem, **bare)
+
+    def _levels(self, which: int, b: int) -> _Levels:
+        level: Any = self.problem.levels[which]
+        loss, weights = level.loss or Squares(), self._weights[which]
+        return _Levels(loss, self._columns(rows(level.y), b), 1.0 if weights is None else self._columns(weights.mT, b))
+
+    def _columns(self, x: Array, b: int) -> Array:
+        """Rows (b / k, k, m), or 1 for either, as columns (m, b)."""
+        xp, m = namespace_of(x), x.shape[2]
+        return xp.reshape(xp.broadcast_to(x, (b // self.columns, self.columns, m)), (-1, m)).mT
+
+    def energy(self, x: Array) -> Array:
+        which = len(self.problem.levels) - 1
+        level = self._levels(which, x.shape[0] * self.columns)
+        return self._summed(namespace_of(x).sum(level.loss.sizes(level.y, level.weights), axis=0) * level.loss.unit**2)
+
+    def lower(self, outputs: Outputs) -> Lower:
+        level: Any = self.problem.lower
+        A, low = stacked(outputs.M_L.mT, level.ridge), self._levels(0, outputs.M_L.shape[0])
+        m = low.y.shape[0]
+        w = _minimum(self.backend, A, low)
+        z = w @ A
+        f = _factor(A, low.curvature(z[..., :m], exact=not self.problem.is_separable))
+        return Lower(f, w, z, self._lost(f, level, m), f.R)
+
+    def _is_wide(self, M: Array) -> bool:
+        return False
+
+    def _separable(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
+        level, m = self._levels(0, low.w.shape[0]), outputs.M_L.shape[1]
+        z, X = low.r[..., :m], self._moved(low, tangents)
+        root = namespace_of(z).sqrt(level.curvature(z, exact=False))
+        along = small.coefficients(low.factor, root * X)
+        J = small.rest(low.factor, root * X, along)
+        value = level.value(z) + _half_squares(low.r[..., m:])
+        return value, products(grouped(X, len(tangents)), level.slope(z)), grouped(J, len(tangents))
+
+    def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
+        f, w, m, p = low.factor, low.w, outputs.M_L.shape[1], len(tangents)
+        below, above = (self._levels(i, w.shape[0]) for i in (0, 1))
+        z, X = low.r[..., :m], self._moved(low, tangents)
+        xp = namespace_of(X)
+        slope, root = below.slope(z), xp.sqrt(below.curvature(z, exact=True))
+        C = xp.concat([slope @ t.M_L for t in tangents], axis=1)  # ``dM^T`` times the slope
+        dw = -small.solve_upper(f.R, small.solve_adjoint(f.R, C) + small.coefficients(f, root * X))
+        dz = xp.concat([w @ t.M_U.mT for t in tangents], axis=1) + dw @ outputs.M_U.mT
+        z = w @ outputs.M_U.mT
+        ridge, dridge = self._ridge_below(z[..., :0], w), self._ridge_below(dz[..., :0], dw)
+        root = xp.sqrt(above.curvature(z, exact=False))
+        grad = products(grouped(xp.concat([dz, dridge], axis=2), p), xp.concat([above.slope(z), ridge], axis=2))
+        return above.value(z) + _half_squares(ridge), grad, grouped(xp.concat([root * dz, dridge], axis=2), p)
+
+    def _lost(self, f: Factor, level: Level, rows: int) -> Array:
+        lost = small.deficient(f, rows)
+        if level.ridge.definite:
+            return namespace_of(lost).zeros_like(lost)
+        return lost & namespace_of(lost).any(level.ridge.lam == 0, axis=(1, 2)) if level.ridge.present else lost
+
+
+def _half_squares(r: Array) -> Array:
+    return 0.5 * namespace_of(r).sum(r * r, axis=(1, 2))
+
+
+def _factor(A: Array, h: Array) -> Factor:
+    """Of ``[sqrt(h) M; sqrt(lam) Omega]``, from the rows A of the same without h."""
+    xp, short = namespace_of(A), A.shape[2] - h.shape[2]
+    root = xp.concat([xp.sqrt(h), xp.ones((*h.shape[:2], short), dtype=h.dtype, device=device(h))], axis=2)
+    return small.factor(root * A)
+
+
+def _minimum(backend: Backend, A: Array, low: _Levels) -> Array:
+    """The minimisers, (b, 1, n), by the rules of `lower.newton.Newton`; NaN where none is found."""
+    xp, m = namespace_of(A), low.y.shape[0]
+
+    def value_at(w: Array) -> Array:
+        z = w @ A
+        return low.value(z[..., :m]) + _half_squares(z[..., m:])
+
+    z = low.loss.start(low.y)
+    h = low.loss.scoring(z, low.y, low.weights)
+    target = xp.sqrt(h) * z - low.loss.slope(z, low.y, low.weights) / positive_or_one(xp.sqrt(h))
+    f = _factor(A, h.mT[:, None, :])
+    w = small.solve_upper(f.R, small.coefficients(f, target.mT[:, None, :]))
+    value = value_at(w)
+    eps, finite = xp.finfo(value.dtype).eps, xp.isfinite(value)
+    first = _State(w, value, 0 * value, finite, ~finite, xp.zeros((), dtype=xp.int32, device=device(value)))
+
+    def step(w: Array) -> tuple[Array, Array]:
+        z = w @ A
+        g = xp.concat([low.slope(z[..., :m]), z[..., m:]], axis=2) @ A.mT
+        h = low.loss.model(z[:, 0, :m].mT, low.y, low.weights).mT[:, None, :]
+        R = _factor(A, h).R
+        half = small.solve_adjoint(R, g)
+        return -small.solve_upper(R, half), xp.sum(half * half, axis=(1, 2))
+
+    def searched(now: _State, d: Array, decrement: Array, small_: Array) -> tuple[Array, Array]:
+        noise = rounding(xp, xp.abs(now.value))
+
+        def refused(alpha: Array, value: Array) -> Array:
+            return now.running & ~small_ & ~(value <= now.value - SUFFICIENT * alpha * decrement + noise)
+
+        def going(state: tuple[Array, Array, Array]) -> Array:
+            alpha, value, n = state
+            return xp.any(refused(alpha, value)) & (n < HALVINGS)
+
+        def halve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            alpha, value, n = state
+            alpha = xp.where(refused(alpha, value), 0.5 * alpha, alpha)
+            return alpha, value_at(now.w + alpha[:, None, None] * d), n + 1
+
+        alpha = xp.ones_like(decrement)
+        alpha, value, _ = backend.while_loop(going, halve, (alpha, value_at(now.w + d), 0 * now.steps))
+        lost = refused(alpha, value)
+        return xp.where(lost, 0 * alpha, alpha), xp.where(lost, now.value, value)
+
+    def advance(now: _State) -> _State:
+        size, before = xp.abs(now.value), now.decrement
+        d, decrement = step(now.w)
+        near = decrement <= eps**0.5 * size
+        alpha, value = searched(now, d, decrement, near)
+        known, ratio = before > 0, decrement / positive_or_one(before)
+        left = decrement * xp.where(known & (ratio < 1), ratio, 1)
+        end = (left <= eps**1.5 * size) | (near & known & (ratio > SLOW))
+        lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (now.steps + 1 < STEPS))
+        w = xp.where(now.running[:, None, None], now.w + alpha[:, None, None] * d, now.w)
+        return _State(
+            w,
+            xp.where(now.running, value, now.value),
+            xp.where(now.running, decrement, before),
+            now.running & ~end & ~lost,
+            now.failed | (now.running & lost),
+            now.steps + 1,
+        )
+
+    last = backend.while_loop(lambda state: xp.any(state.running), advance, first)
+    return xp.where(last.failed[:, None, None], xp.full_like(last.w, xp.nan), last.w)

@@ -1,0 +1,287 @@
+"""Losses that are no least squares, of parts of a problem: mini-batches."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+from xvarpro.algorithms import AllRows, SameBatch, SecondBatch
+from xvarpro.driver.prepare import prepare
+from xvarpro.errors import ProblemError
+from xvarpro.losses.interface import Times
+from xvarpro.objective.mini_batch import some_columns
+from xvarpro.problem.problem import Problem
+
+from .support import error, rng, vector
+
+X = np.linspace(-1.0, 1.0, 24)
+DRAW = rng(5)
+COUNTS = np.asarray(DRAW.poisson(3.0, 24), float)
+CLASS = np.asarray(DRAW.uniform(size=24) < 0.5 + 0.4 * X, float)
+NOISY = np.exp(-2.0 * X) + np.exp(-0.5 * X) + DRAW.standard_t(3, 24)
+
+
+def logcosh(mu, y):
+    xp = xv.array_namespace(mu)
+    return xp.log(xp.exp(mu - y) + xp.exp(y - mu))
+
+
+LOSSES = {
+    "logistic": (xv.losses.Logistic(), CLASS),
+    "softmax": (xv.losses.Softmax(), np.eye(3)[np.digitize(X + DRAW.normal(0.0, 0.4, 24), [-0.3, 0.3])]),
+    "log_poisson": (xv.losses.LogPoisson(), COUNTS),
+    "poisson": (xv.losses.Poisson(), COUNTS),
+    "huber": (xv.losses.Huber(0.5), NOISY),
+    "soft_l1": (xv.losses.SoftL1(0.5), NOISY),
+    "squared_hinge": (xv.losses.SquaredHinge(), 2 * CLASS - 1),
+    "quantile": (xv.losses.Quantile(0.7, 0.3), NOISY),
+    "custom": (xv.losses.Custom(logcosh), NOISY),
+}
+START = np.array([0.3, 1.5])
+WEIGHTS = rng(1).uniform(0.5, 2.0, 24)
+
+
+def exponentials(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(data["x"], axis=1) * theta)
+
+
+# -- mini-batches ------------------------------------------------------------------------------------------------------
+
+
+def of_batch(f, theta, indices, lower):
+    point, gradient = f.restricted(indices, lower).value_and_gradient(theta)
+    return point.value, gradient
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_batches_of_rows_have_the_value_and_the_gradient_of_all_on_average(name):
+    """With w from all rows."""
+    loss, y = LOSSES[name]
+    for x in (xv.Samples(X), X):
+        problem = xv.separable(exponentials, y, data={"x": x}, lam=0.1, weights=WEIGHTS, loss=loss)
+        prepared = prepare(problem, START)
+        value, gradient = xv.value_and_gradient(problem, START)
+        parts = [
+            prepared.call(partial(of_batch, lower=AllRows()), prepared.theta, np.arange(i, 24, 4, dtype=np.int32))
+            for i in range(4)
+        ]
+        np.testing.assert_allclose(np.mean([float(x) for x, _ in parts]), value, rtol=1e-9)
+        np.testing.assert_allclose(np.mean([g for _, (g,) in parts], axis=0), gradient, rtol=1e-7)
+
+
+def of_rows(theta, pair, i):
+    return exponentials(theta, pair[i])
+
+
+@pytest.mark.parametrize("name", ["softmax", "huber", "log_poisson"])
+def test_a_batch_is_the_problem_of_its_rows(name, backend):
+    """Each choice of w against the problem written out; a robust loss scales residuals by the roots of its weights."""
+    loss, y = LOSSES[name]
+    problem = xv.separable(
+        exponentials, y, data={"x": xv.Samples(X)}, lam=0.1, weights=WEIGHTS, loss=loss, solver=xv.lower.QR()
+    )
+    first, second = [3, 20, 17, 8, 10, 1], [21, 5, 13, 0, 7, 2]
+    prepared = prepare(problem, START, backend=backend)
+
+    def level(rows, i):
+        more = {"weights": WEIGHTS[rows], "loss": Times(loss, 24 / len(rows))}
+        return xv.Level(partial(of_rows, i=i), y[rows], lam=0.1, **more), {"x": X[rows]}
+
+    (lower, below), (upper, above), (every, full) = level(second, 0), level(first, 1), level(range(24), 0)
+    same, _ = level(first, 0)
+    for choice, drawn, want in (
+        (SameBatch(), first, Problem(same, data=(above,))),
+        (SecondBatch(), first + second, xv.bilevel(lower=lower, upper=upper, data=(below, above))),
+        (AllRows(), first, xv.bilevel(lower=every, upper=upper, data=(full, above))),
+    ):
+        indices = backend.asarray(np.array(drawn, np.int32))
+        value, gradient = prepared.call(partial(of_batch, lower=choice), prepared.theta, indices)
+        stated, slope = xv.value_and_gradient(want, START)
+        assert vector(value)[0] == pytest.approx(float(stated), rel=1e-9), choice
+        assert error(vector(gradient), slope) <= 1e-7, choice
+
+
+@pytest.mark.parametrize("name", ["logistic", "poisson", "soft_l1"])
+def test_right_hand_sides_have_the_average_of_all(name):
+    loss, y = LOSSES[name]
+    many = np.stack([np.roll(y, i) for i in range(4)], axis=1)
+    weights = rng(2).uniform(0.5, 2.0, (24, 4))
+    lam = np.array([[0.1, 0.2, 0.3, 0.4]])
+    more = {"W": xv.lower.Bounded(0.0, np.linspace(0.3, 2.0, 8).reshape(2, 4))} if name == "poisson" else {}
+    for ridge in (lam, lambda theta, data: 0.1 * theta[0] + 0.1):
+        problem = xv.separable(exponentials, many, data={"x": X}, lam=ridge, weights=weights, loss=loss, **more)
+        parts = [xv.value_and_gradient(some_columns(problem, np.array([i]), 2.0), START) for i in range(4)]
+        value, gradient = xv.value_and_gradient(problem, START)
+        np.testing.assert_allclose(np.mean([x for x, _ in parts]), value, rtol=1e-9)
+        np.testing.assert_allclose(np.mean([x for _, x in parts], axis=0), gradient, rtol=1e-7)
+
+
+def test_classes_are_no_terms_and_right_hand_sides_of_other_losses_are():
+    for name, terms in (("softmax", 24), ("logistic", 3)):
+        loss, y = LOSSES[name]
+        y = y if y.ndim == 2 else np.stack([y, 1 - y, y], axis=1)
+        prepared = prepare(xv.separable(exponentials, y, data={"x": X}, lam=0.1, loss=loss), START)
+        assert prepared.assemble(prepared.problem).samples == terms
+
+
+@pytest.mark.parametrize("name", ["softmax", "huber"])
+def test_stochastic_methods_come_to_the_minimum(name):
+    loss, y = LOSSES[name]
+    problem = xv.separable(exponentials, y, data={"x": xv.Samples(X)}, lam=0.1, loss=loss)
+    want = xv.solve(problem, START, xv.sets.Box(0.0, 2.0))
+    for method in (
+        xv.algorithms.StochasticFrankWolfe(batch=8, lower=AllRows()),
+        xv.algorithms.StochasticProjectedGradient(batch=8, lower=AllRows(), update=xv.algorithms.Adam(rate=0.05)),
+    ):
+        fit = xv.solve(problem, START, xv.sets.Box(0.0, 2.0), algorithm=method, max_iter=60, tol=0.0)
+        assert fit.value - want.value <= 0.25 * (fit.trace.value[0] - want.value)
+
+
+# -- batches of problems -----------------------------------------------------------------------------------------------
+
+
+def of_each(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(xp.expand_dims(data["x"], axis=0), axis=2) * xp.expand_dims(theta, axis=1))
+
+
+def later(theta, data):
+    return exponentials(theta, {"x": data["x"] + 0.05})
+
+
+def later_of_each(theta, data):
+    return of_each(theta, {"x": data["x"] + 0.05})
+
+
+def size(theta):
+    xp = xv.array_namespace(theta)
+    return xp.sum(theta * theta, axis=-1)
+
+
+def pair(M, above, y, weights, lam, loss, two):
+    """One problem, or a batch of them."""
+    lower = {"lam": lam, "loss": loss, "weights": weights}
+    if not two:
+        return xv.separable(M, y, data={"x": X}, R=size, mu=2.0, **lower)
+    return xv.bilevel(
+        lower=xv.Level(M, y, **lower), upper=xv.Level(above, y, lam=0.01, loss=loss), data={"x": X}, R=size, mu=2.0
+    )
+
+
+SINGLE = [name for name, (loss, _) in LOSSES.items() if loss.by_entry]
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_batch_has_the_solutions_of_its_problems(name):
+    loss, y = LOSSES[name]
+    ys, lam = np.stack([y, y, y]), np.array([0.1, 0.3, 0.2])
+    weights, starts = rng(6).uniform(0.5, 2.0, (3, 24)), np.stack([START, START + 0.1, START - 0.1])
+    for two in (False, True):
+        found = xv.solve_many(pair(of_each, later_of_each, ys, weights, lam, loss, two), starts, tol=1e-9)
+        assert found.success.all()
+        for i in range(3):
+            alone = pair(exponentials, later, y, weights[i], float(lam[i]), loss, two)
+            want, gradient = xv.solve_lower(alone, found.theta[i]), xv.value_and_gradient(alone, found.theta[i])[1]
+            np.testing.assert_allclose(found.w[i], want.w, rtol=1e-8, atol=1e-10)
+            assert found.value[i] == pytest.approx(float(want.value), rel=1e-12)
+            assert np.linalg.norm(gradient) <= 1e-7
+    fit = xv.solve(alone, found.theta[2], tol=1e-9)
+    np.testing.assert_allclose(found.theta[2], fit.theta, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", ["tall", "wide"])
+def test_right_hand_sides_of_a_batch_have_curvatures_weights_and_ridges_of_their_own(shape):
+    draw = rng(8)
+    y = (draw.uniform(size=(3, 24, 2)) < 0.5).astype(float)
+    weights, lam = draw.uniform(0.5, 2.0, (3, 24, 2)), np.array([[[0.1, 0.2]], [[0.3, 0.1]], [[0.2, 0.2]]])
+    starts = np.linspace(0.1, 2.0, 3 * 26).reshape(3, 26)[:, [0, 9]]
+    if shape == "tall":
+        M_of_all, M = of_each, exponentials
+    else:
+        M_of_all, M = (lambda theta, data, f=f: wide(f(theta, data)) for f in (of_each, exponentials))
+    many = xv.separable(M_of_all, y, data={"x": X}, lam=lam, weights=weights, loss="logistic")
+    found = xv.solve_many(many, starts, xv.sets.Box(0.0, 2.0), tol=1e-8)
+    assert found.success.all()
+    for i in range(3):
+        alone = xv.separable(M, y[i], data={"x": X}, lam=lam[i], weights=weights[i], loss="logistic")
+        fit = xv.solve(alone, starts[i], xv.sets.Box(0.0, 2.0), tol=1e-8)
+        assert found.value[i] == pytest.approx(float(fit.value), rel=1e-7)
+        np.testing.assert_allclose(found.w[i], xv.solve_lower(alone, found.theta[i]).w, rtol=1e-7, atol=1e-9)
+
+
+def test_a_batch_of_losses_is_the_same_on_every_backend(backend):
+    problem = xv.separable(of_each, np.stack([CLASS, 1 - CLASS]), data={"x": X}, lam=0.1, loss="logistic")
+    starts = np.stack([START, START])
+    box = xv.sets.Box(0.0, 2.0)
+    found, want = (xv.solve_many(problem, starts, box, backend=name, tol=1e-8) for name in (backend.name, "numpy"))
+    assert (found.status == want.status).all()
+    np.testing.assert_allclose(found.w, want.w, rtol=1e-7)
+
+
+def test_a_problem_with_a_loss_may_be_lifted():
+    """Also by a search of starts."""
+    y, weights = np.stack([CLASS, 1 - CLASS]), rng(6).uniform(0.5, 2.0, (2, 24))
+    given = {"data": {"x": X}, "lam": 0.1, "loss": "logistic"}
+    single = xv.separable(exponentials, xv.Each(y), weights=xv.Each(weights), **given)
+    box, starts = xv.sets.Box(0.0, 2.0), np.stack([START, START])
+    found = xv.solve_many(xv.many.lifted(single), starts, box, tol=1e-8)
+    alone = xv.separable(exponentials, y[1], weights=weights[1], **given)
+    fit = xv.solve(alone, START, box, tol=1e-8)
+    assert found.value[1] == pytest.approx(float(fit.value), rel=1e-8)
+    assert xv.multistart(alone, START, box, starts=4).best.value == pytest.approx(float(fit.value), rel=1e-8)
+    with pytest.raises(ProblemError, match=r"marked xv\.Each; got a mark"):
+        xv.solve(single, START)
+
+
+def wide(M):
+    """Thirteen times the columns, more than rows."""
+    xp = xv.array_namespace(M)
+    return xp.concat([M * (1 + 0.3 * xp.cos(i + 9.0 * M)) for i in range(13)], axis=-1)
+
+
+def test_a_problem_without_a_best_w_ends_by_itself():
+    """Classes that are told apart, NaN in a target, an upper level by a loss alone."""
+    y = np.stack([CLASS, np.asarray(X > 0, float), np.where(X > 0.9, np.nan, CLASS)])
+    starts = np.stack([START] * 3)
+    box = xv.sets.Box(0.0, 2.0)
+    found = xv.solve_many(xv.separable(of_each, y, data={"x": X}, loss="logistic"), starts, box)
+    assert found.success.tolist() == [True, False, False]
+    assert found.status[1] == found.status[2] == xv.Status.NON_FINITE.code
+    weighted = xv.separable(of_each, y, data={"x": X}, loss="logistic", lam=0.1, weights=~np.isnan(y) * 1.0)
+    assert xv.solve_many(weighted, starts, box).success.all()
+    below, above = NOISY[None, :], CLASS[None, :]
+    many = xv.bilevel(
+        lower=xv.Level(of_each, below, lam=0.1), upper=xv.Level(later_of_each, above, loss="logistic"), data={"x": X}
+    )
+    alone = xv.bilevel(
+        lower=xv.Level(exponentials, NOISY, lam=0.1), upper=xv.Level(later, CLASS, loss="logistic"), data={"x": X}
+    )
+    found = xv.solve_many(many, START[None, :], box, tol=1e-8)
+    assert found.value[0] == pytest.approx(float(xv.solve(alone, START, box, tol=1e-8).value), rel=1e-8)
+
+
+def test_chunks_of_rows_are_squares():
+    """Of another loss neither level is taken for one."""
+    lower = xv.Level(exponentials, CLASS, lam=0.1, loss="logistic")
+    chunks = xv.Level(exponentials, xv.RowChunks([({"x": X}, CLASS)]))
+    with pytest.raises(ProblemError, match="by squares where rows come as RowChunks; got the loss Logistic"):
+        xv.bilevel(lower=lower, upper=chunks, data={"x": X})
+    with pytest.raises(ProblemError, match=r"takes a target in memory.* got y as RowChunks"):
+        xv.separable(exponentials, chunks.y, lam=0.1, loss="logistic")
+
+
+def test_what_a_batch_of_losses_does_not_take(subtests):
+    classes, both = np.stack([LOSSES["softmax"][1]] * 2), np.stack([NOISY, NOISY])
+    for M, y, more, message in (
+        (of_each, classes, {"loss": "softmax"}, "got the loss Softmax"),
+        (of_each, both, {"loss": xv.losses.Cauchy(1.0)}, "got the loss Cauchy"),
+        (of_each, both, {"loss": "huber"}, r"got the loss Huber\(scale=None"),
+        (of_each, lambda theta, data: data["x"], {"loss": "poisson"}, "got a y that is a function"),
+        (of_each, both**2, {"loss": "poisson", "W": xv.lower.Nonnegative()}, "got W"),
+        (of_each, both, {"loss": "logistic"}, "must hold labels 0 and 1"),
+        (of_each, 1j * both, {"loss": "poisson"}, "got a complex y"),
+    ):
+        with subtests.test(message), pytest.raises(ProblemError, match=message):
+            xv.solve_many(xv.separable(M, y, data={"x": X}, lam=0.1, **more), np.stack([START, START]))
