@@ -1,6 +1,6 @@
 """Losses on two levels: penalties of a logistic regression, and wrong labels, against rivals.
 
-[XVARPRO_DATA=folder] python benchmarks/losses.py penalties|cleaning [--rows 1000]
+[XVARPRO_DATA=folder] python benchmarks/losses.py penalties|cleaning|fewshot [--rows 1000]
 
 CPU seconds. `penalties` learns one penalty for each of 16 regions of MNIST's images, odd digits against even ones, by
 the loss of as many validation rows; `cleaning` a weight for each training row, a quarter of whose labels are wrong.
@@ -9,6 +9,7 @@ the loss of as many validation rows; `cleaning` a weight for each training row, 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 import warnings
 from collections.abc import Callable
@@ -17,8 +18,15 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.optimize
+import scipy.sparse.linalg
+import scipy.special
 from sklearn.linear_model import LogisticRegression
+from xvarpro_experiments import fewshot, race
 from xvarpro_experiments.datasets import find_mnist, mnist, read_idx
+from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.fewshot.accuracy import ACCURACY, notes
+from xvarpro_experiments.fewshot.methods import Validated
+from xvarpro_experiments.methods import Solver
 
 import xvarpro as xv
 
@@ -54,7 +62,7 @@ class Clock:
 
 
 class Penalties:
-    """A logistic regression with a penalty for each group of features, its training and its validation rows."""
+    """Training and validation rows, and who competes on them."""
 
     def __init__(self, rows: int) -> None:
         X, labels = digits(2 * rows)
@@ -226,11 +234,158 @@ def penalties(rows: int) -> None:
         print(f"{name} | {exact[name]:.4f} | {times} | {len(clock.seen)} | {clock.seen[-1][0]:.2f}", flush=True)
 
 
+# -- cleaning ----------------------------------------------------------------------------------------------------------
+
+
+def cleaning(rows: int, wrong: float = 0.25, lam: float = 1.0) -> None:
+    """Weights of rows as theta: targets are weights times classes, so that a loss has that weight."""
+    X, labels = digits(3 * rows, pool=4)
+    X = np.hstack([4.0 * (X - X.mean(axis=0)), np.ones((3 * rows, 1))])
+    rng = np.random.default_rng(0)
+    bad = rng.permutation(np.arange(rows) < wrong * rows)
+    seen = np.where(bad, (labels[:rows] + rng.integers(1, 10, rows)) % 10, labels[:rows])
+    (A, B, T), Y, Z = np.split(X, 3), np.eye(10)[seen], np.eye(10)[labels[rows : 2 * rows]]
+    kept = int(rows * (1 - wrong))
+    problem = xv.bilevel(
+        lower=xv.Level(
+            lambda theta, data: data["A"],
+            lambda theta, data: xv.array_namespace(theta).expand_dims(theta, axis=1) * data["Y"],
+            lam=lam,
+            loss="softmax",
+        ),
+        upper=xv.Level(lambda theta, data: data["B"], Z, loss="softmax"),
+        data={"A": A, "B": B, "Y": Y},
+    )
+
+    def below(theta: np.ndarray, w: np.ndarray, gtol: float) -> np.ndarray:
+        def fun(w: np.ndarray) -> tuple[float, np.ndarray]:
+            W = w.reshape(A.shape[1], 10)
+            value, slope = cross_entropy(A @ W, theta[:, None] * Y)
+            return value + 0.5 * lam * np.sum(W**2), (A.T @ slope + lam * W).ravel()
+
+        options = {"gtol": gtol, "ftol": 0, "maxiter": 2000, "maxcor": 20}
+        return scipy.optimize.minimize(fun, w, jac=True, method="L-BFGS-B", options=options).x
+
+    def fitted(theta: np.ndarray, where: str) -> str:
+        W = below(theta, np.zeros(A.shape[1] * 10), 1e-6).reshape(-1, 10)
+        right = np.mean(np.argmax(T @ W, axis=1) == labels[2 * rows :])
+        return f"{where}: validation loss {cross_entropy(B @ W, Z)[0]:.1f}, accuracy of other rows {right:.3f}"
+
+    def found(order: np.ndarray) -> str:
+        return f"{100 * np.mean(bad[np.argsort(order, kind='stable')[: rows - kept]]):.1f} % found"
+
+    def report(name: str, clock: Clock) -> None:
+        print(fitted(clock.best[2], name), found(clock.best[2]), len(clock.seen), "values", end=":")
+        for value in (1000.0, 800.0, 700.0, 650.0, 620.0, 600.0, 590.0):
+            at = next((at for at in clock.seen if at[1] <= value), None)
+            if at is not None:
+                print(f" {value:g} after {at[0]:.2f} s, {found(at[2])};", end="")
+        print(f" {clock.seen[-1][0]:.2f} s in all", flush=True)
+
+    theta0 = np.full(rows, kept / rows)
+    C = xv.sets.UnitHypersimplex(kept)
+    print(fitted(np.ones(rows), "all rows"), fitted(1.0 - bad, "right rows"), fitted(theta0, "start"), sep="\n")
+    for name, (D, y) in {"all": (A, seen), "validation": (B, labels[rows : 2 * rows])}.items():
+        model = LogisticRegression(C=1 / lam, fit_intercept=False, max_iter=500).fit(D, y)
+        print("least likely under the fit of", name, "rows:", found(model.predict_proba(A)[np.arange(rows), seen]))
+    clock = Clock()
+    xv.solve(
+        problem,
+        theta0,
+        over=C,
+        max_iter=60,
+        tol=1e-2,
+        progress=False,
+        callback=lambda info: clock.note(info.value, info.theta),
+    )
+    report("xvarpro", clock)
+    for gtol in (1.0, 1e-2):
+        for rate in (1e-2, 3e-2, 1e-1):
+            clock, theta, w = Clock(), theta0, np.zeros(A.shape[1] * 10)
+            while clock.seen == [] or (len(clock.seen) < 100 and clock.seen[-1][0] < 12):
+                w = below(theta, w, gtol)
+                W = w.reshape(-1, 10)
+                P = scipy.special.softmax(A @ W, axis=1)
+                value, slope = cross_entropy(B @ W, Z)
+                clock.note(value, theta)
+
+                def hessian(v: np.ndarray, W: Any = W, P: Any = P, theta: Any = theta) -> np.ndarray:
+                    V = v.reshape(W.shape)
+                    D = A @ V
+                    return (A.T @ (theta[:, None] * P * (D - np.sum(P * D, axis=1, keepdims=True))) + lam * V).ravel()
+
+                H = scipy.sparse.linalg.LinearOperator((w.size, w.size), matvec=hessian, dtype=float)
+                v, _ = scipy.sparse.linalg.cg(H, (B.T @ slope).ravel(), rtol=1e-3, maxiter=200)
+                g = -np.sum((P - Y) * (A @ v.reshape(W.shape)), axis=1)
+                theta = np.asarray(C.project(theta - rate * g / np.abs(g).mean()))
+            report(f"projected gradient, L-BFGS below to {gtol:g}, step {rate:g}", clock)
+
+
+# -- few shots ---------------------------------------------------------------------------------------------------------
+
+
+def fewshots(episodes: int) -> None:
+    """The episodes of digits of the few-shot experiment: heads by least squares and by cross-entropy."""
+    found = fewshot.experiment("digits", validation=2)
+    validation = found.methods[0].episodes
+    K = len(found.task(0).splits[0].Y[0])
+
+    def softmax(task: Any, lam: float, split: bool) -> xv.Problem:
+        below, above = task.splits if split else (None, None)
+        if not split:
+            X, Y = task.shots
+            return xv.separable(
+                Features(task.features, "all"), Y + 1 / K, data={"all": X}, lam=lam * task.lam, loss="softmax"
+            )
+        return xv.bilevel(
+            lower=xv.Level(Features(task.features, "lower"), below.Y + 1 / K, lam=lam * task.lam, loss="softmax"),
+            upper=xv.Level(Features(task.features, "upper"), above.Y + 1 / K, loss="softmax"),
+            data={"lower": below.X, "upper": above.X},
+        )
+
+    methods = [m for m in found.methods if "default" in m.name or m.name == "frozen ridge"]
+    for split in (False, True):
+        trials = tuple(
+            Solver(f"ridge times {lam:g}", "ours", None, lambda task, lam=lam, split=split: softmax(task, lam, split))
+            for lam in (1.0, 0.1, 0.01)
+        )
+        name = f"xvarpro's default, {'two splits' if split else 'one split'}, softmax"
+        methods.append(Validated(name, "ours", trials, validation, ACCURACY))
+    done = race.run(dataclasses.replace(found, methods=tuple(methods)), Budget(30, 20.0), range(100, 100 + episodes))
+    print("\n".join(notes(done)))
+    for name in done.names:
+        print(name, done.of(name)[0].run_as[-60:])
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """The design of a split."""
+
+    features: Any
+    split: str
+
+    def __call__(self, theta: Any, data: Any) -> Any:
+        return self.features(theta, data[self.split])
+
+
+def cross_entropy(mu: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    below = mu - mu.max(axis=1, keepdims=True)
+    log = np.log(np.exp(below).sum(axis=1, keepdims=True))
+    return float(np.sum(y * (log - below))), y.sum(axis=1, keepdims=True) * np.exp(below - log) - y
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("penalties", "cleaning"))
+    parser.add_argument("part", choices=("penalties", "cleaning", "fewshot"))
     parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--lam", type=float, default=1.0)
+    parser.add_argument("--episodes", type=int, default=20)
     given = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        globals()[given.part](given.rows)
+        if given.part == "fewshot":
+            fewshots(given.episodes)
+        elif given.part == "cleaning":
+            cleaning(given.rows, lam=given.lam)
+        else:
+            penalties(given.rows)
