@@ -1,6 +1,6 @@
 """Losses on two levels: penalties of a logistic regression, and wrong labels, against rivals.
 
-[XVARPRO_DATA=folder] python benchmarks/losses.py penalties|cleaning|fewshot [--rows 1000]
+[XVARPRO_DATA=folder] python benchmarks/losses.py penalties|cleaning|fewshot|network [--rows 1000]
 
 CPU seconds. `penalties` learns one penalty for each of 16 regions of MNIST's images, odd digits against even ones, by
 the loss of as many validation rows; `cleaning` a weight for each training row, a quarter of whose labels are wrong.
@@ -321,6 +321,71 @@ def cleaning(rows: int, wrong: float = 0.25, lam: float = 1.0) -> None:
             report(f"projected gradient, L-BFGS below to {gtol:g}, step {rate:g}", clock)
 
 
+# -- networks ----------------------------------------------------------------------------------------------------------
+
+
+def network(rows: int, seconds: float = 12.0, ridge: float = 1e-3) -> None:
+    """A tanh layer of 32 units and a softmax head: eliminated, against end-to-end Adam on the same objective."""
+    import torch
+
+    X, labels = digits(rows)
+    X = 4.0 * (X - X.mean(axis=0))
+    Y, lam, n = np.eye(10)[labels], ridge * rows, X.shape[1]
+    rng = np.random.default_rng(0)
+    theta0 = {"A": rng.normal(size=(n, 32)) / n**0.5, "b": np.zeros(32)}
+
+    def design(theta: Any, data: Any) -> Any:
+        xp = xv.array_namespace(theta)
+        H = xp.tanh(data @ theta["A"] + theta["b"])
+        return xp.concat([H, xp.ones_like(H[:, :1])], axis=1)
+
+    def weight(theta: Any) -> Any:
+        return xv.array_namespace(theta).sum(theta["A"] ** 2)
+
+    problem = xv.separable(design, Y, data=X, lam=lam, R=weight, mu=lam, loss="softmax")
+    clocks = {}
+    for name in ("numpy", "torch"):
+        clock = clocks[f"head eliminated, {name}"] = Clock()
+        xv.solve(
+            problem,
+            theta0,
+            backend=name,
+            time_limit=seconds,
+            max_iter=400,
+            tol=1e-3,
+            progress=False,
+            callback=lambda info, clock=clock: clock.note(info.value, 0.0),
+        )
+    A, T = torch.asarray(X), torch.asarray(labels.astype(np.int64))
+    for batch in (256, rows):
+        for rate in (1e-3, 3e-3, 1e-2, 3e-2):
+            torch.manual_seed(0)
+            x = [torch.asarray(v).clone().requires_grad_() for v in (theta0["A"], theta0["b"], np.zeros((33, 10)))]
+            adam, clock, lost = torch.optim.Adam(x, rate), Clock(), 0.0
+
+            def loss(at: Any, x: Any = x) -> Any:
+                H = torch.tanh(A[at] @ x[0] + x[1])
+                terms = torch.nn.functional.cross_entropy(H @ x[2][:-1] + x[2][-1], T[at], reduction="sum")
+                return terms * (rows / len(T[at])) + 0.5 * lam * ((x[0] ** 2).sum() + (x[2] ** 2).sum())
+
+            while not clock.seen or clock.seen[-1][0] < seconds:
+                for at in torch.randperm(rows).split(batch):
+                    adam.zero_grad()
+                    loss(at).backward()
+                    adam.step()
+                begun = time.process_time()
+                with torch.no_grad():
+                    value = float(loss(slice(None)))
+                clock.seen.append((begun - clock.start - lost, value, 0.0))
+                lost += time.process_time() - begun
+            clocks[f"Adam, batches of {batch}, rate {rate:g}"] = clock
+    best = min(clock.best[1] for clock in clocks.values())
+    print("method | s to 20 % | 5 % | 1 % above the best | best | values")
+    for name, clock in clocks.items():
+        times = " | ".join(f"{clock.reached(best * (1 + a)):.2f}" for a in (0.2, 0.05, 0.01))
+        print(f"{name} | {times} | {clock.best[1]:.2f} | {len(clock.seen)}")
+
+
 # -- few shots ---------------------------------------------------------------------------------------------------------
 
 
@@ -376,7 +441,7 @@ def cross_entropy(mu: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("penalties", "cleaning", "fewshot"))
+    parser.add_argument("part", choices=("penalties", "cleaning", "fewshot", "network"))
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--lam", type=float, default=1.0)
     parser.add_argument("--episodes", type=int, default=20)
@@ -385,6 +450,8 @@ if __name__ == "__main__":
         warnings.simplefilter("ignore")
         if given.part == "fewshot":
             fewshots(given.episodes)
+        elif given.part == "network":
+            network(given.rows)
         elif given.part == "cleaning":
             cleaning(given.rows, lam=given.lam)
         else:
