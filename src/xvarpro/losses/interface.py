@@ -118,7 +118,7 @@ class Loss(Struct):
     def check(self, y: np.ndarray) -> None:
         """Refuse a target that the loss is not for."""
 
-    def times(self, factor: float) -> Loss:
+    def multiplied(self, factor: float) -> Loss:
         """A multiple of the loss, as that of a mini-batch."""
         return Times(self, factor)
 

@@ -199,9 +199,8 @@ def rows_of_batch(level: Level, batch: int, scale: float, indices: Array | None 
     y: Any = level.y
     y = BatchTarget(y, batch, root, inside) if callable(y) else root * some(as_matrix(y))
     M = BatchDesign(level.M, batch, root, inside)
-    return replace(
-        level, M=M, y=y, weights=weights if inside is None else None, loss=level.loss and level.loss.times(scale**2)
-    )
+    loss = level.loss and level.loss.multiplied(scale**2)
+    return replace(level, M=M, y=y, weights=weights if inside is None else None, loss=loss)
 
 
 @dataclass(frozen=True)
@@ -284,7 +283,9 @@ def some_columns(problem: Problem, indices: Array, scale: float) -> Problem:
     weights = None if squares or level.weights is None else level.weights
     if weights is not None and weights.shape[1] > 1:
         weights = some(weights)
-    lower = replace(level, M=design, y=y, lam=lam, weights=weights, W=W, loss=level.loss and level.loss.times(scale**2))
+    lower = replace(
+        level, M=design, y=y, lam=lam, weights=weights, W=W, loss=level.loss and level.loss.multiplied(scale**2)
+    )
     return replace(problem, lower=lower)
 
 
@@ -328,5 +329,5 @@ def _rows_of_all(level: Level, indices: Array, scale: float) -> Level:
     # those of squares are in what the functions return
     weights = None if level.loss is None or level.weights is None else some(level.weights)
     return replace(
-        level, M=design, y=y, weights=weights, solver=None, W=None, loss=level.loss and level.loss.times(scale**2)
+        level, M=design, y=y, weights=weights, solver=None, W=None, loss=level.loss and level.loss.multiplied(scale**2)
     )
