@@ -6,12 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
+
 from xvarpro import backends
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.losses.interface import Loss, Weights
+
+CURVED = 1e-9  # of the largest second derivative, by which rounding may leave one below 0
 
 
 @final
@@ -23,7 +27,7 @@ class Custom(Loss):
     ----------
     fun : callable
         ``fun(mu, y)`` -> the loss of every entry, (m, k), convex and twice differentiable in mu, written with
-        ``xp = xv.array_namespace(mu)``.
+        ``xp = xv.array_namespace(mu)``. Whether it is convex is looked at around the target.
 
     Examples
     --------
@@ -56,6 +60,19 @@ class Custom(Loss):
             return known._derivative(self.fun, mu, y)
 
         return weights * known._derivative(first, mu, y)
+
+    def check(self, y: np.ndarray) -> None:
+        """Refuse a function that bends down at predictions around the target."""
+        size = max(1.0, float(np.std(y)))
+        for far in (-3.0, -1.0, 0.0, 1.0, 3.0):
+            mu = y.astype(float) + far * size
+            h = np.asarray(self.second(mu, y.astype(float), 1.0))
+            if np.any(h < -CURVED * np.max(np.abs(h), initial=0.0)):
+                at = np.unravel_index(np.argmin(h), h.shape)
+                raise ProblemError(
+                    f"Custom: fun must be convex in mu; got a second derivative of {h[at]:.3g} at mu = {mu[at]:.3g}, "
+                    f"y = {y[at]:.3g}"
+                )
 
     def on(self, backend: Any) -> Custom:
         return Custom(self.fun, backend)

@@ -314,7 +314,7 @@ def _conjugate_gradients(
     c: Array,
     tol: Any = None,
 ) -> Array:
-    """``H^-1 c`` to a relative residual, or to rounding; NaN where H is not positive.
+    """``H^-1 c`` to a relative residual, or to rounding, NaN where that is not reached; NaN where H is not positive.
 
     The second derivative of the loss is `bend`. The solution is of the range of the preconditioner, such as a face of a
     set; of classes, what H leaves open has no part in it.
@@ -345,7 +345,8 @@ def _conjugate_gradients(
             fresh = inner(r, s)
             return v + alpha * p, r, s + (fresh / positive_or_one(rho)) * p, fresh, n + 1
 
-        return backend.while_loop(going, step, (v, r, s, rho, n))[0]
+        found, *_, n = backend.while_loop(going, step, (v, r, s, rho, n))
+        return xp.where(n < PRODUCTS, found, xp.nan) if tol is None else found
 
     whole = inner(c, precondition(c))
     v = solve(0 * c, c, whole)
