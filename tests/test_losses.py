@@ -376,7 +376,7 @@ def test_a_loss_that_bends_down_has_no_adjoint():
         ("logistic", APART + 0j, "real numbers; got a complex"),
         ("logistik", APART, "one of xvarpro.losses"),
         (abs, APART, "goes into xv.losses.Custom"),
-        (xv.losses.Custom(lambda mu, y: (mu - y) ** 2 - 0.1 * (mu - y) ** 4), APART, "convex in mu; got .* -8.8 at mu = -3"),
+        (xv.losses.Custom(lambda mu, y: (mu - y) ** 2 - 0.1 * (mu - y) ** 4), APART, "convex in mu; got .* -8.8 at mu"),
     ],
 )
 def test_targets_that_do_not_fit_a_loss(loss, y, match):
