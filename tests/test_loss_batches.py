@@ -253,7 +253,7 @@ def test_dependent_columns_of_a_batch_are_said_where_no_ridge_holds_them():
 
 
 def test_a_problem_without_a_best_w_ends_by_itself():
-    """Classes that are told apart, NaN in a target, an upper level by a loss alone."""
+    """Separable classes, NaN in a target, an upper level alone that has a loss."""
     y = np.stack([CLASS, np.asarray(X > 0, float), np.where(X > 0.9, np.nan, CLASS)])
     starts = np.stack([START] * 3)
     box = xv.sets.Box(0.0, 2.0)

@@ -17,9 +17,22 @@ from xvarpro.losses.interface import FLAT, Loss, Weights
 SUM = 1e-6  # by which the probabilities of a row may miss 1, in single precision too
 
 
+class _Counts(Loss):
+    """A negative log likelihood of counts."""
+
+    likelihood = True
+
+    def sizes(self, y: Array, weights: Weights) -> Array:
+        return 0.5 * weights * y
+
+    def check(self, y: np.ndarray) -> None:
+        if np.any(y < 0):
+            raise ProblemError(f"{type(self).__name__}: y must hold counts >= 0; got {y.min():g}")
+
+
 @final
 @dataclass(frozen=True)
-class Poisson(Loss):
+class Poisson(_Counts):
     """Half the deviance of counts, ``sum mu - y + y log(y / mu)``: the negative log likelihood up to a constant.
 
     The factor of the weights is ``1 / mu``, which is Fisher's scoring. The model ``mu = M(theta) w`` has to be
@@ -39,7 +52,6 @@ class Poisson(Loss):
     (1.0, array([0.5, 1. ]))
     """
 
-    likelihood = True
     advice = (
         "The model M(theta) w must be positive where counts have a weight: use W=xv.lower.Nonnegative() with a design "
         "that is not negative, or start from another theta. To counts that are all 0 no positive model fits best."
@@ -76,16 +88,10 @@ class Poisson(Loss):
     def start(self, y: Array) -> Array:
         return 0.5 * (y + namespace_of(y).mean(y, axis=0, keepdims=True))
 
-    def sizes(self, y: Array, weights: Weights) -> Array:
-        return 0.5 * weights * y
-
-    def check(self, y: np.ndarray) -> None:
-        _counts(self, y)
-
 
 @final
 @dataclass(frozen=True)
-class LogPoisson(Loss):
+class LogPoisson(_Counts):
     """Half the deviance of counts whose mean is ``exp(mu)``: ``exp(mu) - y - y (mu - log y)``.
 
     Examples
@@ -96,7 +102,6 @@ class LogPoisson(Loss):
     array([[-2.]])
     """
 
-    likelihood = True
     linked = True
     advice = "The mean exp(M(theta) w) has left the range of numbers: start from another theta, or pass lam > 0."
 
@@ -118,12 +123,6 @@ class LogPoisson(Loss):
     def start(self, y: Array) -> Array:
         xp = namespace_of(y)
         return xp.log(positive_or_one(0.5 * (y + xp.mean(y, axis=0, keepdims=True))))
-
-    def sizes(self, y: Array, weights: Weights) -> Array:
-        return 0.5 * weights * y
-
-    def check(self, y: np.ndarray) -> None:
-        _counts(self, y)
 
 
 @final
@@ -241,11 +240,6 @@ class Softmax(Loss):
             raise ProblemError(
                 f"Softmax: every class must have a row; got none in column {empty[0]} of y. Leave it out"
             )
-
-
-def _counts(loss: Loss, y: np.ndarray) -> None:
-    if np.any(y < 0):
-        raise ProblemError(f"{type(loss).__name__}: y must hold counts >= 0; got {y.min():g}")
 
 
 def _entropy(p: Array) -> Array:

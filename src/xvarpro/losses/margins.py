@@ -43,9 +43,6 @@ class SquaredHinge(Loss):
             "the label"
         )
 
-    def start(self, y: Array) -> Array:
-        return 0 * y
-
     def check(self, y: np.ndarray) -> None:
         if not np.all(np.abs(y) == 1):
             raise ProblemError("SquaredHinge: y must hold labels -1 and 1; got others. For labels 0 and 1 pass 2 y - 1")

@@ -28,10 +28,10 @@ class LossSystem(NamedTuple):
     """The problem of a lower level with a loss, ``min loss(M w, y) + 1/2 <Omega w, lam Omega w>``."""
 
     M: Operator
+    loss: Loss
+    y: Array
     ridge: Ridge = NO_RIDGE
-    loss: Loss = None  # type: ignore[assignment]
     weights: Weights = 1.0
-    y: Array = None  # type: ignore[assignment]
     start: Array | tuple[()] = ()  # a w to begin with, such as that of a theta nearby
 
     def value(self, w: Array) -> Array:
@@ -216,7 +216,7 @@ class Newton(LowerSolver):
             slope, h, bend = self._derivatives(system, z)
             g = system.back(slope, w)
             tol = namespace_of(error).clip(error, FINE, ROUGH)
-            d = -_conjugate_gradients(backend, system, bend, _of_classes(backend, system, h), g, tol)
+            d = -_conjugate_gradients(backend, system, bend, _of_mean(backend, system, h), g, tol)
             return d, -inner(g, d)
         g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._model(system, z)
@@ -256,7 +256,7 @@ class Newton(LowerSolver):
     def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
         """The inverse of a Hessian near that at w, on the face of w."""
         if not system.loss.by_entry:
-            return _of_classes(backend, system, system.loss.second(z, system.y, system.weights))
+            return _of_mean(backend, system, system.loss.second(z, system.y, system.weights))
         near, target = self._model(system, z)
         return partial(_inverse, backend, self.inner, near, self.inner.factor(backend, near), target, w)
 
@@ -354,8 +354,8 @@ def _conjugate_gradients(
     return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
 
 
-def _of_classes(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
-    """The inverse of a Hessian that all classes share, with the mean of their curvatures."""
+def _of_mean(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
+    """The inverse of a Hessian that all columns of w share, with the mean of their curvatures."""
     M, ridge, xp = system.M, system.ridge, namespace_of(h)
     if not M.explicit or M.columns is not None:
         return lambda r: r

@@ -47,7 +47,7 @@ class LossLevel(EvaluatedLevel):
 
     @property
     def system(self) -> Any:
-        return LossSystem(self.M, self.ridge, self.loss, self.weights, self.y, self.start)
+        return LossSystem(self.M, self.loss, self.y, self.ridge, self.weights, self.start)
 
     def residual(self, w: Array) -> Array:
         return self.M.matvec(w)
