@@ -367,6 +367,7 @@ def interrupted(backend, path):
         os.kill(os.getpid(), signal.SIGINT)
 
     problem, theta0, over = atoms()
+    gc.disable()  # what JAX does after a collection loses an exception that is raised there; this process ends soon
     threading.Thread(target=send, daemon=True).start()
     try:
         xv.solve(problem, theta0, over=over, algorithm=algorithms.cr_varpro(), tol=0.0, max_iter=10**8,
