@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
 from xvarpro.backends import Backend
 from xvarpro.backends.interface import select
-from xvarpro.batch.objective import Batch
+from xvarpro.batch.objective import Batch, Linear
 from xvarpro.batch.prepare import Prepared, prepare, restricted
 from xvarpro.batch.result import ManyResult
 from xvarpro.core import trees
@@ -131,7 +132,7 @@ def solve_many(
     prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
     check_compiles(prepared.region, prepared.backend)
     with prepared.backend.scope(prepared.dtype):
-        run = _Run(prepared, method or LevenbergMarquardt(), tol)
+        run = _Run(prepared, method or LevenbergMarquardt(), tol, problem, over)
         setup = time.perf_counter() - began
 
         def found(unended: Status) -> ManyResult:
@@ -155,8 +156,10 @@ def solve_many(
 class _Run:
     """One solve of a batch."""
 
-    def __init__(self, prepared: Prepared, method: LevenbergMarquardt, tol: float) -> None:
-        self.prepared, self.method = prepared, method
+    def __init__(
+        self, prepared: Prepared, method: LevenbergMarquardt, tol: float, stated: Problem, over: Tree
+    ) -> None:
+        self.prepared, self.method, self.stated, self.over = prepared, method, stated, over
         self.backend, self.done = prepared.backend, 0
         self.tol = self.backend.xp.asarray(tol, dtype=prepared.theta.dtype, device=device(prepared.theta))
         backend = self.backend
@@ -302,7 +305,31 @@ class _Run:
             provenance=provenance(backend, prepared.theta, exchange=prepared.tally.counts),
             seconds=seconds,
             setup_seconds=setup,
+            over=self.over,
+            _problem=self.stated,
+            _prepared=replace(prepared, theta=point.theta),
         )
+
+
+def linear(prepared: Prepared, members: np.ndarray) -> Linear:
+    """Some problems to first order in theta and w, as NumPy's arrays in double precision."""
+    backend = prepared.backend
+    with backend.scope(prepared.dtype):
+        at = backend.asarray(members.astype(np.int64), device=device(prepared.theta))
+        problem = restricted(prepared.problem, lambda x: namespace_of(x).take(x, at, axis=0))
+        operands, skeleton = trees.partition((problem, prepared.region))
+
+        def make(operands: Leaves) -> Callable[[Array], Linear]:
+            return prepared.assemble(*skeleton.fill(operands)).linear
+
+        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+        found = backend.call(make, ("linear", *key), once=True)(operands, backend.xp.take(prepared.theta, at, axis=0))
+
+        def host(x: Any) -> Any:
+            x = None if x is None else backend.to_numpy(x)
+            return x if x is None or x.dtype.kind == "b" else x.astype(np.result_type(x.dtype, np.float64))
+
+        return Linear(*map(host, found))
 
 
 def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -> np.ndarray:

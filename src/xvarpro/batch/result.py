@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro.core.lazy import Method
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
+from xvarpro.errors import ProblemError
+from xvarpro.problem.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,8 @@ class ManyResult:
         Time in the iterations, compilations included, and before them.
     """
 
+    statistics = Method("xvarpro.statistics.many.statistics")
+
     theta: Tree
     w: Array
     value: Array
@@ -50,6 +55,30 @@ class ManyResult:
     provenance: dict[str, Any]
     seconds: float
     setup_seconds: float
+    over: Tree = None
+    _problem: Problem | None = None
+    _prepared: Any = None  # a `batch.prepare.Prepared` at theta, where the solve was one of this process
+
+    @property
+    def stated(self) -> Problem:
+        """The problem; a `ProblemError` where it is not known."""
+        if self._problem is None:
+            raise ProblemError(
+                "statistics need the problem, which a pickle does not hold; got a result without one. Solve in this "
+                "process"
+            )
+        return self._problem
+
+    @property
+    def prepared(self) -> Any:
+        """What statistics compute with."""
+        from xvarpro.batch.prepare import prepare
+
+        return self._prepared or prepare(self.stated, self.theta, over=self.over)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies: what holds functions and the data is left out."""
+        return {**vars(self), "_problem": None, "_prepared": None}
 
     def __len__(self) -> int:
         return len(self.status)
