@@ -153,7 +153,8 @@ def single(problem: Problem, i: int) -> Problem:
     def level(level: Level | None) -> Any:
         if level is None:
             return None
-        y, lam, weights = level.y, level.lam, level.weights
+        y: Any = level.y
+        lam, weights = level.lam, level.weights
         own: dict[str, Any] = {"M": Unlifted(level.M), "y": Unlifted(y) if callable(y) else y[0, ...]}
         if trees.is_array(lam):
             own["lam"] = lam[0, ...] if math.prod(lam.shape) > 1 else float(lam[0, 0, 0])

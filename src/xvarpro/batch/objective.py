@@ -57,15 +57,15 @@ class Lower(NamedTuple):
 
 
 class Linear(NamedTuple):
-    """Separable problems, or right-hand sides of them, to first order; rows are scaled by the roots of their weights."""
+    """Separable problems, or their right-hand sides, to first order; rows are scaled by the roots of their weights."""
 
-    A: Array  # (b, n, m + r), columns of the design and of the ridge below it
-    w: Array  # (b, k, n)
-    r: Array  # (b, k, m)
-    X: Array  # (b, p k, m), tangents of r along each entry of theta, with w held
-    free: Array | None  # (b, n)
+    A: Any  # (b, n, m + r), columns of the design and of the ridge below it
+    w: Any  # (b, k, n)
+    r: Any  # (b, k, m)
+    X: Any  # (b, p k, m), tangents of r along each entry of theta, with w held
+    free: Any  # (b, n), or None
     root: Any = None  # of the weights, (b, k, m) or (b, 1, m), if any
-    deviance: Array | None = None  # (b,), of a loss that is a log likelihood
+    deviance: Any = None  # (b,), of a loss that is a log likelihood
 
 
 class Batch:

@@ -76,7 +76,7 @@ class Loss(Struct):
         return self.model(mu, y, weights)
 
     def curvature(self, mu: Array, y: Array, weights: Weights) -> Array:
-        """What is expected of `second`, over the weights: 1 for least squares. A column has all entries of a problem."""
+        """What is expected of `second`, over the weights: 1 for squares. A column has all entries of a problem."""
         return self.model(mu, y, 1.0)
 
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:

@@ -1,6 +1,6 @@
 """Statistics of a batch: linear theory, as in `statistics.covariance`, for all problems at once.
 
-It is for problems on boxes and free leaves whose parameters are well told apart. The others are left to
+It is for problems on boxes and free leaves whose parameters are well separated. The others are left to
 `statistics.theory`, one by one: those near a kink, nearly dependent ones, those in other sets.
 """
 
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from xvarpro.batch.driver import linear
 from xvarpro.batch.lift import single
 from xvarpro.batch.objective import Linear
 from xvarpro.batch.prepare import Prepared
-from xvarpro.batch.result import ManyResult
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
@@ -31,11 +30,15 @@ from xvarpro.sets import Box
 from xvarpro.statistics import theory, weighting
 from xvarpro.statistics.frames import on_host, vector
 from xvarpro.statistics.linearised import STOPPED, held_by, unlike_least_squares
-from xvarpro.statistics.standard_errors import EXACT, QUIET, ROUNDED
+from xvarpro.statistics.standard_errors import NO_NOISE, QUIET, ROUNDED, noise_variance
+
+if TYPE_CHECKING:
+    from xvarpro.fit.many import ManyResult
 
 AT_ONCE = 2**17  # numbers in the tangents of the problems that are looked at together: as a cache holds
-CLEAR, CLEAR_EPS = 1e-4, 1e4  # pivots of columns of length 1 above which parameters are told apart, or times eps
+CLEAR, CLEAR_EPS = 1e-4, 1e4  # pivots of columns of length 1 above which parameters are distinct, or times eps
 SHARE = 1e-3  # of standard errors, as rounding at its worst
+POOR = "the solve ended without success: errors are those of this point, which need not be a minimum"
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +86,15 @@ class BatchStatistics:
         return "\n".join([*lines, *(f"  {len(at)} from problem {at[0]} on: {why}" for why, at in self.reasons.items())])
 
 
+class _Member(NamedTuple):
+    """What is asked of a fit, of one member of a batch."""
+
+    stated: Problem
+    theta: Tree
+    w: Array
+    loss: Loss | None
+
+
 class _Numbers(NamedTuple):
     """Of some problems, in the units of the caller; q entries are those of theta, then those of w, row by row."""
 
@@ -91,24 +103,12 @@ class _Numbers(NamedTuple):
     data: np.ndarray
     parameters: np.ndarray
     chi2: np.ndarray
-    variance: np.ndarray
     deviance: np.ndarray
     exact: np.ndarray  # whether the residual is zero to rounding
     clear: np.ndarray  # whether all of this holds
 
 
-class _Fit(NamedTuple):
-    """One member of a batch."""
-
-    stated: Problem
-    theta: Tree
-    w: Array
-    loss: Loss | None
-
-
-def statistics(
-    fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich: bool | None = None
-) -> BatchStatistics:
+def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich: bool | None = None) -> BatchStatistics:
     """Standard errors, covariances and goodness of every fit of a batch, by linear theory.
 
     The numbers are those of `Result.statistics` of each problem by itself. A problem of another set than a box, with an
@@ -154,13 +154,12 @@ def statistics(
 
 
 class _Pass:
-    """A look at all problems of a batch."""
+    """A look at all problems of a batch, and why numbers may mislead."""
 
     def __init__(self, fit: ManyResult, absolute: bool, sandwich: bool) -> None:
         self.fit, self.absolute, self.sandwich = fit, absolute, sandwich
         self.prepared: Prepared = fit.prepared
         self.loss: Loss | None = fit.stated.levels[-1].loss
-        self.eps = float(np.finfo(self.prepared.dtype).eps)
         self.reasons: dict[str, list[int]] = {}
 
     @np.errstate(**QUIET)
@@ -189,24 +188,21 @@ class _Pass:
 
     @np.errstate(**QUIET)
     def numbers(self, covariance: bool = False) -> _Numbers:
-        """Of all problems; `reasons` says why they may mislead."""
         fit, (b, p) = self.fit, self.prepared.theta.shape
-        entries = p * dict(self.prepared.found)["M_L"][0][0] * math.prod(fit.w.shape[2:])
-        count = max(1, -(-b * entries // AT_ONCE))
-        size, found = -(-b // count), None
-        for i in range(count):
-            # the last one looks at some again: a compiled function is compiled for a size
-            members = np.arange(size) + min(i * size, b - size)
-            part = self._of(members, covariance)
-            found = found or _Numbers(*(np.empty((b, *x.shape[1:]), dtype=x.dtype) for x in part))
+        size = p * dict(self.prepared.found)["M_L"][0][0] * math.prod(fit.w.shape[2:])
+        size = -(-b // -(-b * size // AT_ONCE))
+        # the last slice looks at some again: a compiled function is compiled for a size
+        slices = [np.arange(size) + min(i, b - size) for i in range(0, b, size)]
+        parts = [self._together(members, covariance) for members in slices]
+        found = _Numbers(*(np.empty((b, *x.shape[1:]), x.dtype) for x in parts[0]))
+        for members, part in zip(slices, parts, strict=True):
             for whole, x in zip(found, part, strict=True):
                 whole[members] = x
-        assert found is not None
-        self._say("the solve ended without success: errors are those of this point, which need not be a minimum", ~fit.success)
-        if not self.absolute:
-            self._say("the residual is zero to rounding: standard errors measure rounding, not noise", found.clear & found.exact)
         dead = ~np.isfinite(np.sum(np.abs(on_host(fit.w)).reshape(b, -1), axis=1))
         self._say("w is NaN or inf", dead)
+        self._say(POOR, ~fit.success)
+        if not self.absolute:
+            self._say(NO_NOISE, found.clear & found.exact)
         for i in np.flatnonzero(~found.clear & ~dead):
             for whole, x in zip(found, self._alone(found, int(i), covariance), strict=True):
                 whole[i] = x
@@ -216,11 +212,28 @@ class _Pass:
         if at.any():
             self.reasons.setdefault(why, []).extend(np.flatnonzero(at).tolist())
 
+    def _together(self, members: np.ndarray, covariance: bool) -> _Numbers:
+        scale = np.broadcast_to(self.prepared.y_units, (len(self.fit),))[members]
+        at = _Linearised(self.prepared, members, linear(self.prepared, members))
+        noise = at.noise(self.absolute * scale, self.sandwich)
+        moved = at.answers(noise, scale)
+        enough = at.dof >= (-np.inf if self.absolute else 0.5)
+        return _Numbers(
+            np.linalg.norm(moved, axis=2),
+            moved @ moved.mT if covariance else np.zeros((len(members), 0, 0)),
+            at.data,
+            at.parameters,
+            at.chi2 / scale**2,
+            at.deviance,
+            at.exact,
+            at.clear & enough,
+        )
+
     def _alone(self, found: _Numbers, i: int, covariance: bool) -> _Numbers:
         """The numbers of one problem, by the theory of one."""
         fit = self.fit
         theta = trees.map_leaves(lambda x: x[i, ...], fit.theta)
-        one = _Fit(single(fit.stated, i), theta, fit.w[i, ...], self.loss)
+        one: Any = _Member(single(fit.stated, i), theta, fit.w[i, ...], self.loss)
         given = (theta, fit.over, None, self.absolute, self.sandwich, weighting.deviance(one))
         try:
             s = theory.theory(weighting.least_squares(one), *given)
@@ -232,94 +245,102 @@ class _Pass:
         w = on_host(s.w_stderr).reshape(s.at.w.shape)
         errors = [vector(s.theta_stderr), w.real.ravel(), *([w.imag.ravel()] if np.iscomplexobj(w) else [])]
         C = s.covariance if covariance else np.zeros((0, 0))
-        deviance = math.nan if s.deviance is None else s.deviance
-        return _Numbers(np.concatenate(errors), C, s.data, s.parameters, s.chi2, s.variance, deviance, s.exact, True)
+        deviance = np.nan if s.deviance is None else s.deviance
+        numbers: Any = (s.data, s.parameters, s.chi2, deviance, s.exact, True)
+        return _Numbers(np.concatenate(errors), C, *numbers)
 
-    def _of(self, members: np.ndarray, covariance: bool) -> _Numbers:
-        """The numbers of some problems, all at once."""
-        at, prepared = linear(self.prepared, members), self.prepared
+
+class _Linearised:
+    """Some problems to first order, in the units of their work.
+
+    There are b problems of p entries of theta, each with k right-hand sides for each of c designs.
+    """
+
+    def __init__(self, prepared: Prepared, members: np.ndarray, given: Linear) -> None:
         theta = backends.to_numpy(prepared.theta)[members].astype(np.float64)
-        (b, p), (B, k, _) = theta.shape, at.w.shape
-        c = self.columns = B // b  # right-hand sides with a design of their own
-        root = np.ones(at.r.shape) if at.root is None else np.broadcast_to(at.root, at.r.shape)
-        data = np.sum((root > 0).reshape(b, -1), axis=1) * (1 + np.iscomplexobj(at.r))
-        at = _in_real_numbers(at, p)
-        n, m = at.w.shape[2], at.r.shape[2]
-        M, X = at.A[..., :m], at.X.reshape(B, p, k, m)
-
-        def summed(x: np.ndarray) -> np.ndarray:
-            """Over all entries of a right-hand side and over those of a problem."""
-            return np.sum(x.reshape(b, -1), axis=1)
-
-        def together(x: np.ndarray) -> np.ndarray:
-            """(B, p, ...) as (b, p, c, ...)."""
-            return np.moveaxis(x.reshape(b, c, *x.shape[1:]), 1, 2)
-
-        lengths = np.sqrt(np.sum(together(X) ** 2, axis=(2, 3, 4)))
-        chi2 = summed(at.r**2)
-        slope = np.sum(together(X * at.r[:, None]), axis=(2, 3, 4))
-        flat = max(STOPPED, self.eps**0.5) * lengths * np.sqrt(chi2)[:, None]
-        held, kinks = self._held(theta, slope, flat)
-        y = at.w @ M - at.r
-        on = np.ones((B, n), bool) if at.free is None else at.free.astype(bool)
+        self.prepared, self.eps = prepared, float(np.finfo(prepared.dtype).eps)
+        (self.b, self.p), (B, self.k, _), m = theta.shape, given.w.shape, given.r.shape[2]
+        self.c = B // self.b
+        used = given.r.shape if given.root is None else np.broadcast_to(given.root > 0, given.r.shape)
+        self.data = np.full(self.b, self.c * self.k * m) if given.root is None else self._of_problem(used)
+        self.data = self.data * (1 + np.iscomplexobj(given.r))
+        at = _in_real_numbers(given)
+        self.M, self.w, self.r, m = at.A[..., : at.r.shape[2]], at.w, at.r, at.r.shape[2]
+        self.y, self.chi2 = at.w @ self.M - at.r, self._of_problem(at.r**2)
+        self.deviance = np.full(self.b, np.nan) if at.deviance is None else self._of_problem(at.deviance)
+        X = at.X.reshape(B, self.p, self.k, m)
+        lengths = self._lengths(X)
+        flat = max(STOPPED, self.eps**0.5) * lengths * np.sqrt(self.chi2)[:, None]
+        held, kinks = self._held(theta, np.sum(self._by_theta(X * at.r[:, None]), axis=(2, 3, 4)), flat)
+        on = np.ones((B, at.w.shape[2]), bool)
         if at.free is not None:
-            kinks = kinks | self._kinks(at, y, m).reshape(b, -1).any(axis=1)
+            on = at.free.astype(bool)
+            kinks = kinks | self._of_problem(self._near_kinks(at, on))
 
-        low = _Orthogonal(at.A, on, m)
-        rows = X.reshape(B, p * k, m)
-        along = rows @ low.Q[..., :m].mT
-        rest = -along @ low.Q
-        rest[..., :m] += rows
-        T = low.solved(-along).reshape(b, c, p, k, n)
-        F = low.solved(low.Q[..., :m].mT).mT.reshape(b, c, n, m)
-        J = together(rest.reshape(B, p, k, -1))
-        high = _Orthogonal(J.reshape(b, p, -1), ~held)
-        Q = high.Q[..., : c * k * J.shape[-1]]
-        K = high.solved(Q.mT).mT.reshape(b, p, *J.shape[2:])[..., :m]
-        parameters = k * summed(low.Q[..., :m] ** 2) + summed(Q.reshape(b, p, *J.shape[2:])[..., :m] ** 2)
-
-        dof = _freedom(data, parameters)
-        rounding = self.eps**2 * summed(y**2)
-        scale = np.broadcast_to(prepared.y_units, (len(self.fit),))[members]  # by which the units here differ
-        if self.absolute:
-            variance = scale**2
-        else:
-            off = np.maximum(chi2 / dof, rounding / data)
-            variance = np.where(chi2 <= EXACT**2 * rounding, np.maximum(chi2, rounding), off)
-        noise = np.broadcast_to(np.sqrt(variance)[:, None, None, None], (b, c, k, m))
-        if self.sandwich:
-            least = np.sqrt(rounding / data)[:, None, None, None]
-            noise = np.maximum(np.abs(at.r).reshape(noise.shape) * np.sqrt(data / dof)[:, None, None, None], least)
-        K = (K * noise[:, None]).reshape(b, p, -1)
-        unit = np.concatenate([np.full(math.prod(x), 1 / u) for x, u in zip(prepared.region.shapes, prepared.theta_units, strict=True)])
-        answers = [K * unit[:, None]]
-        for column in np.ndindex(c, k):
-            G = (T[:, column[0], :, column[1]].mT @ K).reshape(b, n, c, k, m)
-            G[:, :, *column] += F[:, column[0]] * noise[:, None, *column]
-            answers.append(G.reshape(b, n, -1) / scale[:, None, None])
-        G = np.concatenate([answers[0], np.stack(answers[1:], axis=2).reshape(b, n * c * k, -1)], axis=1)
-        share = self.eps * (10 + 1 / low.pivot.reshape(b, c).min(axis=1)) / high.pivot
-        share = share * np.max(np.where(held, 0, lengths / np.sqrt(np.sum(J**2, axis=(2, 3, 4)))), axis=1)
+        self.low = _Orthogonal(at.A, on)
+        rows = X.reshape(B, -1, m)
+        along = rows @ self.low.Q[..., :m].mT
+        left = -along @ self.low.Q
+        left[..., :m] += rows
+        self.T = self.low.solved(-along).reshape(self.b, self.c, self.p, self.k, -1)  # dw / dtheta
+        left = left.reshape(B, self.p, self.k, -1)
+        self.high = _Orthogonal(self._by_theta(left).reshape(self.b, self.p, -1), ~held)
+        self.Q = self.high.Q.reshape(self.b, self.p, self.c, self.k, -1)[..., :m]
+        own = self._of_problem(self.low.Q[..., :m] ** 2)
+        self.parameters = self.k * own + self._of_problem(self.Q**2)
+        self.dof = _freedom(self.data, self.parameters)
+        pivot = np.min(self.low.pivot.reshape(self.b, -1), axis=1)
+        share = np.max(np.where(held, 0.0, lengths / self._lengths(left)), axis=1)
+        share = self.eps * (10 + 1 / pivot) * share / self.high.pivot
         least = max(CLEAR, CLEAR_EPS * self.eps)
-        clear = (low.pivot.reshape(b, c).min(axis=1) > least) & (high.pivot > least) & (share < SHARE) & ~kinks
-        clear &= (dof >= 0.5) | self.absolute
-        terms = np.abs(y) + np.abs(at.w) @ np.abs(M)
-        exact = chi2 <= (ROUNDED * self.eps) ** 2 * summed(terms**2)
-        return _Numbers(
-            np.linalg.norm(G, axis=2),
-            G @ G.mT if covariance else np.zeros((b, 0, 0)),
-            data,
-            parameters,
-            chi2 / scale**2,
-            variance / scale**2,
-            np.full(b, np.nan) if at.deviance is None else summed(at.deviance),
-            exact,
-            clear & self._in_boxes,
-        )
+        boxes = all(isinstance(C, Box) for _, C in prepared.region.constrained)
+        self.clear = (pivot > least) & (self.high.pivot > least) & (share < SHARE) & ~kinks & boxes
+
+    def _of_problem(self, x: np.ndarray) -> np.ndarray:
+        """Sums over what belongs to a problem; of booleans, how many there are."""
+        return np.sum(x.reshape(self.b, -1), axis=1)
+
+    def _by_theta(self, x: np.ndarray) -> np.ndarray:
+        """Numbers (b c, p, k, ...) as (b, p, c, k, ...)."""
+        return np.moveaxis(x.reshape(self.b, self.c, *x.shape[1:]), 1, 2)
+
+    def _lengths(self, x: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.sum(self._by_theta(x) ** 2, axis=(2, 3, 4)))
 
     @property
-    def _in_boxes(self) -> bool:
-        return all(isinstance(C, Box) for _, C in self.prepared.region.constrained)
+    def exact(self) -> np.ndarray:
+        """Whether the residual is zero to rounding."""
+        terms = np.abs(self.y) + np.abs(self.w) @ np.abs(self.M)
+        return self.chi2 <= (ROUNDED * self.eps) ** 2 * self._of_problem(terms**2)
+
+    def noise(self, sigma: np.ndarray, sandwich: bool) -> np.ndarray:
+        """Standard deviations of the data, (b, c, k, m) or with 1 for the last three; `sigma` is known where not 0."""
+        rounding = self.eps**2 * self._of_problem(self.y**2)
+        variance = noise_variance(self.chi2, self.dof, self.data, rounding)
+        every = np.where(sigma > 0, sigma, np.sqrt(variance))[:, None, None, None]
+        if not sandwich:
+            return every
+        own = np.abs(self.r).reshape(self.b, self.c, self.k, -1)
+        share, least = (x[:, None, None, None] for x in (self.data / self.dof, rounding / self.data))
+        return np.maximum(own * np.sqrt(share), np.sqrt(least))
+
+    def answers(self, noise: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """How theta and w answer to each standard deviation of the data, (b, q, c k m), in units of the caller."""
+        b, n, m = self.b, self.w.shape[2], self.r.shape[2]
+        Q = self.Q.reshape(b, self.p, -1)
+        K = self.high.solved(Q.mT).mT.reshape(self.Q.shape) * noise[:, None]
+        K = K.reshape(b, self.p, -1)
+        F = self.low.solved(self.low.Q[..., :m].mT).mT.reshape(b, self.c, n, m)
+        noise = np.broadcast_to(noise, (b, self.c, self.k, m))
+        of_w = []
+        for i, j in np.ndindex(self.c, self.k):
+            moved = (self.T[:, i, :, j].mT @ K).reshape(b, n, self.c, self.k, m)
+            moved[:, :, i, j] += F[:, i] * noise[:, None, i, j]
+            of_w.append(moved.reshape(b, n, -1) / scale[:, None, None])
+        by_row = np.stack(of_w, axis=2).reshape(b, -1, K.shape[2])
+        region, units = self.prepared.region, self.prepared.theta_units
+        units_of_theta = np.repeat(units, [math.prod(shape) for shape in region.shapes])
+        return np.concatenate([K / units_of_theta[:, None], by_row], axis=1)
 
     def _held(self, theta: np.ndarray, slope: np.ndarray, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which entries of theta are held by a bound, (b, p), and which problems have one with a multiplier of 0."""
@@ -334,40 +355,39 @@ class _Pass:
                 kinks |= np.any(held[:, here] & (np.abs(g) <= zero) & (lower < upper), axis=1)
         return held, kinks
 
-    def _kinks(self, at: Linear, y: np.ndarray, m: int) -> np.ndarray:
-        """Which right-hand sides may have a w at a bound with a multiplier of 0."""
+    def _near_kinks(self, at: Linear, on: np.ndarray) -> np.ndarray:
+        """Entries of w that may be at a bound with a multiplier of 0: more than those that are."""
         W: Any = self.prepared.problem.lower.W
-        w, lengths, ridge = at.w[:, 0], np.sqrt(np.sum(at.A**2, axis=2)), at.A[..., m:]
-        slope = (at.A[..., :m] @ at.r.mT + ridge @ (ridge.mT @ at.w.mT))[..., 0]
-        size = np.max(np.abs(w) * lengths, axis=1) + np.max(np.abs(y[:, 0]), axis=1)
+        w, lengths, ridge = at.w[:, 0], np.sqrt(np.sum(at.A**2, axis=2)), at.A[..., at.r.shape[2] :]
+        slope = (self.M @ at.r.mT + ridge @ (ridge.mT @ at.w.mT))[..., 0]
+        size = np.max(np.abs(w) * lengths, axis=1) + np.max(np.abs(self.y[:, 0]), axis=1)
         small = (100 * w.shape[1] * self.eps * size)[:, None]
-        bounds = (on_host(W.lower), on_host(W.upper)) if isinstance(W, Bounded) else (np.zeros(1), np.full(1, np.inf))
-        # of each right-hand side in turn
-        columns = (x.reshape(len(x), -1) if x.ndim else x.reshape(1, 1) for x in bounds)
-        lower, upper = (np.resize(np.broadcast_to(x, (w.shape[1], self.columns)).T, w.shape) for x in columns)
+        bounds = (W.lower, W.upper) if isinstance(W, Bounded) else (0.0, np.inf)
+        n, columns = w.shape[1], (on_host(x) for x in bounds)
+        columns = (x.reshape(x.shape[0], -1) if x.ndim else x for x in columns)
+        lower, upper = (np.resize(np.broadcast_to(x, (n, self.c)).T, w.shape) for x in columns)
         near = lengths * np.minimum(np.abs(w - lower), np.abs(upper - w)) <= (self.eps**0.5 * size)[:, None]
-        held = ~at.free.astype(bool)
-        return np.any(np.where(held, np.abs(slope) <= 1e3 * small * lengths, near), axis=1)
+        return np.where(on, near, np.abs(slope) <= 1e3 * small * lengths)
 
 
 class _Orthogonal:
-    """Rows (b, n, m) at length 1, those that are held apart, as ``R^T Q``."""
+    """Rows (b, n, m) made orthonormal; those that are not `on` have no part in it."""
 
-    def __init__(self, rows: np.ndarray, on: np.ndarray, m: int = 0) -> None:
+    def __init__(self, rows: np.ndarray, on: np.ndarray) -> None:
         length = np.sqrt(np.sum(rows**2, axis=2))
-        self.on, self.size = on, np.where(on & (length > 0), length, 1.0)
-        unit = np.where(on[:, :, None], rows / self.size[:, :, None], 0.0)
-        f = small.factor(np.concatenate([unit, ~on[:, :, None] * np.eye(rows.shape[1])], axis=2))
-        self.Q = f.Q[..., : rows.shape[2]]
-        units = np.broadcast_to(np.eye(rows.shape[1]), f.R.shape)
-        # of columns that are told apart the inverse has all digits that are asked for
-        self.inverse = small.solve_upper(f.R, units) * (self.on / self.size)[:, None, :]
-        pivots = np.abs(np.diagonal(f.R, axis1=1, axis2=2))
-        self.pivot = np.min(np.where(np.isfinite(pivots), pivots, 0.0), axis=1)
+        size = np.where(on & (length > 0), length, 1.0)
+        unit = np.where(on[:, :, None], rows / size[:, :, None], 0.0)
+        eye = np.eye(rows.shape[1])
+        f: Any = small.factor(np.concatenate([unit, ~on[:, :, None] * eye], axis=2))
+        self.Q: Any = f.Q[..., : rows.shape[2]]
+        # of rows that are well separated the inverse has the digits of a solve
+        self._inverse = small.solve_upper(f.R, np.broadcast_to(eye, f.R.shape)) * (on / size)[:, None, :]
+        pivots = np.min(np.abs(np.linalg.diagonal(f.R)), axis=1)
+        self.pivot = np.where(np.isfinite(pivots), pivots, 0.0)
 
     def solved(self, c: np.ndarray) -> np.ndarray:
         """Coefficients of the rows in their own units, for those of Q, (b, k, n)."""
-        found: np.ndarray = c @ self.inverse
+        found: np.ndarray = c @ self._inverse
         return found
 
 
@@ -376,7 +396,7 @@ def _freedom(data: np.ndarray, parameters: np.ndarray) -> np.ndarray:
     return np.where(np.abs(dof) < 1e-9 * data, 0.0, dof)
 
 
-def _in_real_numbers(at: Linear, p: int) -> Linear:
+def _in_real_numbers(at: Linear) -> Linear:
     """The same with real numbers only: rows of real parts before those of imaginary ones, and so for w."""
     if not any(np.iscomplexobj(x) for x in (at.A, at.r, at.X)):
         return at

@@ -23,7 +23,7 @@ from xvarpro.statistics import weighting
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.linearised import linearised
 from xvarpro.statistics.names import entry_names, indexed
-from xvarpro.statistics.standard_errors import EXACT, OFF, QUIET, Statistics, or_inf
+from xvarpro.statistics.standard_errors import OFF, QUIET, Statistics, noise_variance, or_inf
 
 
 def linear_theory(
@@ -161,9 +161,7 @@ def _noisy(loss: Loss | None) -> bool:
     return loss is None or loss.likelihood or isinstance(loss, Robust)
 
 
-def noise_from(
-    loss: Loss | None, known: bool, absolute_sigma: bool | None, sandwich: bool | None
-) -> tuple[bool, bool]:
+def noise_from(loss: Loss | None, known: bool, absolute_sigma: bool | None, sandwich: bool | None) -> tuple[bool, bool]:
     """`absolute_sigma` and `sandwich` with their defaults, of a loss that gives errors by these."""
     if absolute_sigma is None:
         absolute_sigma = known and not sandwich
@@ -227,13 +225,8 @@ def theory(
         )
     # data are known to rounding at best: a residual of 0 makes no error 0
     rounding = (float(np.finfo(prepared.dtype).eps) * float(np.linalg.norm(real.y))) ** 2
-    if absolute_sigma:
-        variance = 1.0
-    elif chi2 <= EXACT**2 * rounding:
-        # what a solve leaves of a residual of 0 is alike from one datum to the next: many do not average it out
-        variance = max(chi2, rounding)
-    else:
-        variance = max(chi2 / dof, rounding / data)
+    with np.errstate(**QUIET):
+        variance = 1.0 if absolute_sigma else float(noise_variance(chi2, np.float64(dof), data, rounding))
     noise = np.full(r.shape, variance**0.5)
     if sandwich:
         noise = np.maximum(np.abs(r) * (data / dof) ** 0.5, (rounding / data) ** 0.5)
