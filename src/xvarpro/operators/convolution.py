@@ -46,7 +46,7 @@ class FullConvolution(OneKernel):
 
     Notes
     -----
-    Solver : QR of the dense matrix; for a large one an iterative solver with `lower.circulant_preconditioner`
+    Solver : QR of the dense matrix; for a large one `lower.LSMR`
 
     Examples
     --------
@@ -91,8 +91,7 @@ class ValidConvolution(OneKernel):
 
     Notes
     -----
-    Solver : QR of the dense matrix, its dual where M is wide; for a large one an iterative solver with
-        `lower.circulant_preconditioner`
+    Solver : QR of the dense matrix, its dual where M is wide; for a large one `lower.LSMR`
 
     Examples
     --------
@@ -135,8 +134,7 @@ class Toeplitz(Convolution):
 
     Notes
     -----
-    Solver : QR of the dense matrix, its dual where M is wide; for a large one an iterative solver with
-        `lower.circulant_preconditioner`
+    Solver : QR of the dense matrix, its dual where M is wide; for a large one `lower.LSMR`
 
     Examples
     --------
