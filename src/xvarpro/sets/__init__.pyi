@@ -10,7 +10,7 @@ from xvarpro.sets.hull import ConvexHull
 from xvarpro.sets.interface import Set
 from xvarpro.sets.k_largest import Hypersimplex, KNormBall, KSparsePolytope, UnitHypersimplex
 from xvarpro.sets.lp import LpBall
-from xvarpro.sets.oracle import Counted, Oracle
+from xvarpro.sets.oracle import Oracle
 from xvarpro.sets.ordered_weighted import OWLBall, Permutahedron
 from xvarpro.sets.products import Columns, Groups, Product, Rows
 from xvarpro.sets.promises import check
@@ -28,7 +28,6 @@ __all__ = [
     "Columns",
     "ContinuousKnapsack",
     "ConvexHull",
-    "Counted",
     "Ellipsoid",
     "Fantope",
     "Flattened",
