@@ -9,9 +9,8 @@ from xvarpro.sets.groups import GroupL1InfBall, GroupL12Ball
 from xvarpro.sets.hull import ConvexHull
 from xvarpro.sets.interface import Set
 from xvarpro.sets.k_largest import Hypersimplex, KNormBall, KSparsePolytope, UnitHypersimplex
-from xvarpro.sets.lanczos import Lanczos
 from xvarpro.sets.lp import LpBall
-from xvarpro.sets.oracle import Counted, Oracle
+from xvarpro.sets.oracle import Oracle
 from xvarpro.sets.ordered_weighted import OWLBall, Permutahedron
 from xvarpro.sets.products import Columns, Groups, Product, Rows
 from xvarpro.sets.promises import check
@@ -29,7 +28,6 @@ __all__ = [
     "Columns",
     "ContinuousKnapsack",
     "ConvexHull",
-    "Counted",
     "Ellipsoid",
     "Fantope",
     "Flattened",
@@ -43,7 +41,6 @@ __all__ = [
     "KSparsePolytope",
     "L1Ball",
     "L2Ball",
-    "Lanczos",
     "LinearImage",
     "LinfBall",
     "LpBall",
