@@ -11,11 +11,12 @@ from xvarpro.backends.powers import power_of_two
 from xvarpro.core import trees
 from xvarpro.lower import Ridge
 from xvarpro.lower._diagonal import Division
+from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower.accumulation import Gram
 from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.lower.normal import length, norms, products
 from xvarpro.lower.stack import deficient, deficient_gram, pivots
-from xvarpro.operators import Dense, Diagonal
+from xvarpro.operators import Dense, Diagonal, LowRankPlusDiagonal
 
 from .support import Solved, error, host, in_turn, inner, rng, send
 
@@ -280,6 +281,17 @@ def test_products_of_columns_are_a_row():
 def test_a_square_below_zero_is_rounding():
     assert length(np.array([[1.0, 1.0, 1.0]]), np.array([[-1e-20, 4.0, np.nan]]))[0].tolist()[:2] == [0.0, 2.0]
     assert np.isnan(length(np.ones((1, 1)), np.full((1, 1), np.nan))).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_condition_has_the_precision_of_the_design(dtype):
+    U, V, d = rng(0).normal(size=(5, 2)), rng(1).normal(size=(5, 2)), 1 + rng(2).random(5)
+    y, system = np.ones((5, 1), dtype), System(LowRankPlusDiagonal(*(x.astype(dtype) for x in (U, d, V))), Ridge(0.1))
+    backend, solver = xv.backends.get("numpy"), LowRankQR()
+    found = solver.diagnose(backend, system, solver.factor(backend, system), y)
+    assert found.condition.dtype == dtype
+    A = np.vstack([np.diag(d) + U @ V.T, 0.1**0.5 * np.eye(5)]) / np.sqrt(d**2 + 0.1)
+    assert found.condition == pytest.approx(np.linalg.cond(A), rel=1e-5)
 
 
 @pytest.mark.parametrize(("d", "deficient"), [([0.5, -1e-200], False), ([0.5, 0.0], True), ([0.5, np.inf], True)])

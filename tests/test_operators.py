@@ -38,7 +38,7 @@ def close(got, want, tolerance, scale=None):
 
 def test_structured_solvers_are_taken():
     own = {"BlockDiagonal": "Blockwise", "Kronecker": ("KroneckerSVD", "Folded"), "Diagonal": "Division",
-           "Circulant": "FourierDivision",
+           "LowRankPlusDiagonal": "LowRankQR", "Circulant": "FourierDivision",
            "CirculantPerColumn": "FourierDivision", "StackedCirculant": "FourierDivision"}  # fmt: skip
     for M in EXAMPLES:
         solver = type(lower.choose(M, Ridge(0.3))).__name__
@@ -120,6 +120,26 @@ def test_wide_structured_designs_lose_nothing_as_the_ridge_goes_to_zero(make):
     close(r / -1e-20, np.linalg.solve(A @ A.T, y), 1e-11)
     close(q, P.T @ c, 1e-12)
     close(sum(s @ v.T for s, v in pairs), -np.linalg.solve(A @ A.T, y) @ (c - P @ A @ c).T, 1e-11)
+
+
+@pytest.mark.parametrize("rank", [1, 3, 6])
+def test_condition_of_a_low_rank_plus_diagonal(rank):
+    U, d, V = numbers((6, rank), "float64"), numbers((6,), "float64", 1), numbers((6, rank), "float64", 2)
+    M = operators.LowRankPlusDiagonal(U, d, V)
+    e = np.sqrt(d**2 + 0.3)
+    found = answers(M, 0.3, np.ones((6, 1)), np.ones((6, 1)))
+    assert found[5] == pytest.approx(np.linalg.cond(np.vstack([M.dense(), np.sqrt(0.3) * np.eye(6)]) / e), rel=1e-10)
+
+
+def test_low_rank_plus_a_diagonal_with_zeros_and_a_tiny_ridge():
+    """The scaling by the diagonal must not cost what the low rank gives back."""
+    n, lam = 30, 1e-14
+    U, V, d = numbers((n, 2), "float64"), numbers((n, 2), "float64", 1), 2 + numbers((n,), "float64", 2) ** 2
+    d[:2] = 0
+    M, w = operators.LowRankPlusDiagonal(U, d, V), numbers((n, 1), "float64", 3)
+    kappa = np.linalg.cond(M.dense())
+    found, *_ = answers(M, lam, M.dense() @ w, w)
+    close(found, w, 1e2 * kappa * np.finfo(float).eps + 1e2 * lam * kappa**2)
 
 
 ONE_BAD = np.stack([np.eye(4)[:, :2], np.ones((4, 2)), np.eye(4)[:, 2:]])

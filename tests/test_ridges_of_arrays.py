@@ -179,6 +179,7 @@ STRUCTURED = {
     "circulant": lambda theta, _: xv.operators.Circulant(theta),
     "blocks": lambda theta, _: xv.operators.BlockDiagonal([theta[:2, None], theta[2:, None], theta[:, None]]),
     "Kronecker": lambda theta, _: xv.operators.Kronecker(xv.array_namespace(theta).reshape(theta, (2, 2)), size=2),
+    "low rank": lambda theta, _: xv.operators.LowRankPlusDiagonal(theta[:, None], theta, theta[:, None] ** 2),
 }
 
 

@@ -185,6 +185,8 @@ WRONG = [
     (lambda: operators.Composition(A23, A23), "as the next is high: got [(2, 3), (2, 3)]"),
     (lambda: operators.Sum(A23, I3), "terms of one shape"),
     (lambda: operators.Diagonal(np.ones((2, 2, 2))), "(n,) or (n, k)"),
+    (lambda: operators.LowRankPlusDiagonal(A23, np.ones(3), A23), "U (n, r)"),
+    (lambda: operators.LowRankPlusDiagonal(I3, np.ones(3), 1j * I3), "all real or all complex"),
     (lambda: operators.Weighted(A23, np.ones(2)), "shape (2, 1) or (2, k), got"),
     (lambda: operators.Weighted(np.ones((4, 2, 3)), np.ones((2, 3))), "made for 4 right-hand sides"),
     (lambda: operators.Sparse(np.ones(2), np.zeros(2, int), np.zeros(3, int), (2, 2)), "one shape"),

@@ -7,6 +7,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.lower._blockwise import Blockwise
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._kronecker import Folded, KroneckerQR, KroneckerSVD
+from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower.dual import DualQR
 from xvarpro.lower.fourier import FourierDivision, is_periodic
 from xvarpro.lower.interface import NO_RIDGE, LowerSolver, Ridge
@@ -19,6 +20,7 @@ from xvarpro.operators import (
     Dense,
     Diagonal,
     Kronecker,
+    LowRankPlusDiagonal,
     StackedCirculant,
 )
 from xvarpro.operators.interface import Operator
@@ -27,11 +29,12 @@ from xvarpro.operators.interface import Operator
 def choose(M: Operator, lam: Ridge | float | Array = NO_RIDGE, Omega: Array | Operator | None = None) -> LowerSolver:
     """The solver for a design: its own where it has one, else one for its structure, else QR of its dense form.
 
-    A Kronecker product is solved by its factors, blocks along the diagonal one by one, a diagonal by division. These
-    need the identity for Omega, and but for a diagonal one number lam. Circulant designs are solved in Fourier space,
-    with an Omega that is the identity or circulant, and lam the same for all weights. Designs and ridges that differ
-    from one right-hand side to the next are solved in one batch. All else takes the dense form: QR, or its dual where a
-    design is wide and lam one number > 0.
+    A Kronecker product is solved by its factors, blocks along the diagonal one by one, a diagonal by division, and a
+    diagonal plus low rank, with a ridge, by a QR of the size of the rank. These need the identity for Omega, and but
+    for a diagonal one number lam. Circulant designs are solved in Fourier space, with an Omega that is the identity or
+    circulant, and lam the same for all weights. Designs and ridges that differ from one right-hand side to the next are
+    solved in one batch. All else takes the dense form: QR, or its dual where a design is wide and lam one
+    number > 0.
 
     A design that is known through its products only, and would be too large as an array, is solved by LSMR.
 
@@ -73,4 +76,6 @@ def _structured(M: Operator, ridge: Ridge) -> LowerSolver | None:
         return Blockwise(tuple(choose(block, ridge) for block in M.blocks))
     if isinstance(M, Kronecker):
         return Folded(choose(Dense(M.A), ridge)) if M.B is None else KroneckerSVD() if ridge.present else KroneckerQR()
+    if isinstance(M, LowRankPlusDiagonal) and ridge.present:
+        return LowRankQR()
     return None

@@ -3,7 +3,7 @@ from xvarpro.operators.blocks import BlockDiagonal, Stacked
 from xvarpro.operators.circulant import Circulant, CirculantPerColumn, StackedCirculant
 from xvarpro.operators.combined import Composition, Sum
 from xvarpro.operators.convolution import FullConvolution, Toeplitz, ValidConvolution
-from xvarpro.operators.diagonal import Diagonal
+from xvarpro.operators.diagonal import Diagonal, LowRankPlusDiagonal
 from xvarpro.operators.interface import Dense, Operator, as_operator
 from xvarpro.operators.kronecker import Kronecker
 from xvarpro.operators.matrix_free import MatrixFree
@@ -20,6 +20,7 @@ __all__ = [
     "DotTest",
     "FullConvolution",
     "Kronecker",
+    "LowRankPlusDiagonal",
     "MatrixFree",
     "Operator",
     "Sparse",

@@ -77,7 +77,8 @@ def cases() -> dict[str, Case]:
             M, name, first = trees.map_arrays(held, example), f"{kind.__name__} {i}", shape == made[0][0]
             found[f"{name}, real"] = Case(M, ("float64",) * (i == 0), False, first)
             found[f"{name}, complex"] = Case(trees.map_arrays(_turned, M), ("float32",) * (i == 0), True, first)
-            if not isinstance(M, operators.MatrixFree):  # whose functions are its own
+            # these are all real or all complex, and the functions of MatrixFree its own
+            if not isinstance(M, operators.LowRankPlusDiagonal | operators.MatrixFree):
                 found[f"{name}, complex w"] = Case(M, (), True, False)
     return found
 

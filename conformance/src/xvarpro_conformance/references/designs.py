@@ -71,6 +71,12 @@ def _diagonal(d: np.ndarray) -> np.ndarray:
     return _entries(len(d), len(d), lambda i, j: d[i] if i == j else 0 * d[i])
 
 
+def _low_rank_plus_diagonal(M: Any) -> np.ndarray:
+    n, rank = M.U.shape
+    added = _entries(n, n, lambda i, j: sum(M.U[i, a] * M.V[j, a].conjugate() for a in range(rank)))
+    return _diagonal(M.d) + added
+
+
 def _kronecker(M: Any) -> np.ndarray:
     B = np.eye(M.size) if M.B is None else M.B
     (m, n), (p, q) = M.A.shape, B.shape
@@ -163,6 +169,7 @@ def _valid(M: Any) -> np.ndarray:
 _RULES: dict[str, Callable[[Any], np.ndarray]] = {
     "Dense": lambda M: np.asarray(M.array),
     "Diagonal": lambda M: _diagonal(M.d),
+    "LowRankPlusDiagonal": _low_rank_plus_diagonal,
     "Kronecker": _kronecker,
     "Weighted": _weighted,
     "Sparse": _sparse,
