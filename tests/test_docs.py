@@ -21,6 +21,7 @@ FIELDS = {
     xv.sets.Set: ("LMO", "Cost", "Diameter", "Projection"),
     xv.sets.Free: ("Dual norm", "Direction", "Cost"),
     xv.sets.norms.Norm: ("Dual norm", "Direction", "Cost"),
+    xv.sets.Lanczos: ("Finds", "Cost", "When"),
     xv.steps.StepRule: ("Formula", "Evaluations", "Monotone", "Needs", "When"),
     xv.algorithms.Algorithm: ("Oracle", "Per iteration", "Memory", "Polytope only", "When"),
     Blocks: ("Searches", "Per iteration", "When"),

@@ -236,12 +236,7 @@ def test_a_batch_of_problems_is_one_after_the_other(name):
 
 def test_what_an_oracle_hides_is_part_of_the_gap():
     """Of one problem as slack; of a batch in the gap itself."""
-
-    class HalfWay(NuclearBall):
-        def certified(self, g):
-            return 0.5 * self.lmo(g), 0.5 * self.support(-g)
-
-    C = HalfWay(2.0)
+    C = NuclearBall(2.0, xv.sets.Lanczos(width=2, depth=2, restarts=1, tol=0.5))
     x, g = np.zeros((2, 12, 13)), rng(5).normal(size=(2, 12, 13))
     region = resolve({"a": C, "b": C}, {"a": x[0], "b": x[1]})
     one = region.blmo(tuple(x), tuple(g))
@@ -251,7 +246,7 @@ def test_what_an_oracle_hides_is_part_of_the_gap():
     gap_A, _ = region.gaps(np.zeros((1, 312)), g.reshape(1, 312))
     assert gap_A[0] == pytest.approx(float(one.gap_A) + sum(hidden), rel=1e-12)
     exact = 2.0 * sum(np.linalg.norm(a, 2) for a in g)
-    assert 2 * float(one.gap_A) == pytest.approx(exact) == gap_A[0]
+    assert float(one.gap_A) < exact <= gap_A[0]
 
 
 @pytest.mark.parametrize("name", list(TOGETHER)[:2])

@@ -9,6 +9,7 @@ from xvarpro.sets.groups import GroupL1InfBall, GroupL12Ball
 from xvarpro.sets.hull import ConvexHull
 from xvarpro.sets.interface import Set
 from xvarpro.sets.k_largest import Hypersimplex, KNormBall, KSparsePolytope, UnitHypersimplex
+from xvarpro.sets.lanczos import Lanczos
 from xvarpro.sets.lp import LpBall
 from xvarpro.sets.oracle import Oracle
 from xvarpro.sets.ordered_weighted import OWLBall, Permutahedron
@@ -41,6 +42,7 @@ __all__ = [
     "KSparsePolytope",
     "L1Ball",
     "L2Ball",
+    "Lanczos",
     "LinearImage",
     "LinfBall",
     "LpBall",

@@ -13,8 +13,9 @@ from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.k_largest import Hypersimplex
+from xvarpro.sets.lanczos import Lanczos, Leading, LeadingSet
 from xvarpro.sets.simplex import CappedSimplex, Simplex
-from xvarpro.sets.spectra import SpectralRadiusSet, SpectralSet, eigh
+from xvarpro.sets.spectra import SpectralSet, eigh
 from xvarpro.sets.vectors import divisor
 
 
@@ -48,17 +49,20 @@ class _OfEigenvalues(SpectralSet):
 
 
 @dataclass(frozen=True)
-class _OfTrace(SpectralRadiusSet, _OfEigenvalues):
+class _OfLowestEigenvector(LeadingSet, _OfEigenvalues):
     """A set whose vertices are ``radius q q^H``, q of the smallest eigenvalue of a gradient."""
 
     @property
     def _unit(self) -> float:
         return divisor(self.radius)
 
+    def _leading(self, solver: Lanczos, g: Array, certify: bool = True) -> Leading:
+        return solver.eigen(g, certify)
+
 
 @final
 @dataclass(frozen=True)
-class Spectraplex(_OfTrace):
+class Spectraplex(_OfLowestEigenvector):
     """Spectraplex ``{X positive semidefinite, trace X = radius}`` of square matrices, symmetric or Hermitian.
 
     A gradient counts by its symmetric part.
@@ -67,11 +71,14 @@ class Spectraplex(_OfTrace):
     ----------
     radius : float
         The trace, >= 0.
+    solver : Lanczos, optional
+        Finds the eigenvector of large matrices without decomposing them; `certified` and `support` then come with its
+        upper bound. The default decomposes.
 
     Notes
     -----
     LMO : ``radius q q^H``, q of the smallest eigenvalue of g; any q
-    Cost : eigh
+    Cost : eigh; products with `Lanczos`
     Diameter : ``sqrt(2) radius``; 0 for n = 1
     Projection : eigh, values onto `Simplex`
 
@@ -94,7 +101,7 @@ class Spectraplex(_OfTrace):
 
 @final
 @dataclass(frozen=True)
-class UnitSpectrahedron(_OfTrace):
+class UnitSpectrahedron(_OfLowestEigenvector):
     """``{X positive semidefinite, trace X <= radius}`` of square matrices, symmetric or Hermitian.
 
     A gradient counts by its symmetric part.
@@ -103,11 +110,13 @@ class UnitSpectrahedron(_OfTrace):
     ----------
     radius : float
         Largest trace, >= 0.
+    solver : Lanczos, optional
+        As for `Spectraplex`.
 
     Notes
     -----
     LMO : that of `Spectraplex` if the eigenvalue is < 0, else 0
-    Cost : eigh
+    Cost : eigh; products with `Lanczos`
     Diameter : ``sqrt(2) radius``; ``radius`` for n = 1
     Projection : eigh, values onto `CappedSimplex`
 

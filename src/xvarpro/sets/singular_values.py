@@ -11,8 +11,9 @@ from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets.balls import L1Ball
 from xvarpro.sets.box import LinfBall
 from xvarpro.sets.interface import Set
+from xvarpro.sets.lanczos import Lanczos, Leading, LeadingSet
 from xvarpro.sets.lp import LpBall
-from xvarpro.sets.spectra import SpectralRadiusSet, SpectralSet, polar, svd
+from xvarpro.sets.spectra import SpectralSet, polar, svd
 
 
 class _OfSingularValues(SpectralSet):
@@ -24,18 +25,21 @@ class _OfSingularValues(SpectralSet):
 
 @final
 @dataclass(frozen=True)
-class NuclearBall(SpectralRadiusSet, _OfSingularValues):
+class NuclearBall(LeadingSet, _OfSingularValues):
     """Ball ``{sum of the singular values <= radius}`` of matrices on the last two axes, real or complex.
 
     Parameters
     ----------
     radius : float
         Radius, >= 0.
+    solver : Lanczos, optional
+        Finds the leading pair of large matrices without decomposing them; `certified` and `support` then come with its
+        upper bound. The default decomposes.
 
     Notes
     -----
     LMO : ``-radius u v^H``, the leading singular pair of g; any pair
-    Cost : SVD
+    Cost : SVD; products with `Lanczos`
     Diameter : ``2 radius``
     Projection : SVD, values onto `Simplex` where outside
 
@@ -56,10 +60,13 @@ class NuclearBall(SpectralRadiusSet, _OfSingularValues):
     def spectrum(self) -> Set:
         return L1Ball(self.radius)
 
+    def _leading(self, solver: Lanczos, g: Array, certify: bool = True) -> Leading:
+        return solver.singular(g, certify)
+
 
 @final
 @dataclass(frozen=True)
-class SpectralBall(SpectralRadiusSet, _OfSingularValues):
+class SpectralBall(RadiusSet, _OfSingularValues):
     """Ball ``{largest singular value <= radius}`` of matrices on the last two axes, real or complex.
 
     Parameters
@@ -85,6 +92,12 @@ class SpectralBall(SpectralRadiusSet, _OfSingularValues):
     array([[1. , 0. ],
            [0. , 0.5]])
     """
+
+    radius: float = 1.0
+
+    @classmethod
+    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
+        return cls(), cls(2.5)
 
     @property
     def spectrum(self) -> Set:

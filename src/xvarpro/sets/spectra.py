@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.backends.transformations import push, with_derivative
-from xvarpro.core.namespace import adjoint, device, namespace_of
+from xvarpro.core.namespace import adjoint, conj, device, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.vectors import or_one, real_dtype
 
@@ -105,17 +103,6 @@ class SpectralSet(Set):
         return self.spectrum.violation(self._decomposed(x)[1])
 
 
-@dataclass(frozen=True)
-class SpectralRadiusSet(RadiusSet, SpectralSet):
-    """A spectral set whose size is its `radius`."""
-
-    radius: float = 1.0
-
-    @classmethod
-    def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
-        return cls(), cls(2.5)
-
-
 def hermitian(x: Array) -> Array:
     """Hermitian part."""
     return 0.5 * x + 0.5 * adjoint(x)
@@ -158,6 +145,12 @@ def scaled_matrices(x: Array) -> tuple[Array, Array, Array]:
     scale = xp.max(xp.abs(clean), axis=(-2, -1), keepdims=True)
     zero = xp.zeros_like(scale)
     return clean / or_one(scale), scale, xp.where(fine, zero, xp.full_like(zero, xp.nan))
+
+
+def outer(u: Array, v: Array) -> Array:
+    """``u v^H`` of vectors on the last axis."""
+    xp = namespace_of(u)
+    return xp.expand_dims(u, axis=-1) * xp.expand_dims(conj(v), axis=-2)
 
 
 def composed(U: Array, s: Array, Vh: Array) -> Array:
