@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -20,6 +21,7 @@ def archetypes(theta: Array, X: Array) -> Array:
 
 
 @final
+@dataclass(eq=False, repr=False)
 class ArchetypalAnalysis(Factorisation):
     """Archetypal analysis, ``min 1/2 |S B X - X|^2`` with the rows of S and of B on the simplex (Cutler, Breiman 1994).
 
@@ -64,24 +66,14 @@ class ArchetypalAnalysis(Factorisation):
     (True, True)
     """
 
-    def __init__(
-        self,
-        n_components: int = 4,
-        *,
-        lam: float = 1e-9,
-        max_iter: int = 300,
-        tol: float = 1e-2,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.lam = lam
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.backend = backend
-        self.device = device
+    n_components: int = 4
+    _: KW_ONLY
+    lam: float = 1e-9
+    max_iter: int = 300
+    tol: float = 1e-2
+    random_state: Any = None
+    backend: Any = None
+    device: Any = None
 
     def _codes(self, X: np.ndarray) -> np.ndarray:
         # moved as in the fit: shares of archetypes do not depend on the origin

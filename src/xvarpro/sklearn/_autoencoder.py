@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -27,6 +28,7 @@ def latents(theta: Tree, X: Array) -> Array:
 
 
 @final
+@dataclass(eq=False, repr=False)
 class SparseAutoencoder(Factorisation):
     """An autoencoder with tanh layers, a linear decoder that is solved for exactly, and gates that select latents.
 
@@ -78,30 +80,17 @@ class SparseAutoencoder(Factorisation):
     (True, True)
     """
 
-    def __init__(
-        self,
-        n_components: int = 8,
-        *,
-        hidden: int | tuple[int, ...] = (),
-        budget: float = 1.0,
-        lam: float = 1e-4,
-        algorithm: Algorithm | None = None,
-        max_iter: int = 500,
-        tol: float = 0.1,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.hidden = hidden
-        self.budget = budget
-        self.lam = lam
-        self.algorithm = algorithm
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.backend = backend
-        self.device = device
+    n_components: int = 8
+    _: KW_ONLY
+    hidden: int | tuple[int, ...] = ()
+    budget: float = 1.0
+    lam: float = 1e-4
+    algorithm: Algorithm | None = None
+    max_iter: int = 500
+    tol: float = 0.1
+    random_state: Any = None
+    backend: Any = None
+    device: Any = None
 
     def fit(self, X: Any, y: Any = None) -> SparseAutoencoder:
         """Find layers, gates and decoder for the samples X, shape (n_samples, n_features)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, final
 
@@ -170,6 +171,7 @@ class _Dictionary(Factorisation):
 
 
 @final
+@dataclass(eq=False, repr=False)
 class ConstrainedDictionary(_Dictionary):
     """Dictionary learning with atoms in any set: ``min 1/2 |codes D - X|^2 + lam/2 |codes|^2`` over codes and D.
 
@@ -236,36 +238,20 @@ class ConstrainedDictionary(_Dictionary):
     ((60, 4), True, 'CONVERGED')
     """
 
-    def __init__(
-        self,
-        n_components: int = 8,
-        *,
-        atoms: Set | None = None,
-        codes: WeightSet | None = None,
-        lam: float = 1e-8,
-        shared: bool = False,
-        n_init: int = 1,
-        sweeps: int = 1000,
-        max_iter: int | None = None,
-        tol: float = 1e-3,
-        algorithm: Algorithm | None = None,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.atoms = atoms
-        self.codes = codes
-        self.lam = lam
-        self.shared = shared
-        self.n_init = n_init
-        self.sweeps = sweeps
-        self.max_iter = max_iter
-        self.tol = tol
-        self.algorithm = algorithm
-        self.random_state = random_state
-        self.backend = backend
-        self.device = device
+    n_components: int = 8
+    _: KW_ONLY
+    atoms: Set | None = None
+    codes: WeightSet | None = None
+    lam: float = 1e-8
+    shared: bool = False
+    n_init: int = 1
+    sweeps: int = 1000
+    max_iter: int | None = None
+    tol: float = 1e-3
+    algorithm: Algorithm | None = None
+    random_state: Any = None
+    backend: Any = None
+    device: Any = None
 
     def fit(self, X: Any, y: Any = None) -> ConstrainedDictionary:
         """Find atoms for the samples X, shape (n_samples, n_features)."""
@@ -308,6 +294,7 @@ class ConstrainedDictionary(_Dictionary):
 
 
 @final
+@dataclass(eq=False, repr=False)
 class NMF(_Dictionary):
     """Nonnegative matrix factorisation, ``min 1/2 |codes D - X|^2`` over ``codes >= 0`` and ``D >= 0``.
 
@@ -348,28 +335,16 @@ class NMF(_Dictionary):
 
     nonnegative_data = True
 
-    def __init__(
-        self,
-        n_components: int = 8,
-        *,
-        lam: float = 1e-8,
-        n_init: int = 2,
-        sweeps: int = 1000,
-        max_iter: int | None = None,
-        tol: float = 1e-3,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.lam = lam
-        self.n_init = n_init
-        self.sweeps = sweeps
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.backend = backend
-        self.device = device
+    n_components: int = 8
+    _: KW_ONLY
+    lam: float = 1e-8
+    n_init: int = 2
+    sweeps: int = 1000
+    max_iter: int | None = None
+    tol: float = 1e-3
+    random_state: Any = None
+    backend: Any = None
+    device: Any = None
 
     def fit(self, X: Any, y: Any = None) -> NMF:
         """Find atoms for the samples X, shape (n_samples, n_features), nonnegative."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any, final
 
@@ -67,6 +68,7 @@ def check_widths(owner: object, widths: Any) -> tuple[int, ...]:
     return found
 
 
+@dataclass(eq=False, repr=False)
 class NeuralHead(BaseEstimator):
     """Base of networks ``[h(theta, X), 1] w`` with tanh layers h, whose last layer w is solved for exactly.
 
@@ -105,28 +107,16 @@ class NeuralHead(BaseEstimator):
         As those of `ConstrainedDictionary`.
     """
 
-    def __init__(
-        self,
-        hidden: int | tuple[int, ...] = (16,),
-        *,
-        lam: float = 1e-3,
-        over: Any = None,
-        algorithm: Algorithm | None = None,
-        max_iter: int = 500,
-        tol: float = 0.1,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.hidden = hidden
-        self.lam = lam
-        self.over = over
-        self.algorithm = algorithm
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.backend = backend
-        self.device = device
+    hidden: int | tuple[int, ...] = (16,)
+    _: KW_ONLY
+    lam: float = 1e-3
+    over: Any = None
+    algorithm: Algorithm | None = None
+    max_iter: int = 500
+    tol: float = 0.1
+    random_state: Any = None
+    backend: Any = None
+    device: Any = None
 
     def _fit(self, X: np.ndarray, Y: np.ndarray, **level: Any) -> None:
         whole(self, "max_iter", least=0)
@@ -194,6 +184,7 @@ def _has_probabilities(owner: NeuralHeadClassifier) -> bool:
 
 
 @final
+@dataclass(eq=False, repr=False)
 class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
     """A network with tanh layers whose last layer is solved for exactly, for classification; see `NeuralHead`.
 
@@ -228,34 +219,9 @@ class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
     (150, 3)
     """
 
-    def __init__(
-        self,
-        hidden: int | tuple[int, ...] = (16,),
-        *,
-        loss: str = "squares",
-        class_weight: Any = None,
-        lam: float = 1e-3,
-        over: Any = None,
-        algorithm: Algorithm | None = None,
-        max_iter: int = 500,
-        tol: float = 0.1,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        super().__init__(
-            hidden,
-            lam=lam,
-            over=over,
-            algorithm=algorithm,
-            max_iter=max_iter,
-            tol=tol,
-            random_state=random_state,
-            backend=backend,
-            device=device,
-        )
-        self.loss = loss
-        self.class_weight = class_weight
+    _: KW_ONLY
+    loss: str = "squares"
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any) -> NeuralHeadClassifier:
         """Find layers and head for X, (n_samples, n_features), and labels y, (n_samples,)."""

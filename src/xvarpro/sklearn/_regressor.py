@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -20,6 +21,7 @@ from xvarpro.sklearn._base import computed, warn_unless_converged, whole
 
 
 @final
+@dataclass(eq=False, repr=False)
 class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A separable model ``y ~ M(theta, X) w``: curve fitting, in a Pipeline.
 
@@ -69,30 +71,17 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     (array([1., 5.]), array([2., 1.]), 1.0)
     """
 
-    def __init__(
-        self,
-        model: Callable[[Tree, Any], Any],
-        theta0: Any,
-        *,
-        over: Any = None,
-        lam: float | Array = 0.0,
-        W: WeightSet | None = None,
-        algorithm: Algorithm | None = None,
-        max_iter: int = 1000,
-        tol: float = 1e-6,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.model = model
-        self.theta0 = theta0
-        self.over = over
-        self.lam = lam
-        self.W = W
-        self.algorithm = algorithm
-        self.max_iter = max_iter
-        self.tol = tol
-        self.backend = backend
-        self.device = device
+    model: Callable[[Tree, Any], Any]
+    theta0: Any
+    _: KW_ONLY
+    over: Any = None
+    lam: float | Array = 0.0
+    W: WeightSet | None = None
+    algorithm: Algorithm | None = None
+    max_iter: int = 1000
+    tol: float = 1e-6
+    backend: Any = None
+    device: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> VarProRegressor:
         """Find theta and w for X, (n_samples, n_features), and y, (n_samples,) or (n_samples, n_targets).
