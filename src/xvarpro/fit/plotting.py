@@ -381,13 +381,12 @@ def plot_trace(fit: Outcome, *, figure: FigureBase | None = None) -> Figure:
 
 
 def plot_comparison(found: Comparison, *, figure: FigureBase | None = None) -> Figure:
-    """Draw the differences of objectives and of theta, and what rounding explains of the latter.
+    """Draw the differences of theta, and what rounding explains of them.
 
     On a log scale, in a new matplotlib Figure or the caller's.
     """
     fig = blank(figure, 6.4, 4.2)
     ax = fig.subplots()
-    ax.plot(positive(found.value_difference), color=COLOURS[-1], linewidth=1.0, label="objective, all backends")
     for i, (name, r) in enumerate(found.relations.items()):
         equal = "" if np.any(r.differences > 0) else ": equal"  # a log scale has no place for zero
         ax.plot(r.iterations, positive(r.differences), color=COLOURS[i % 6], label=f"theta, {name}{equal}")
