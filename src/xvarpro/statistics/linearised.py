@@ -16,8 +16,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
-from xvarpro.objective.gauss_newton import condensed, design_tangent, has_tangents, residual_tangent
-from xvarpro.objective.in_memory import ModelOutputs
+from xvarpro.objective.gauss_newton import condensed, has_tangents, residual_tangent
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
 from xvarpro.problem.column_chunks import ColumnChunks, check_same_columns
@@ -129,20 +128,11 @@ class Linearised(NamedTuple):
         return isinstance(self.prepared.original.lower.y, ColumnChunks)
 
     @property
-    def design_tangents(self) -> np.ndarray:
-        """``dM`` along each entry of theta, (p, m, n), of a design that right-hand sides share."""
-        return _host(self.prepared.call(_design_tangents, self.prepared.theta, once=True))
-
-    @property
     def slope(self) -> np.ndarray:
         """Gradient of the lower level by w, (n, k)."""
         back = self.M.conj().mT @ self.residual.T[:, :, None]
         back = back + self.ridge.conj().mT @ (self.ridge @ self.w.T[:, :, None])
         return back[:, :, 0].T
-
-    def parts(self, x: np.ndarray, both: bool = False) -> np.ndarray:
-        """Of right-hand sides in chunks: columns of w, or with `both` matrices that act on them, in real numbers."""
-        return _parts(x, both) if np.iscomplexobj(self.y) else x
 
     @property
     def in_real_numbers(self) -> Linearised:
@@ -285,27 +275,16 @@ def _condensed(f: Streamed, theta: Leaves) -> tuple[Array, Array, Array, int]:
 
 
 def _tangents(f: Reduced, theta: Leaves) -> tuple[Array, ...]:
-    """Design, target, w, tangents of the residual with w held, and the gradient."""
-    outputs, moved = _moved(f, theta)
+    """Design, target, w, tangents of the residual with w held, one along each entry of theta, and the gradient."""
+    outputs, push = f.tangents(theta)
+    flat = trees.raveled(theta)
+    eye = namespace_of(flat).eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
+    moved = [push(trees.unraveled(eye[j, :], theta)) for j in range(flat.shape[0])]
     low, _, solver, system = f.solved(outputs)
     w, r = f.solution(solver, low, solver.factor(f.backend, system))
     X = [residual_tangent(low, x.lower, w) for x in moved]
     xp = namespace_of(X[0])
     return low.M.dense(), low.y, w, xp.stack(X), xp.stack([trees.inner(x, r) for x in X])
-
-
-def _design_tangents(f: Reduced, theta: Leaves) -> Array:
-    outputs, moved = _moved(f, theta)
-    X = [design_tangent(outputs.lower.M, x.lower.M).dense() for x in moved]
-    return namespace_of(X[0]).stack(X)
-
-
-def _moved(f: Reduced, theta: Leaves) -> tuple[ModelOutputs, list[Any]]:
-    """What the user's functions return, and its tangent along each entry of theta."""
-    outputs, push = f.tangents(theta)
-    flat = trees.raveled(theta)
-    eye = namespace_of(flat).eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
-    return outputs, [push(trees.unraveled(eye[j, :], theta)) for j in range(flat.shape[0])]
 
 
 def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[np.ndarray, bool, float]:
