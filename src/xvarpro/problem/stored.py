@@ -21,8 +21,8 @@ THREAD_BYTES = 2**21  # of a map that the system has in memory: copied in about 
 
 
 @dataclass(frozen=True, eq=False)
-class FileSlices:
-    """Slices of a read-only memory map along one axis, read from its file.
+class FileRows:
+    """Rows of a read-only memory map, read from its file.
 
     A process that touches a map holds all of it in the end, as memory that the system may take back but counts as the
     process's; and a file that became shorter ends the process. What is read is held as long as it is used, and a short
@@ -33,44 +33,21 @@ class FileSlices:
     offset: int
     dtype: np.dtype
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    axis: int
 
-    @classmethod
-    def of(cls, x: Any, axis: int) -> FileSlices | None:
-        """None for anything else, maps that may hold what the file does not, and slices that are no block of it."""
-        root = x
-        while isinstance(getattr(root, "base", None), np.ndarray):
-            root = root.base
-        if not (isinstance(x, np.ndarray) and isinstance(root, np.memmap) and isinstance(root.base, mmap)):
-            return None
-        if root.mode != "r" or root.filename is None or not x.size or min(x.strides) < 0:
-            return None
-        start = x.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-        found = cls(str(root.filename), root.offset + start, x.dtype, x.shape, x.strides, axis)
-        return found if x.shape[axis] == 1 or found.strides[axis] >= found._extent else None
-
-    @property
-    def _extent(self) -> int:
-        """Bytes from the first entry of a slice of length 1 to the end of its last one."""
-        others = ((n - 1) * s for j, (n, s) in enumerate(zip(self.shape, self.strides, strict=True)) if j != self.axis)
-        return self.dtype.itemsize + sum(others)
-
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray:
-        a, b, _ = index[self.axis].indices(self.shape[self.axis])
-        step = self.strides[self.axis]
-        size = (b - a - 1) * step + self._extent
-        block = np.fromfile(self.path, np.uint8, size, offset=self.offset + a * step)
-        if block.size < size:
+    def __getitem__(self, index: tuple[slice]) -> np.ndarray:
+        a, b, _ = index[0].indices(self.shape[0])
+        each = math.prod(self.shape[1:])
+        found = np.fromfile(self.path, self.dtype, (b - a) * each, offset=self.offset + a * each * self.dtype.itemsize)
+        if found.size < (b - a) * each:
             raise EOFError(f"{self.path} has become shorter since it was opened")
-        shape = (*self.shape[: self.axis], b - a, *self.shape[self.axis + 1 :])
-        x: np.ndarray = np.ndarray(shape, self.dtype, block, strides=self.strides)
-        return x if x.nbytes == size else x.copy(order="K")  # some columns of wider rows
+        return found.reshape(b - a, *self.shape[1:])
 
 
 def sliceable(x: Any, axis: int) -> Any:
-    """What slices of `x` are taken from."""
-    return FileSlices.of(x, axis) or x
+    """What slices of `x` are taken from: the file of a whole map whose rows follow one another, which it holds."""
+    if not (isinstance(x, np.memmap) and isinstance(x.base, mmap) and x.mode == "r" and x.filename is not None):
+        return x
+    return FileRows(str(x.filename), x.offset, x.dtype, x.shape) if axis == 0 and x.flags.c_contiguous else x
 
 
 def waits(x: Any, size: int, axis: int) -> bool:
