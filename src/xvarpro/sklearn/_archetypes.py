@@ -10,9 +10,8 @@ from sklearn.utils import check_random_state
 
 from xvarpro import lower, sets
 from xvarpro.core.struct import Array
-from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
-from xvarpro.sklearn._base import Factorisation, design, exact_codes, nonnegative, whole
+from xvarpro.sklearn._base import Factorisation, design, exact_codes, nonnegative, solved, whole
 
 
 def archetypes(theta: Array, X: Array) -> Array:
@@ -93,16 +92,8 @@ class ArchetypalAnalysis(Factorisation):
         Y = np.ascontiguousarray(X.T)
         B = np.zeros((len(X), self.n_components))
         B[furthest(X, self.n_components, check_random_state(self.random_state)), np.arange(self.n_components)] = 1.0
-        fit = solve(
-            separable(archetypes, Y, data=Y, lam=self._ridge, W=lower.Simplex()),
-            B,
-            over=sets.Columns(sets.Simplex()),
-            tol=self.tol,
-            max_iter=self.max_iter,
-            progress=False,
-            backend=self.backend,
-            device=self.device,
-        )
+        problem = separable(archetypes, Y, data=Y, lam=self._ridge, W=lower.Simplex())
+        fit = solved(self, problem, B, sets.Columns(sets.Simplex()))
         self.mixtures_ = np.ascontiguousarray(fit.theta.T)
         self.components_ = self.mixtures_ @ X + self._mean
         self._keep(fit)

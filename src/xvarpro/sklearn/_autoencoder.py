@@ -15,10 +15,9 @@ from xvarpro.core.checks import number
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.errors import ProblemError
-from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
 from xvarpro.sets import CappedSimplex
-from xvarpro.sklearn._base import Factorisation, computed, nonnegative, whole
+from xvarpro.sklearn._base import Factorisation, computed, nonnegative, solved, whole
 from xvarpro.sklearn._head import check_widths, features, layers
 
 
@@ -109,17 +108,8 @@ class SparseAutoencoder(Factorisation):
         phi["A0"] *= GAIN / (np.sqrt(np.mean(Y**2)) or 1.0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeadUnitsWarning)  # that is what gates are for
-            fit = solve(
-                separable(latents, Y, data=Y, lam=self.lam * len(Y)),
-                {"phi": phi, "s": np.full(n, self.budget / n)},
-                over={"s": CappedSimplex(self.budget)},
-                algorithm=self.algorithm,
-                tol=self.tol,
-                max_iter=self.max_iter,
-                progress=False,
-                backend=self.backend,
-                device=self.device,
-            )
+            problem, start = separable(latents, Y, data=Y, lam=self.lam * len(Y)), np.full(n, self.budget / n)
+            fit = solved(self, problem, {"phi": phi, "s": start}, {"s": CappedSimplex(self.budget)}, self.algorithm)
         self.theta_, self.gates_, self.components_ = fit.theta, fit.theta["s"], np.ascontiguousarray(fit.w)
         self._keep(fit)
         return self

@@ -19,12 +19,11 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError, warn_caller
-from xvarpro.fit.solve import solve
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.problem.column_chunks import compress
 from xvarpro.problem.problem import Problem, separable
 from xvarpro.sets import Set
-from xvarpro.sklearn._base import Factorisation, computed, design, exact_codes, nonnegative, whole
+from xvarpro.sklearn._base import ITERATIONS, Factorisation, computed, design, exact_codes, nonnegative, solved, whole
 from xvarpro.sklearn._starts import nndsvd, samples
 from xvarpro.sklearn._sweeps import Atoms, Factors, best_atoms, factorise, sweepable
 
@@ -32,9 +31,8 @@ from xvarpro.sklearn._sweeps import Atoms, Factors, best_atoms, factorise, sweep
 # start has come to earlier says nothing of where it ends.
 ROUGH, FINE = 0.1, 1e-4
 
-# Iterations of the solve by default; samples times the cube of the atoms, above which they may take more than a second
-# where the lower level is singular.
-ITERATIONS, LARGE = 20, 1e6
+# samples times the cube of the atoms, above which iterations may take more than a second where the lower level is singular
+LARGE = 1e6
 
 
 def _longest(X: np.ndarray) -> float:
@@ -107,17 +105,7 @@ class _Dictionary(Factorisation):
                     ConvergenceWarning,
                 )
             return self
-        fit = solve(
-            self._problem(X),
-            end.D,
-            over=self._atoms().over,
-            algorithm=self._algorithm(end.D.size),
-            tol=self.tol,
-            max_iter=ITERATIONS if self.max_iter is None else self.max_iter,
-            progress=False,
-            backend=self.backend,
-            device=self.device,
-        )
+        fit = solved(self, self._problem(X), end.D, self._atoms().over, self._algorithm(end.D.size))
         self.components_ = np.ascontiguousarray(fit.theta.T)
         self._keep(fit)
         self.n_iter_ = max(1, self.n_sweeps_ + fit.n_iter)

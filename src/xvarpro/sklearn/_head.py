@@ -20,10 +20,9 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import project
 from xvarpro.errors import ProblemError
-from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
 from xvarpro.sets.region import resolve
-from xvarpro.sklearn._base import nonnegative, warn_unless_converged, whole
+from xvarpro.sklearn._base import nonnegative, solved, warn_unless_converged, whole
 from xvarpro.sklearn._regressor import product
 
 
@@ -125,17 +124,8 @@ class NeuralHead(BaseEstimator):
         lam = np.append(np.full(widths[-1], self.lam * len(X)), 0.0)[:, None]
         theta0 = project(layers(widths, check_random_state(self.random_state)), self.over)
         spread = float(np.sum((Y - Y.mean(axis=0)) ** 2))
-        fit = solve(
-            separable(design, Y, data=X, lam=lam, R=squared_layers, mu=self.lam * spread, **level),
-            theta0,
-            over=self.over,
-            algorithm=self.algorithm or self._default(theta0),
-            tol=self.tol,
-            max_iter=self.max_iter,
-            progress=False,
-            backend=self.backend,
-            device=self.device,
-        )
+        problem = separable(design, Y, data=X, lam=lam, R=squared_layers, mu=self.lam * spread, **level)
+        fit = solved(self, problem, theta0, self.over, self.algorithm or self._default(theta0))
         self.theta_, self.w_, self.n_iter_ = fit.theta, np.array(fit.w), max(1, fit.n_iter)
         self.objective_, self.gap_, self.status_ = float(fit.value), float(fit.gap), fit.status
         warn_unless_converged(self, fit.status, self.gap_, self.objective_)

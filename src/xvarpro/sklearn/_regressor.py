@@ -13,11 +13,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Tree
-from xvarpro.fit.solve import solve
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.operators import as_operator
 from xvarpro.problem.problem import Problem, separable
-from xvarpro.sklearn._base import computed, warn_unless_converged, whole
+from xvarpro.sklearn._base import computed, solved, warn_unless_converged, whole
 
 
 @final
@@ -92,17 +91,8 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
-        fit = solve(
-            self._problem(X, y, weights),
-            self.theta0(X) if callable(self.theta0) else self.theta0,
-            over=self.over,
-            algorithm=self.algorithm,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            progress=False,
-            backend=self.backend,
-            device=self.device,
-        )
+        theta0 = self.theta0(X) if callable(self.theta0) else self.theta0
+        fit = solved(self, self._problem(X, y, weights), theta0, self.over, self.algorithm)
         self.result_, self.theta_, self.w_, self.n_iter_ = fit, fit.theta, np.asarray(fit.w), max(1, fit.n_iter)
         warn_unless_converged(self, fit.status, fit.gap, fit.value)
         return self
