@@ -318,8 +318,8 @@ def separable(
     mu : float
         Its weight, >= 0.
     lam, Omega, solver, weights, W, covariance, loss : optional
-        Ridge and its weight, the lower solver, weights or covariance of the data, the set of w, and the loss in the place
-        of squares, as of `Level`. A separable problem makes a ridge ``lam(theta, data)`` as small as theta allows.
+        Ridge and its weight, the lower solver, weights or covariance of the data, the set of w, and the loss in the
+        place of squares, as of `Level`. A separable problem makes ``lam(theta, data)`` as small as theta allows.
     compress : bool
         Replace k > m right-hand sides by m equivalent ones; same value and gradient to rounding.
 

@@ -23,7 +23,6 @@ from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
 
-
 ITERATIONS = 20  # of a solve after sweeps, by default
 
 

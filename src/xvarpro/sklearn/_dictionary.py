@@ -31,8 +31,7 @@ from xvarpro.sklearn._sweeps import Atoms, Factors, best_atoms, factorise, sweep
 # start has come to earlier says nothing of where it ends.
 ROUGH, FINE = 0.1, 1e-4
 
-# samples times the cube of the atoms, above which iterations may take more than a second where the lower level is singular
-LARGE = 1e6
+LARGE = 1e6  # samples times atoms^3, above which iterations may take over a second where the lower level is singular
 
 
 def _longest(X: np.ndarray) -> float:
