@@ -90,18 +90,7 @@ def dask_rows(data: Tree, y: Any, client: Client | None = None, timeout: float |
 
 
 class OnWorkers(Remote):
-    """Chunks that the workers of a cluster hold, or make again where they are lost.
-
-    Parameters
-    ----------
-    chunks : list of distributed.Future
-        A pair (data, y) each.
-    rows : list of int
-        Of each chunk.
-    client : distributed.Client
-    timeout : float or None
-        Seconds without any task ending.
-    """
+    """Chunks, pairs (data, y), that the workers of a cluster hold, or make again where they are lost."""
 
     def __init__(self, chunks: list[Future], rows: list[int], client: Client, timeout: float | None) -> None:
         self._client, self._timeout = client, timeout

@@ -237,18 +237,7 @@ class Remote(ABC):
 
 
 class Drawn:
-    """The source of a mini-batch: a chunk that stands for all rows of this process, or for those that others hold.
-
-    Parameters
-    ----------
-    name : str
-        As of `Stream`.
-    scale : float
-        Factor of its rows.
-    chunk : Chunk, optional
-    remote : Remote, optional
-        The chunk, where another process holds it.
-    """
+    """The source of a mini-batch: a chunk, or a `remote` one, that stands for all rows, times the factor `scale`."""
 
     def __init__(self, name: str, scale: float, chunk: Chunk | None = None, remote: Remote | None = None) -> None:
         self.name, self.scale, self.remote, self._chunk = name, scale, remote, chunk
@@ -268,15 +257,9 @@ class Drawn:
 class Stream:
     """Passes over the rows of one level: each chunk is checked, moved to the backend and counted.
 
-    Parameters
-    ----------
-    rows : RowChunks
-    name : str
-        Prefix of messages: "", "lower " or "upper ".
-    first, move : callable
-        ``move(x, name, real)`` moves an array to the backend; `first` moves the first chunk, and may warn.
-    scope : callable
-        Context manager of everything that is computed: what belongs to a thread in it holds in one that reads ahead.
+    `name` is the prefix of messages, "", "lower " or "upper ". ``move(x, name, real)`` moves an array to the backend;
+    `first` moves the first chunk, and may warn. `scope` makes the context manager of everything that is computed: what
+    belongs to a thread in it holds in one that reads ahead.
     """
 
     def __init__(

@@ -51,24 +51,13 @@ class Lower(NamedTuple):
 
 
 class Influence:
-    """How theta and w answer to changes of the target, (m, k) real numbers.
+    """How theta and w answer to changes of the target, (m, k) real numbers, of a problem in real numbers.
 
-    Parameters
-    ----------
-    at : Linearised
-        In real numbers.
-
-    Attributes
-    ----------
-    theta : array, shape (p, m, k)
-        ``dtheta / dy``.
-    undetermined_theta, undetermined_w : arrays of bool, shape (p,) and (n, k)
-        Entries that the data do not determine: moving them changes no residual, to working precision.
-    imprecise : bool
-        Whether rounding may leave fewer than three digits of standard errors: parameters are nearly dependent.
-    parameters : float
-        Trace of ``d(fitted) / dy``: as many as theta and w have directions, less where there is a ridge. Of compressed
-        right-hand sides, that of the target as given.
+    `theta` is ``dtheta / dy``, (p, m, k). The data do not determine the entries of `undetermined_theta`, (p,), and
+    `undetermined_w`, (n, k): moving them changes no residual, to working precision. `imprecise` says whether parameters
+    are so nearly dependent that rounding may leave fewer than three digits of errors. `parameters` is the trace of
+    ``d(fitted) / dy``: as many as theta and w have directions, less where there is a ridge; of compressed right-hand
+    sides that of the target as given.
     """
 
     def __init__(self, at: Linearised) -> None:

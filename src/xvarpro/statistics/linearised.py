@@ -38,53 +38,25 @@ class Linearised(NamedTuple):
     Right-hand sides that come in chunks are those of the compressed target, ``y V`` with a unitary V: all that is a sum
     over right-hand sides is the same for them.
 
-    Attributes
-    ----------
-    prepared : Prepared
-        What it was computed with; uncompressed, but for right-hand sides in chunks.
-    theta : array, shape (p,)
-        All entries of theta, in the order of its leaves.
-    M : array, shape (1, m, n) or (k, m, n)
-        The design, or one for each right-hand side.
-    y, w : arrays, shape (m, k) and (n, k)
-    X : array, shape (p, m, k)
-        ``dM w - dy`` along each entry of theta.
-    ridge : array, shape (1, r, n) or (k, r, n)
-        ``sqrt(lam) Omega``, or one for each right-hand side; no rows without a ridge.
-    root : array, shape (m, k), or None
-        Roots of the weights of the squared residuals; None where rows are condensed or right-hand sides compressed.
-    columns : int
-        Right-hand sides of the target as given, of all processes.
-    data : int
-        Numbers in the target whose weight is not 0; a complex one counts twice.
-    spread : float
-        Weighted sum of squares of the target about its mean, column by column.
-    directions : list of arrays, shape (n, r_j), one or one for each right-hand side
-        Columns that span the directions in which w may move in its set.
-    gradient : array, shape (p,)
-    J : array, shape (p, p)
-        Derivative of the projection onto the sets of theta at ``theta - step * gradient``.
-    step : float
-    degenerate : bool
-        Whether some constraint is active with a multiplier of 0.
     """
 
-    prepared: Prepared
-    theta: np.ndarray
-    M: np.ndarray
-    y: np.ndarray
-    w: np.ndarray
-    X: np.ndarray
-    ridge: np.ndarray
+    prepared: Prepared  # what it was computed with; uncompressed, but for right-hand sides in chunks
+    theta: np.ndarray  # all entries, (p,), in the order of its leaves
+    M: np.ndarray  # the design, (1, m, n), or one for each right-hand side, (k, m, n)
+    y: np.ndarray  # (m, k)
+    w: np.ndarray  # (n, k)
+    X: np.ndarray  # ``dM w - dy`` along each entry of theta, (p, m, k)
+    ridge: np.ndarray  # ``sqrt(lam) Omega``, (1, r, n), or one for each right-hand side; no rows without a ridge
+    # roots of the weights of the squared residuals, (m, k); None of condensed rows and compressed right-hand sides
     root: np.ndarray | None
-    columns: int
-    data: int
-    spread: float
-    directions: list[np.ndarray]
-    gradient: np.ndarray
-    J: np.ndarray
+    columns: int  # right-hand sides of the target as given, of all processes
+    data: int  # numbers in the target whose weight is not 0; a complex one counts twice
+    spread: float  # weighted sum of squares of the target about its mean, column by column
+    directions: list[np.ndarray]  # (n, r_j), columns that span those of w in its set; one, or one per right-hand side
+    gradient: np.ndarray  # (p,)
+    J: np.ndarray  # derivative of the projection onto the sets of theta at ``theta - step * gradient``, (p, p)
     step: float
-    degenerate: bool
+    degenerate: bool  # whether some constraint is active with a multiplier of 0
 
     @property
     def residual(self) -> np.ndarray:
