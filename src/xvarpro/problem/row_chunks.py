@@ -227,27 +227,20 @@ class Remote(ABC):
         joins two, and both are called where the chunks are. `done` is called for each chunk.
         """
 
-    @abstractmethod
-    def rows(self) -> list[int]:
-        """The number of rows of each chunk."""
-
-    @abstractmethod
-    def one(self, i: int) -> Remote:
-        """The source with chunk i alone."""
-
 
 class Drawn:
-    """The source of a mini-batch: a chunk, or a `remote` one, that stands for all rows, times the factor `scale`."""
+    """The source of a mini-batch: a chunk that stands for all rows of this process, times the factor `scale`."""
 
-    def __init__(self, name: str, scale: float, chunk: Chunk | None = None, remote: Remote | None = None) -> None:
-        self.name, self.scale, self.remote, self._chunk = name, scale, remote, chunk
+    remote = None
+
+    def __init__(self, name: str, scale: float, chunk: Chunk) -> None:
+        self.name, self.scale, self._chunk = name, scale, chunk
         self.found: tuple[int, int] | None = None
         self.own: tuple[int, int] | None = None
 
     def __call__(self) -> Generator[Chunk, None, None]:
         """One pass."""
-        if self._chunk is not None:
-            yield self._chunk
+        yield self._chunk
 
     def confirm(self, rows: int, chunks: int) -> None:
         """Note what a pass found."""
@@ -334,9 +327,6 @@ class Stream:
 
     def drawn(self, i: int) -> Drawn:
         """Chunk i as a mini-batch; begins again after the last one, where other processes have more."""
-        if self.remote is not None:
-            each = self.remote.rows()
-            return Drawn(self.name, (sum(each) / each[i]) ** 0.5, remote=self.remote.one(i))
         assert self.own is not None  # an algorithm begins with a certificate
         rows, chunks = self.own
         chunk = self.chunk(i % chunks)
