@@ -180,13 +180,7 @@ def check_timeout(timeout: float | None) -> None:
 def ended(
     client: Client, what: str, tasks: Iterator[Future], ahead: int, timeout: float | None
 ) -> Iterator[tuple[int, Future]]:
-    """Tasks as they end, with their numbers: so many are taken first, and one for each that has ended.
-
-    Raises
-    ------
-    GroupError
-        None ended for so long.
-    """
+    """Tasks as they end, with their numbers: so many are taken first, and one for each that has ended."""
     numbered, waiting = enumerate(tasks), dict[Future, int]()
     back: SimpleQueue[Future] = SimpleQueue()
 
