@@ -14,7 +14,7 @@ import zarr
 
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.problem.stored import CHUNK_BYTES, THREAD_BYTES, FileRows, length, sliceable, taken
+from xvarpro.problem.stored import CHUNK_BYTES, THREAD_BYTES, FileRows, length, sliceable
 
 from .support import BACKENDS, Watched, decays, error, posix, rng
 from .test_streamed import BOX, SIGNAL, START, T
@@ -113,35 +113,6 @@ def test_chunks_are_whole_stored_ones(chunks, width, want):
     assert length(turned, axis=1) == want
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize(("a", "b"), [(0, 90), (7, 23), (13, 80), (40, 41)])
-def test_a_slice_of_zarr_is_read_a_few_stored_chunks_at_a_time(axis, a, b, monkeypatch, tmp_path):
-    """Whole ones: the library holds what it decompresses, and each of them is decompressed once."""
-    values = rng(3).normal(size=(90, 3)).astype("float32")
-    values, chunks = (values, (10, 3)) if axis == 0 else (values.T, (3, 10))
-    file, read = stored("zarr", tmp_path, chunks=chunks, x=values)["x"], []
-
-    class Stored:
-        shape, dtype, chunks = file.shape, file.dtype, file.chunks
-
-        def __getitem__(self, index):
-            read.append((index[axis].start, index[axis].stop))
-            return file[index]
-
-    monkeypatch.setattr("xvarpro.problem.stored.PIECE_BYTES", 2 * 10 * 3 * 4)
-    part = taken(Stored(), a, b, axis, "x")
-    np.testing.assert_array_equal(part, values[a:b] if axis == 0 else values[:, a:b])
-    assert part.dtype == values.dtype
-    inner = [stop for _, stop in read[:-1]]
-    assert all(stop % 20 == 0 for stop in inner)
-    assert all(stop - start <= 20 for start, stop in read)
-    assert [start for start, _ in read] == [a, *inner]
-    file.resize((55, 3) if axis == 0 else (3, 55))
-    if b > 60:
-        with pytest.raises(ProblemError, match=f"must have {b - a} (rows|columns) from {a} to {b}; got shape"):
-            taken(Stored(), a, b, axis, "x")
-
-
 def test_what_slices_to_something_else_is_read_when_it_is_sliced():
     """As TensorStore, whose slices are promises."""
 
@@ -159,25 +130,6 @@ def test_what_slices_to_something_else_is_read_when_it_is_sliced():
 
     value, _ = evaluate(xv.RowChunks.cut(Promise(T), Promise(SIGNAL), 40))
     assert error(value, evaluate(xv.RowChunks.cut(T, SIGNAL, 40))[0]) == 0
-
-
-def test_stored_chunks_that_slice_to_tensors_are_read_at_once(monkeypatch):
-    import torch
-
-    read = []
-
-    class OnDevice:
-        shape, dtype, chunks = (90,), np.dtype("float64"), (10,)
-
-        def __getitem__(self, key):
-            read.append(key)
-            return torch.as_tensor(T[key])
-
-    monkeypatch.setattr("xvarpro.problem.stored.PIECE_BYTES", 10 * 8)
-    part = taken(OnDevice(), 5, 45, 0, "x")
-    assert isinstance(part, torch.Tensor)
-    np.testing.assert_array_equal(part, T[5:45])
-    assert read[-1] == (slice(5, 45),)
 
 
 # -- memory maps -------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from mmap import mmap
 from typing import Any
 
@@ -16,7 +15,6 @@ from xvarpro.core.namespace import is_array
 from xvarpro.errors import ProblemError
 
 CHUNK_BYTES = 64 * 2**20  # of a chunk whose size is not given
-PIECE_BYTES = 2**22  # of what is read at once, unless a stored chunk is larger
 THREAD_BYTES = 2**21  # of a map that the system has in memory: copied in about the time that a thread takes
 
 
@@ -59,7 +57,7 @@ def waits(x: Any, size: int, axis: int) -> bool:
 def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
     """The slice from `a` to `b` along an axis, in memory."""
     try:
-        part = _read(x, a, b, axis)
+        part = x[(*[slice(None)] * axis, slice(a, b))]
         part = np.array(part) if isinstance(x, np.memmap) else exchange.as_array(part, name)
     except ProblemError:
         raise
@@ -73,30 +71,6 @@ def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
             "array must stay as it was when it was cut"
         )
     return part
-
-
-def _read(x: Any, a: int, b: int, axis: int) -> Any:
-    """The slice from `a` to `b`. Zarr holds what it decompresses as long as it reads: a few stored chunks at a time."""
-
-    def index(a: int, b: int) -> tuple[slice, ...]:
-        return (*[slice(None)] * axis, slice(a, b))
-
-    stored = _stored(x, axis)
-    if stored is None or hasattr(x, "read_direct"):  # h5py decompresses into the result, one stored chunk at a time
-        return x[index(a, b)]
-    step = max(PIECE_BYTES // max(stored * _bytes(x, axis), 1), 1) * stored
-    cuts = [a, *range(a - a % step + step, b, step), b]
-    found = first = x[index(*cuts[:2])]
-    if len(cuts) > 2:
-        if not isinstance(first, np.ndarray):
-            return x[index(a, b)]
-        found = np.empty((*x.shape[:axis], b - a, *x.shape[axis + 1 :]), first.dtype)
-        for i, j in pairwise(cuts):
-            part = first if i == a else x[index(i, j)]
-            if part.shape[axis] != j - i:
-                return part  # no b - a rows: the caller says so
-            found[index(i - a, j - a)] = part
-    return found
 
 
 def length(arrays: Sequence[Any], axis: int) -> int:
