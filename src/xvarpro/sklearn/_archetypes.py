@@ -34,14 +34,10 @@ class ArchetypalAnalysis(Factorisation):
         Number of archetypes, >= 1.
     lam : float
         Ridge on the codes, >= 0, relative to the variance of X, so that codes are unique.
-    max_iter : int
-        Iterations of the solve at most, >= 0.
-    tol : float
-        Of the solve, relative.
     random_state : int, RandomState or None
         Of the first sample to start from; others are those furthest from all before.
-    backend, device : str, optional
-        Where to compute; arrays in and out are NumPy's.
+    max_iter, tol, backend, device
+        As of `xvarpro.solve`; arrays in and out are NumPy's.
 
     Attributes
     ----------

@@ -45,16 +45,10 @@ class SparseAutoencoder(Factorisation):
         Of the gates, > 0.
     lam : float
         Ridge on the decoder, per sample, > 0; with ``budget = b`` it acts as ``lam / b^2``.
-    algorithm : Algorithm, optional
-        Of `xvarpro.algorithms`; None is the default.
-    max_iter : int
-        Of the solve, >= 0.
-    tol : float
-        Of the solve, relative.
+    algorithm, max_iter, tol, backend, device
+        As of `xvarpro.solve`; arrays in and out are NumPy's.
     random_state : int, RandomState or None
         Of the start.
-    backend, device : str, optional
-        Where to compute; arrays in and out are NumPy's.
 
     Attributes
     ----------

@@ -87,14 +87,12 @@ class NeuralHead(BaseEstimator):
         For the layers ``A0``, ``b0``, ``A1``, ..., as in `xvarpro.solve`; they project. The others are free.
     algorithm : Algorithm, optional
         Of `xvarpro.algorithms`; None is the default, without Levenberg-Marquardt.
-    max_iter : int
-        Of the solve, >= 0.
     tol : float
         Of the solve, relative: a training ends where a quadratic model promises less than ``tol^2`` of the objective.
+    max_iter, backend, device
+        As of `xvarpro.solve`; arrays in and out are NumPy's.
     random_state : int, RandomState or None
         Of the start.
-    backend, device : str, optional
-        Where to compute; arrays in and out are NumPy's.
 
     Attributes
     ----------

@@ -38,14 +38,8 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         w, (n, 1), or both, (n, n_targets). An entry that is not to be shrunk, such as an intercept, has 0.
     W : WeightSet, optional
         Where w lies, such as ``xv.lower.Nonnegative()``.
-    algorithm : Algorithm, optional
-        Of `xvarpro.algorithms`; None is the default.
-    max_iter : int
-        Of the solve, >= 0.
-    tol : float
-        Of the solve.
-    backend, device : str, optional
-        Where to compute; arrays in and out are NumPy's.
+    algorithm, max_iter, tol, backend, device
+        As of `xvarpro.solve`; arrays in and out are NumPy's.
 
     Attributes
     ----------
