@@ -72,7 +72,7 @@ Bounded(lower=0.0, upper=1.0)
 Given(fun=None, parameters=None)
 Jacobi(probes=16)
 L1(alpha=1.0, nonnegative=False)
-LSMR(tol=1e-10, limit=1000, preconditioner=Identity, loosest=0.01, share=0.1, value_tol=None)
+LSMR(tol=1e-10, limit=1000, preconditioner=Given, loosest=0.01, share=0.1, value_tol=None)
 SVD(rtol=None)
 Simplex(total=1.0)
 """
