@@ -57,8 +57,7 @@ def waits(x: Any, size: int, axis: int) -> bool:
 def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
     """The slice from `a` to `b` along an axis, in memory."""
     try:
-        index = (*[slice(None)] * axis, slice(a, b))
-        part = x[index]
+        part = x[(slice(None),) * axis + (slice(a, b),)]
         part = np.array(part) if isinstance(x, np.memmap) else exchange.as_array(part, name)
     except ProblemError:
         raise
