@@ -559,14 +559,6 @@ def test_rows_of_equations_are_independent_in_any_units():
     assert np.abs(w0 - [1.0, 1.0, 0.0]).max() <= 1e-14
 
 
-def test_an_equation_without_coefficients_follows_from_the_others_or_contradicts():
-    C = np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
-    with pytest.raises(ProblemError, match="follow from others"):
-        lower.Equality(C, np.array([1.0, 0.0]))
-    with pytest.raises(ProblemError, match="contradict"):
-        lower.Equality(C, np.array([1.0, 1.0]))
-
-
 def test_equations_that_nearly_agree_do_not_contradict_whatever_their_signs():
     """The solution is near (-1000, 1000): its rounding, times the coefficients, is what counts."""
     C = np.array([[1.0, 1.0], [1.0, 1.001], [2.0, 2.001]])

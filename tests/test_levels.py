@@ -101,11 +101,6 @@ def test_a_ridge_that_is_no_scalar():
         xv.solve(xv.separable(decays, Y, data=DATA, lam=lambda theta, data: theta), START)
 
 
-def test_targets_of_different_widths():
-    with pytest.raises(ProblemError, match="arrays with the same number of columns"):
-        xv.separable(decays, [SETS[0], SETS[1][:, :1]], data=DATA)
-
-
 def test_one_ridge_under_weights_in_a_set_is_where_a_line_search_finds_it(subtests):
     """Where faces change the objective has kinks, and its minimum may be one: both slopes show that."""
     draw, x = rng(5), np.linspace(0, 1, 40)[:, None]

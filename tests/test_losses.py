@@ -385,20 +385,6 @@ def test_targets_that_do_not_fit_a_loss(loss, y, match):
         xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=0.1), np.ones(1))
 
 
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"solver": xv.lower.LSMR()}, "a direct solver.*got solver=LSMR"),
-        ({"covariance": np.eye(4)}, "got covariance"),
-        ({"W": xv.lower.L1(0.1)}, "without a penalty.*got W=L1"),
-        ({"y": xv.RowChunks([(ROWS, APART)])}, "in memory.*got y as RowChunks"),
-    ],
-)
-def test_what_a_level_with_a_loss_does_not_take(given, match):
-    with pytest.raises(ProblemError, match=match):
-        xv.separable(times, **{"y": APART, "data": ROWS, "lam": 0.1, "loss": "logistic", **given})
-
-
 def test_a_design_known_by_its_products_is_refused():
     def forward(theta, w):
         return theta[0] * w

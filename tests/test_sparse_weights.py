@@ -197,21 +197,6 @@ def test_standard_errors_on_a_face():
     assert s.dof == pytest.approx(want.dof)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: lower.Simplex(0.0), "total must be a finite number > 0"),
-        (lambda: lower.Simplex(np.nan), "total must be a finite number > 0"),
-        (lambda: lower.L1(-1.0), "alpha must be a finite number > 0"),
-        (lambda: lower.L1(1.0, nonnegative=1), "nonnegative"),
-        (lambda: xv.Level(decays, NOISY, W=lower.L1(), solver=lower.QR()), "has its own"),
-    ],
-)
-def test_what_does_not_fit_is_refused(make, message):
-    with pytest.raises(ProblemError, match=message):
-        make()
-
-
 def test_derivatives_of_solutions_are_those_of_whole_solves():
     """On the face that the solution keeps when the data move a little."""
     move = rng(1).normal(size=NOISY.shape)
