@@ -4,7 +4,6 @@ import os
 import sys
 import time
 import weakref
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import Parameter, Signature, signature
@@ -374,17 +373,6 @@ def _label(x, ids, otherwise):
     if x is None or isinstance(x, str | bool | int | float | complex):
         return str(x)
     return getattr(x, "__name__", otherwise)
-
-
-@contextmanager
-def jax_interpreted():
-    """JAX runs its operations one by one, also where a test names it and nothing about compiling is asked."""
-    backend = xv.backends.get("jax")
-    backend.compiled = False
-    try:
-        yield
-    finally:
-        backend.compiled = True
 
 
 # of a test that JAX compiles for seconds where the suite, or another test, asks it the same

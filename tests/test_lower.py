@@ -16,7 +16,7 @@ from xvarpro.lower.accumulation import Gram
 from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.lower.normal import length, norms, products
 from xvarpro.lower.stack import deficient, deficient_gram, pivots
-from xvarpro.operators import Dense, Diagonal, LowRankPlusDiagonal
+from xvarpro.operators import Diagonal, LowRankPlusDiagonal
 
 from .support import Solved, error, host, in_turn, inner, rng, send
 
@@ -118,19 +118,6 @@ def test_a_target_of_zeros_is_refined_to_zeros(backend):
     w = host(Solved(backend, lower.QR(), A, 0.25e-12).refined(y)[0])
     assert np.isfinite(w[:, 0]).all()
     assert (w[:, 1] == 0).all()
-
-
-def test_dual_loses_nothing_as_the_ridge_goes_to_zero(backend):
-    """The n x n system is singular at lam = 0; the dual form has the minimum-norm limit."""
-    A, y, c = (rng(i).normal(size=s) for i, s in enumerate([(4, 11), (4, 1), (11, 1)]))
-    level = Solved(backend, lower.choose(Dense(A), Ridge(1e-20)), A, 1e-20)
-    w = level.argmin(y)
-    q, pairs, *_ = level.pulled(c, y)
-    P = np.linalg.pinv(A)
-    assert error(w, P @ y) <= 1e-12
-    assert error(q, P.T @ c) <= 1e-12
-    got = sum(host(s) @ host(v).T for s, v in pairs)
-    assert error(got, -np.linalg.solve(A @ A.T, y) @ (c - P @ A @ c).T) <= 1e-12
 
 
 # -- refinement --------------------------------------------------------------------------------------------------------

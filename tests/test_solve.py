@@ -225,11 +225,6 @@ def test_provenance(backend):
     assert all(isinstance(x, str | int | bool) for x in found["framework"].values())
 
 
-def test_the_algorithm_that_ran_is_named():
-    assert solve(max_iter=0).algorithm == repr(xv.algorithms.choose([BOX], 2, jacobian=True))
-    assert solve(max_iter=0, algorithm=PAPER).algorithm == repr(PAPER)
-
-
 def test_dead_units_are_counted_and_warned_about(backend):
     """A full step to a vertex of the l1 ball leaves one live atom."""
     start = dictionary_start()
