@@ -36,20 +36,6 @@ def test_several_sets_of_rows_are_one_under_the_other():
     assert error(got[1], want[1]) <= 1e-13
 
 
-@pytest.mark.parametrize("chunked", [False, True])
-def test_row_weights_leave_compression_exact(chunked):
-    y = rng(9).normal(size=(14, 40))
-    target = xv.ColumnChunks([y[:, :25], y[:, 25:]]) if chunked else y
-    small, whole = (
-        xv.solve(xv.separable(decays, z, data=DATA, lam=1e-2, weights=WEIGHTS, compress=z is target), START, max_iter=3)
-        for z in (target, y.copy())
-    )
-    assert small.provenance["compressed"]
-    assert not whole.provenance["compressed"]
-    assert error(small.theta, whole.theta) <= 1e-9
-    assert error(small.w, whole.w) <= 1e-9
-
-
 def test_weights_by_entry_are_never_compressed():
     y = rng(9).normal(size=(14, 40))
     problem = xv.separable(decays, y, data=DATA, lam=1e-2, weights=rng(1).random(size=y.shape) > 0.5)
