@@ -257,7 +257,7 @@ def test_error_of_the_gradient_is_estimated_and_falls_with_the_tolerance(bilevel
         squares = np.linalg.svd(problem().data["A"], compute_uv=False) ** 2 + problem().lower.lam
         for tol in (1e-2, 1e-4, 1e-6):
             largest.append(1 + CORRECTION * squares[0] / squares[-1])
-            solver = lower.LSMR(tol=tol, limit=5000, preconditioner=(lower.Identity(), lower.Jacobi())[seed % 2])
+            solver = lower.LSMR(tol=tol, limit=5000, preconditioner=(lower.Given(), lower.Jacobi())[seed % 2])
             seen = assessed(problem(solver), theta)
             wrong = np.linalg.norm(seen.gradient[0] - exact)
             ratios.append(wrong / max(np.linalg.norm(seen.change[0]), 1e-13 * np.linalg.norm(exact)))
@@ -298,7 +298,7 @@ def test_the_residual_of_two_levels_is_the_larger_one():
 def test_the_residual_of_a_point_is_relative_to_the_target():
     """That of the normal equations, over all columns at once."""
     for seed in range(6):
-        stated = random_problem(seed, False)(lower.LSMR(tol=1e-3, preconditioner=lower.Identity()))
+        stated = random_problem(seed, False)(lower.LSMR(tol=1e-3, preconditioner=lower.Given()))
         seen, A, y = assessed(stated, np.zeros(4)), stated.data["A"], stated.lower.y
         w = seen.point.w
         left = A.T @ (A @ w - y) + stated.lower.lam * w
