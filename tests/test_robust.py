@@ -13,8 +13,7 @@ import xvarpro as xv
 from xvarpro.errors import ProblemError
 from xvarpro.statistics import weighting
 
-from .fits import with_offset
-from .support import decays, error, rng
+from .support import decays, error, rng, with_offset
 
 T = np.linspace(0.0, 2.0, 60)
 START = np.array([0.5, 8.0])

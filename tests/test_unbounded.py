@@ -10,8 +10,7 @@ import xvarpro as xv
 from xvarpro import algorithms, sets
 from xvarpro.sets.region import resolve
 
-from .fits import together
-from .support import decays, error, host, rng, send
+from .support import decays, error, host, rng, send, together
 
 T = np.linspace(0.0, 2.0, 60)
 INF = np.inf
