@@ -589,20 +589,6 @@ def test_start_at_the_optimum_stays(subtests):
                 assert (iterate.theta[0] == theta[0]).all()
 
 
-def test_resuming_continues(subtests):
-    """A state is all there is: what is done from one is the same a second time."""
-    f, region, theta = mixed()
-    for name, algorithm in VARIANTS.items():
-        with subtests.test(name):
-            state = algorithm.init(f, region, theta)
-            for _ in range(10):
-                state = algorithm.advance(f, region, state)
-            again = state
-            for _ in range(10):
-                again = algorithm.advance(f, region, again)
-            assert vector(again.iterate.theta).tolist() == vector(recorded(name)[20][0].theta).tolist()
-
-
 # -- blocks ------------------------------------------------------------------------------------------------------------
 
 

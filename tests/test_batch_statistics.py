@@ -7,8 +7,7 @@ import pytest
 
 import xvarpro as xv
 
-from .fits import together
-from .support import host, rng
+from .support import host, rng, together
 
 T = np.linspace(0.0, 2.0, 40)
 B = 6

@@ -13,8 +13,7 @@ from xvarpro.driver.prepare import prepare as prepare_one
 from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 
-from .fits import together
-from .support import decays, error, host, rng, send, send_tree
+from .support import decays, error, host, rng, send, send_tree, together
 
 EPS = np.finfo(np.float64).eps
 T = np.linspace(0.0, 2.0, 30)
