@@ -14,6 +14,7 @@ from xvarpro.core.trees import inner, rounding
 from xvarpro.losses.interface import Loss, Weights
 from xvarpro.lower.interface import NO_RIDGE, Adjoint, Diagnosis, LowerSolver, Ridge, System
 from xvarpro.lower.qr import QR
+from xvarpro.lower.stack import HARD
 from xvarpro.operators import Weighted
 from xvarpro.operators.interface import Operator
 
@@ -131,9 +132,8 @@ class Newton(LowerSolver):
         if not (self.adjoined and _is_squares(system.loss) and self._by_products(system)):
             return w, r
         # the digits of the factor that the adjoint needs, where the Hessian of the steps was a product
-        near, target = self._exact(system, r)
         g = system.back(system.loss.slope(r, system.y, system.weights), w)
-        w = w - _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, g)
+        w = w - self._solved(backend, system, factor, w, r, g)
         return w, system.M.matvec(w)
 
     def adjoint(
@@ -141,8 +141,7 @@ class Newton(LowerSolver):
     ) -> Adjoint:
         z = system.M.matvec(w)
         if _is_squares(system.loss):
-            near, target = self._exact(system, z)
-            v = _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
+            v = self._solved(backend, system, factor, w, z, c)
         else:
             bend = system.loss.bend(z, system.y, system.weights)
             v = _conjugate_gradients(backend, system, bend, self._preconditioner(backend, system, w, z), c)
@@ -245,12 +244,26 @@ class Newton(LowerSolver):
             isinstance(self.inner, QR) and not self.constrained and system.y.shape[1] == 1
         )
 
-    def _hessian(self, backend: Backend, near: System, factor: Minimum) -> Any:
-        """The factor of the Hessian at w, made when it is first asked for."""
+    def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
+        """``H^-1 c`` of the Hessian at w, z being ``M w``."""
+        near, target = self._exact(system, z)
+        known = self._hessian(backend, system, near, factor)
+        if isinstance(known, _Near):
+            bend = system.loss.bend(z, system.y, system.weights)
+            return _conjugate_gradients(backend, system, bend, known, c)
+        return _inverse(backend, self.inner, near, known, target, w, c)
+
+    def _hessian(self, backend: Backend, system: Any, near: System, factor: Minimum) -> Any:
+        """The factor of the Hessian at w, made when it is first asked for; a map near its inverse where that will do.
+
+        A product has half of the digits that a factor has: enough for conjugate gradients up to a moderate condition.
+        """
         if not isinstance(factor.kept, list):
             return self.inner.factor(backend, near)
         if not factor.kept:
-            factor.kept.append(self.inner.factor(backend, near))
+            found = _of_mean(backend, system, near.M.s**2) if self._by_products(system) else None
+            mild = found is not None and backend.holds(found.condition < HARD)
+            factor.kept.append(found if mild else self.inner.factor(backend, near))
         return factor.kept[0]
 
     def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
@@ -354,13 +367,24 @@ def _conjugate_gradients(
     return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
 
 
-def _of_mean(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
-    """The inverse of a Hessian that all columns of w share, with the mean of their curvatures."""
+class _Near(NamedTuple):
+    """The inverse of a Hessian that all columns of w share, near the one that each has."""
+
+    half: Array  # its root
+    condition: Array  # of the root, by the pivots of the product, 0-d
+
+    def __call__(self, r: Array) -> Array:
+        return self.half.mT @ (self.half @ r)
+
+
+def _of_mean(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array] | _Near:
+    """The inverse of the Hessian with the mean of the curvatures of all columns."""
     M, ridge, xp = system.M, system.ridge, namespace_of(h)
     if not M.explicit or M.columns is not None:
         return lambda r: r
     A = M.dense()
-    G = A.mT @ (xp.mean(h, axis=1, keepdims=True) * A)
+    rows = xp.sqrt(xp.mean(h, axis=1, keepdims=True)) * A
+    G = rows.mT @ rows
     n, eps = G.shape[0], xp.finfo(G.dtype).eps
     if ridge.present:
         below = ridge.dense(A)
@@ -368,14 +392,9 @@ def _of_mean(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array
     size = xp.sqrt(positive_or_one(xp.linalg.diagonal(G)))[:, None]
     eye = xp.eye(n, dtype=G.dtype, device=device(G))
     L = backend.cholesky(G / (size * size.mT) + 10 * n * eps * eye)
-
+    share = xp.linalg.diagonal(L)
     # products with the inverse are good enough here, and not every framework has a substitution of one vector
-    half = backend.solve_triangular(L, eye, lower=True) / size.mT
-
-    def inverse(r: Array) -> Array:
-        return _seen(system, half.mT @ (half @ r))
-
-    return inverse
+    return _Near(backend.solve_triangular(L, eye, lower=True) / size.mT, xp.max(share) / xp.min(share))
 
 
 def _seen(system: Any, v: Array) -> Array:
