@@ -14,14 +14,17 @@ from xvarpro.core.trees import inner, rounding
 from xvarpro.losses.interface import Loss, Weights
 from xvarpro.lower.interface import NO_RIDGE, Adjoint, Diagnosis, LowerSolver, Ridge, System
 from xvarpro.lower.qr import QR
-from xvarpro.lower.stack import HARD
 from xvarpro.operators import Weighted
 from xvarpro.operators.interface import Operator
 
 STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
-ROUGH, FINE = 0.1, 1e-3  # relative residual of systems of conjugate gradients for a step: the error of w, within these
+# relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second
+# of a loss of rows, to the third else, where the inverse of the Hessian is nearly known
+ROUGH, COARSE, FINE = 0.1, 1e-3, 1e-6
+STALE = 0.1  # error of w, by the last step, from which on a step takes the curvatures of its own w
+LOST = 1e-11  # relative error of a product's inverse up to which an adjoint may have it: eps times a squared condition
 PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients
 
 
@@ -57,9 +60,10 @@ class LossSystem(NamedTuple):
 
 
 class Minimum(NamedTuple):
-    """The w of a level, and a place for the factor of its Hessian there, which few points are asked for."""
+    """The w of a level, what its steps had for adjoints, and a place for a factor, which few points are asked for."""
 
     w: Array
+    near: Any  # the inverse of a Hessian near that at w, () where it does not serve
     kept: list[Any] | tuple[()]  # at most one; () in compiled loops
 
 
@@ -70,6 +74,7 @@ class _State(NamedTuple):
     running: Array  # bool
     failed: Array  # bool
     steps: Array  # int32
+    near: Any  # the inverse of a Hessian near the one of this step, () where there is none
 
 
 @final
@@ -108,20 +113,21 @@ class Newton(LowerSolver):
     adjoined: bool = False
 
     def factor(self, backend: Backend, system: Any) -> Minimum:
-        w, cell = self._minimum(backend, system), cast(Any, () if backend.compiled else [])
+        w, near = self._minimum(backend, system)
+        near, cell = cast(Any, ((), ()) if backend.compiled else (self._serving(backend, system, near), []))
         if system.ridge.definite or not self._by_products(system):
-            return Minimum(w, cell)
+            return Minimum(w, near, cell)
 
         def unique(w: Array) -> Array:
             """NaN where conjugate gradients have found one of several solutions."""
-            xp, (near, target) = namespace_of(w), self._model(system, system.M.matvec(w))
-            found = self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
+            xp, (level, target) = namespace_of(w), self._model(system, system.M.matvec(w))
+            found = self.inner.argmin(backend, level, self.inner.factor(backend, level), target)
             return xp.where(xp.all(xp.isfinite(found)), w, xp.full_like(w, xp.nan))
 
         if not system.ridge.present:
-            return Minimum(unique(w), cell)
+            return Minimum(unique(w), near, cell)
         lam = system.ridge.lam
-        return Minimum(backend.when(~namespace_of(lam).all(lam > 0), unique, w), cell)
+        return Minimum(backend.when(~namespace_of(lam).all(lam > 0), unique, w), near, cell)
 
     def argmin(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Array:
         return factor.w
@@ -139,12 +145,7 @@ class Newton(LowerSolver):
     def adjoint(
         self, backend: Backend, system: Any, factor: Minimum, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
-        z = system.M.matvec(w)
-        if _is_squares(system.loss):
-            v = self._solved(backend, system, factor, w, z, c)
-        else:
-            bend = system.loss.bend(z, system.y, system.weights)
-            v = _conjugate_gradients(backend, system, bend, self._preconditioner(backend, system, w, z), c)
+        v = self._solved(backend, system, factor, w, system.M.matvec(w), c)
         return Adjoint(system.M.matvec(v), (), v)
 
     def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
@@ -162,8 +163,8 @@ class Newton(LowerSolver):
 
     # -- steps
 
-    def _minimum(self, backend: Backend, system: Any) -> Array:
-        """The minimiser, NaN where none is found."""
+    def _minimum(self, backend: Backend, system: Any) -> tuple[Array, Any]:
+        """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_near`."""
         y, start = system.y, system.start
         xp = namespace_of(y)
         if isinstance(start, tuple):
@@ -175,13 +176,15 @@ class Newton(LowerSolver):
         eps = xp.finfo(value.dtype).eps
         steps = xp.zeros((), dtype=xp.int32, device=device(value))
         finite = xp.isfinite(value)
-        first = _State(start, value, 0 * value, finite, ~finite, steps)
+        first = _State(start, value, 0 * value, finite, ~finite, steps, self._near(backend, system, start))
 
         def advance(now: _State) -> _State:
             size, before = xp.abs(now.value), now.decrement
             known = before > 0
             error = xp.where(known, (before / positive_or_one(size)) ** 0.5, 1)
-            d, decrement = self._step(backend, system, now.w, error)
+            stale = known & (error > STALE)
+            near = backend.when(stale, lambda _: self._near(backend, system, now.w), now.near)
+            d, decrement = self._step(backend, system, now.w, error, near)
             small = decrement <= eps**0.5 * size
             alpha, value = _searched(backend, system, now, d, decrement, small)
             ratio = decrement / positive_or_one(before)
@@ -190,10 +193,10 @@ class Newton(LowerSolver):
             end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
             steps = now.steps + 1
             lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
-            return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps)
+            return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps, near)
 
         last = backend.while_loop(lambda state: state.running, advance, first)
-        return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w)
+        return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w), last.near
 
     def _first(self, backend: Backend, system: Any) -> Array:
         """A first w: fitted to what the loss makes of the target; of classes 0."""
@@ -205,17 +208,17 @@ class Newton(LowerSolver):
         near, target = system.squares(z, system.loss.scoring(z, y, system.weights))
         return self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
 
-    def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:
+    def _step(self, backend: Backend, system: Any, w: Array, error: Array, near: Any) -> tuple[Array, Array]:
         """The Newton step at w, and the square of its decrement, its length by the Hessian, 0-d.
 
-        `error` is that of w, relative, by the last step.
+        `error` is that of w, relative, by the last step; `near` the inverse of a Hessian near that at w.
         """
         z = system.M.matvec(w)
         if self._by_products(system):
-            slope, h, bend = self._derivatives(system, z)
+            slope, bend = self._derivatives(system, z)
             g = system.back(slope, w)
-            tol = namespace_of(error).clip(error, FINE, ROUGH)
-            d = -_conjugate_gradients(backend, system, bend, _of_mean(backend, system, h), g, tol)
+            tol = namespace_of(error).clip(error, FINE if system.loss.by_entry else COARSE, ROUGH)
+            d = -_conjugate_gradients(backend, system, bend, near or _as_it_is, g, tol)
             return d, -inner(g, d)
         g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._model(system, z)
@@ -229,14 +232,14 @@ class Newton(LowerSolver):
         square = inner(q, q)
         return d, square + near.ridge.coupling(d, d) if near.ridge.present else square
 
-    def _derivatives(self, system: Any, z: Array) -> tuple[Array, Array, Callable[[Array], Array]]:
-        """The slope of the loss, and its curvature as numbers and as a map, those of a step's model."""
+    def _derivatives(self, system: Any, z: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """The slope of the loss and the map of its curvature, those of a step's model."""
         given = z, system.y, system.weights
         if not system.loss.by_entry:
-            found: tuple[Array, Array, Callable[[Array], Array]] = system.loss.derivatives(*given)
-            return found
+            slope, _, bend = system.loss.derivatives(*given)
+            return slope, bend
         h = system.loss.model(*given)
-        return system.loss.slope(*given), h, lambda d: h * d
+        return system.loss.slope(*given), lambda d: h * d
 
     def _by_products(self, system: Any) -> bool:
         """Whether steps are solved by products with the Hessian: of one column that takes half the time of a factor."""
@@ -246,30 +249,44 @@ class Newton(LowerSolver):
 
     def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
         """``H^-1 c`` of the Hessian at w, z being ``M w``."""
-        near, target = self._exact(system, z)
-        known = self._hessian(backend, system, near, factor)
-        if isinstance(known, _Near):
-            bend = system.loss.bend(z, system.y, system.weights)
-            return _conjugate_gradients(backend, system, bend, known, c)
-        return _inverse(backend, self.inner, near, known, target, w, c)
+        if _is_squares(system.loss) and not factor.near:
+            near, target = self._exact(system, z)
+            return _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
+        bend = system.loss.bend(z, system.y, system.weights)
+        return _conjugate_gradients(backend, system, bend, self._preconditioner(backend, system, factor, w, z), c)
 
-    def _hessian(self, backend: Backend, system: Any, near: System, factor: Minimum) -> Any:
-        """The factor of the Hessian at w, made when it is first asked for; a map near its inverse where that will do.
-
-        A product has half of the digits that a factor has: enough for conjugate gradients up to a moderate condition.
-        """
+    def _hessian(self, backend: Backend, near: System, factor: Minimum) -> Any:
+        """The factor of the Hessian at w, made when it is first asked for."""
         if not isinstance(factor.kept, list):
             return self.inner.factor(backend, near)
         if not factor.kept:
-            found = _of_mean(backend, system, near.M.s**2) if self._by_products(system) else None
-            mild = found is not None and backend.holds(found.condition < HARD)
-            factor.kept.append(found if mild else self.inner.factor(backend, near))
+            factor.kept.append(self.inner.factor(backend, near))
         return factor.kept[0]
 
-    def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
+    def _near(self, backend: Backend, system: Any, w: Array) -> Any:
+        """The inverse of the Hessian at w, with the mean curvature of all columns; () where no step wants it."""
+        M, loss = system.M, system.loss
+        if not self._by_products(system) or not M.explicit or M.columns is not None:
+            return ()
+        h = loss.model if loss.by_entry else loss.second
+        return _of_mean(backend, system, h(M.matvec(w), system.y, system.weights))
+
+    def _serving(self, backend: Backend, system: Any, near: Any) -> Any:
+        """The same where it is good enough for adjoints: a factor has twice the digits of a product."""
+        if near and system.loss.by_entry:
+            lost = namespace_of(near.half).finfo(near.half.dtype).eps * near.condition**2
+            return near if system.loss.convex and backend.holds(lost < LOST) else ()
+        return near
+
+    def _preconditioner(
+        self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array
+    ) -> Callable[[Array], Array]:
         """The inverse of a Hessian near that at w, on the face of w."""
+        if factor.near:
+            known: Callable[[Array], Array] = factor.near
+            return known
         if not system.loss.by_entry:
-            return _of_mean(backend, system, system.loss.second(z, system.y, system.weights))
+            return self._near(backend, system, w) or _as_it_is
         near, target = self._model(system, z)
         return partial(_inverse, backend, self.inner, near, self.inner.factor(backend, near), target, w)
 
@@ -341,7 +358,7 @@ def _conjugate_gradients(
         return found
 
     def solve(v: Array, r: Array, whole: Array) -> Array:
-        s = precondition(r)
+        s = _seen(system, precondition(r))
         rho = inner(r, s)
         n = xp.zeros((), dtype=xp.int32, device=device(rho))
 
@@ -354,12 +371,13 @@ def _conjugate_gradients(
             curved = inner(p, q)
             alpha = rho / xp.where(curved > 0, curved, xp.nan)
             r = r - alpha * q
-            s = precondition(r)
+            s = _seen(system, precondition(r))
             fresh = inner(r, s)
             return v + alpha * p, r, s + (fresh / positive_or_one(rho)) * p, fresh, n + 1
 
-        found, *_, n = backend.while_loop(going, step, (v, r, s, rho, n))
-        return xp.where(n < PRODUCTS, found, xp.nan) if tol is None else found
+        found, *_, rho, n = backend.while_loop(going, step, (v, r, s, rho, n))
+        reached = rho >= 0 if tol is not None else (rho >= 0) & (n < PRODUCTS)
+        return xp.where(reached, found, xp.nan)
 
     whole = inner(c, precondition(c))
     v = solve(0 * c, c, whole)
@@ -368,22 +386,25 @@ def _conjugate_gradients(
 
 
 class _Near(NamedTuple):
-    """The inverse of a Hessian that all columns of w share, near the one that each has."""
+    """The inverse of a Hessian, a map."""
 
     half: Array  # its root
-    condition: Array  # of the root, by the pivots of the product, 0-d
+    condition: Array  # of the root, by pivots, 0-d
 
     def __call__(self, r: Array) -> Array:
-        return self.half.mT @ (self.half @ r)
+        found: Array = self.half.mT @ (self.half @ r)
+        return found
 
 
-def _of_mean(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array] | _Near:
-    """The inverse of the Hessian with the mean of the curvatures of all columns."""
-    M, ridge, xp = system.M, system.ridge, namespace_of(h)
-    if not M.explicit or M.columns is not None:
-        return lambda r: r
-    A = M.dense()
-    rows = xp.sqrt(xp.mean(h, axis=1, keepdims=True)) * A
+def _as_it_is(r: Array) -> Array:
+    return r
+
+
+def _of_mean(backend: Backend, system: Any, h: Array) -> _Near:
+    """The inverse of a Hessian that all columns of w share, with the mean of their curvatures."""
+    ridge, xp = system.ridge, namespace_of(h)
+    A = system.M.dense()
+    rows = xp.sqrt(xp.abs(xp.mean(h, axis=1, keepdims=True))) * A
     G = rows.mT @ rows
     n, eps = G.shape[0], xp.finfo(G.dtype).eps
     if ridge.present:
