@@ -388,7 +388,7 @@ def test_targets_that_do_not_fit_a_loss(loss, y, match):
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"solver": xv.lower.LSMR()}, "a direct solver.*got solver=LSMR"),
+        ({"solver": xv.lower.LSMR(), "W": xv.lower.Equality(np.ones((1, 2)))}, "LSMR without a set.*got solver=LSMR"),
         ({"covariance": np.eye(4)}, "got covariance"),
         ({"W": xv.lower.L1(0.1)}, "without a penalty.*got W=L1"),
         ({"y": xv.RowChunks([(ROWS, APART)])}, "in memory.*got y as RowChunks"),
@@ -397,14 +397,3 @@ def test_targets_that_do_not_fit_a_loss(loss, y, match):
 def test_what_a_level_with_a_loss_does_not_take(given, match):
     with pytest.raises(ProblemError, match=match):
         xv.separable(times, **{"y": APART, "data": ROWS, "lam": 0.1, "loss": "logistic", **given})
-
-
-def test_a_design_known_by_its_products_is_refused():
-    def forward(theta, w):
-        return theta[0] * w
-
-    def design(theta, data):
-        return xv.operators.MatrixFree(forward, None, (4096, 4096), theta)
-
-    with pytest.raises(ProblemError, match="can be factored; got MatrixFree"):
-        xv.solve(xv.separable(design, np.ones(4096), loss="logistic", lam=0.1), np.ones(1))

@@ -13,6 +13,7 @@ from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import inner, rounding
 from xvarpro.losses.interface import Loss, Weights
 from xvarpro.lower.interface import NO_RIDGE, Adjoint, Diagnosis, LowerSolver, Ridge, System
+from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.qr import QR
 from xvarpro.operators import Weighted
 from xvarpro.operators.interface import Operator
@@ -21,7 +22,7 @@ STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows wit
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
 ROUGH, FINE = 0.1, 1e-3  # relative residual of systems of conjugate gradients for a step: the error of w, within these
-PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients
+PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients; LSMR has a limit of its own
 
 
 class LossSystem(NamedTuple):
@@ -77,13 +78,13 @@ class Newton(LowerSolver):
     """Newton's method for a convex loss, to rounding, with a step halved until the objective falls.
 
     Near a prediction the loss is a weighted square, and a step one level of least squares for the solvers there are, in
-    a set for w too. A loss of rows, such as that of classes, is solved by conjugate gradients, as exactly as a step is
-    worth. The adjoint is that of the Hessian at the w that is returned.
+    a set for w too. A loss of rows, such as that of classes, and a design known by its products are solved by conjugate
+    gradients, as exactly as a step is worth. The adjoint is that of the Hessian at the w that is returned.
 
     Parameters
     ----------
     inner : LowerSolver
-        Of the weighted levels.
+        Of the weighted levels; of `LSMR` only its preconditioner and limit are used.
     constrained : bool
         Whether it keeps w in a set.
     adjoined : bool
@@ -108,7 +109,7 @@ class Newton(LowerSolver):
 
     def factor(self, backend: Backend, system: Any) -> Minimum:
         w, cell = self._minimum(backend, system), cast(Any, () if backend.compiled else [])
-        if system.ridge.definite or not self._by_products(system):
+        if system.ridge.definite or not (self.inner.exact and self._by_products(system)):
             return Minimum(w, cell)
 
         def unique(w: Array) -> Array:
@@ -131,22 +132,24 @@ class Newton(LowerSolver):
         if not (self.adjoined and _is_squares(system.loss) and self._by_products(system)):
             return w, r
         # the digits of the factor that the adjoint needs, where the Hessian of the steps was a product
-        near, target = self._exact(system, r)
-        g = system.back(system.loss.slope(r, system.y, system.weights), w)
-        w = w - _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, g)
+        w = w - self._solved(
+            backend, system, factor, w, r, system.back(system.loss.slope(r, system.y, system.weights), w)
+        )
         return w, system.M.matvec(w)
 
     def adjoint(
         self, backend: Backend, system: Any, factor: Minimum, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
-        z = system.M.matvec(w)
-        if _is_squares(system.loss):
-            near, target = self._exact(system, z)
-            v = _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
-        else:
-            bend = system.loss.bend(z, system.y, system.weights)
-            v = _conjugate_gradients(backend, system, bend, self._preconditioner(backend, system, w, z), c)
+        v = self._solved(backend, system, factor, w, system.M.matvec(w), c)
         return Adjoint(system.M.matvec(v), (), v)
+
+    def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
+        """``H^-1 c``, H the Hessian at w."""
+        if _is_squares(system.loss) and self.inner.exact:
+            near, target = self._exact(system, z)
+            return _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
+        bend, P = system.loss.bend(z, system.y, system.weights), self._preconditioner(backend, system, w, z)
+        return _conjugate_gradients(backend, system, bend, P, c, limit=self._limit)
 
     def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
         return w
@@ -204,7 +207,8 @@ class Newton(LowerSolver):
             return zeros
         z = system.loss.start(y)
         near, target = system.squares(z, system.loss.scoring(z, y, system.weights))
-        return self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
+        inner = self.inner.to(ROUGH, ROUGH) if isinstance(self.inner, LSMR) else self.inner
+        return inner.argmin(backend, near, inner.factor(backend, near), target)
 
     def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:
         """The Newton step at w, and the square of its decrement, its length by the Hessian, 0-d.
@@ -216,7 +220,7 @@ class Newton(LowerSolver):
             slope, h, bend = self._derivatives(system, z)
             g = system.back(slope, w)
             tol = namespace_of(error).clip(error, FINE, ROUGH)
-            d = -_conjugate_gradients(backend, system, bend, _of_mean(backend, system, h), g, tol)
+            d = -_conjugate_gradients(backend, system, bend, self._of_mean(backend, system, h), g, tol, self._limit)
             return d, -inner(g, d)
         g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._model(system, z)
@@ -241,7 +245,7 @@ class Newton(LowerSolver):
 
     def _by_products(self, system: Any) -> bool:
         """Whether steps are solved by products with the Hessian: of one column that takes half the time of a factor."""
-        return not system.loss.by_entry or (
+        return not (system.loss.by_entry and self.inner.exact) or (
             isinstance(self.inner, QR) and not self.constrained and system.y.shape[1] == 1
         )
 
@@ -255,10 +259,23 @@ class Newton(LowerSolver):
 
     def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
         """The inverse of a Hessian near that at w, on the face of w."""
-        if not system.loss.by_entry:
-            return _of_mean(backend, system, system.loss.second(z, system.y, system.weights))
+        if not (system.loss.by_entry and self.inner.exact):
+            return self._of_mean(backend, system, system.loss.model(z, system.y, system.weights))
         near, target = self._model(system, z)
         return partial(_inverse, backend, self.inner, near, self.inner.factor(backend, near), target, w)
+
+    def _of_mean(self, backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
+        """The preconditioner of the user's, or the inverse of a Hessian, with the mean curvature of all columns."""
+        xp, inner = namespace_of(h), self.inner
+        h = xp.mean(h, axis=1, keepdims=True)
+        if not isinstance(inner, LSMR):
+            return _of_weights(backend, system, h)
+        near = System(Weighted(system.M, xp.sqrt(h)), system.ridge)
+        return inner.normal(near, inner.factor(backend, near)).precondition
+
+    @property
+    def _limit(self) -> int:
+        return self.inner.limit if isinstance(self.inner, LSMR) else PRODUCTS
 
     def _model(self, system: Any, z: Array) -> tuple[System, Array]:
         found: tuple[System, Array] = system.squares(z, system.loss.model(z, system.y, system.weights))
@@ -313,6 +330,7 @@ def _conjugate_gradients(
     precondition: Callable[[Array], Array],
     c: Array,
     tol: Any = None,
+    limit: int = PRODUCTS,
 ) -> Array:
     """``H^-1 c`` to a relative residual, or to rounding, NaN where that is not reached; NaN where H is not positive.
 
@@ -333,7 +351,7 @@ def _conjugate_gradients(
         n = xp.zeros((), dtype=xp.int32, device=device(rho))
 
         def going(state: tuple[Array, ...]) -> Array:
-            return (state[3] > least * whole) & (state[4] < PRODUCTS)
+            return (state[3] > least * whole) & (state[4] < limit)
 
         def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
             (v, r), p, rho, n = state[:2], *state[2:]
@@ -346,7 +364,7 @@ def _conjugate_gradients(
             return v + alpha * p, r, s + (fresh / positive_or_one(rho)) * p, fresh, n + 1
 
         found, *_, n = backend.while_loop(going, step, (v, r, s, rho, n))
-        return xp.where(n < PRODUCTS, found, xp.nan) if tol is None else found
+        return xp.where(n < limit, found, xp.nan) if tol is None else found
 
     whole = inner(c, precondition(c))
     v = solve(0 * c, c, whole)
@@ -354,13 +372,13 @@ def _conjugate_gradients(
     return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
 
 
-def _of_mean(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
-    """The inverse of a Hessian that all columns of w share, with the mean of their curvatures."""
+def _of_weights(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
+    """The inverse of a Hessian that all columns of w share, with curvatures h, (m, 1)."""
     M, ridge, xp = system.M, system.ridge, namespace_of(h)
-    if not M.explicit or M.columns is not None:
+    if M.columns is not None:
         return lambda r: r
     A = M.dense()
-    G = A.mT @ (xp.mean(h, axis=1, keepdims=True) * A)
+    G = A.mT @ (h * A)
     n, eps = G.shape[0], xp.finfo(G.dtype).eps
     if ridge.present:
         below = ridge.dense(A)

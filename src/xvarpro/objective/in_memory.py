@@ -173,11 +173,6 @@ class InMemory(Objective):
             if level.W is not None:
                 return Newton(level.W.solver(level.solver), constrained=True)
             inner = level.solver or lower.choose(Weighted(low.M, low.y), low.ridge)
-            if not inner.exact:
-                raise ProblemError(
-                    f"a level with the loss {level.loss!r} needs a design that can be factored; got "
-                    f"{type(low.M).__name__}, which is known by its products. Return an array from M"
-                )
             return Newton(inner, adjoined=not self.problem.is_separable)
         if level.W is not None:
             from xvarpro.lower.weight_sets.blocks import by_blocks

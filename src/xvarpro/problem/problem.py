@@ -12,7 +12,7 @@ from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
-from xvarpro.lower import Ridge, WeightSet
+from xvarpro.lower import LSMR, Ridge, WeightSet
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -142,13 +142,14 @@ class Level(Struct):
         if loss is None:
             return
         given = ["covariance"] if self.covariance is not None else []
-        given += [f"solver={self.solver!r}"] if self.solver is not None and not self.solver.exact else []
+        direct = self.solver is None or self.solver.exact or (isinstance(self.solver, LSMR) and self.W is None)
+        given += [] if direct else [f"solver={self.solver!r}"]
         given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks) else []
         given += [f"W={self.W!r}"] if self.W is not None and (self.W.penalises or not loss.by_entry) else []
         if given:
             raise ProblemError(
-                f"a level with the loss {loss!r} takes a target in memory, weights, a direct solver, and a set W "
-                f"without a penalty, of classes none; got {given[0]}"
+                f"a level with the loss {loss!r} takes a target in memory, weights, a direct solver, or LSMR without a "
+                f"set, and a set W without a penalty, of classes none; got {given[0]}"
             )
 
 
