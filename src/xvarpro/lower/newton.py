@@ -15,7 +15,8 @@ from xvarpro.losses.interface import Loss, Weights
 from xvarpro.lower.interface import NO_RIDGE, Adjoint, Diagnosis, LowerSolver, Ridge, System
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.qr import QR
-from xvarpro.operators import Weighted
+from xvarpro.lower.stack import as_one, identity, joined
+from xvarpro.operators import Dense, Weighted
 from xvarpro.operators.interface import Operator
 
 STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
@@ -23,6 +24,38 @@ SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
 ROUGH, FINE = 0.1, 1e-3  # relative residual of systems of conjugate gradients for a step: the error of w, within these
 PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients; LSMR has a limit of its own
+
+
+@dataclass(frozen=True)
+class Rooted:
+    """``B M`` for a loss of rows whose second derivative is ``B^T B``, as `Softmax.root` has it."""
+
+    M: Operator
+    u: Array  # (m, k)
+    p: Array
+
+    @property
+    def columns(self) -> int:
+        return self.u.shape[1]
+
+    def root(self, d: Array) -> Array:
+        """``B d``."""
+        return self.u * (d - namespace_of(d).sum(self.p * d, axis=1, keepdims=True))
+
+    def matvec(self, w: Array) -> Array:
+        return self.root(self.M.matvec(w))
+
+    def residual(self, w: Array, y: Array) -> Array:
+        return self.matvec(w) - y
+
+    def rmatvec(self, r: Array) -> Array:
+        r = self.u * r
+        return self.M.rmatvec(r - self.p * namespace_of(r).sum(r, axis=1, keepdims=True))
+
+    @property
+    def blocks(self) -> Array:
+        """B of every row, (m, k, k)."""
+        return self.u[:, :, None] * (identity(self.u) - self.p[:, None, :])
 
 
 class LossSystem(NamedTuple):
@@ -54,6 +87,13 @@ class LossSystem(NamedTuple):
         root = xp.sqrt(h)
         y = root * z - self.loss.slope(z, self.y, self.weights) / xp.where(root > 0, root, 1)
         return System(Weighted(self.M, root), self.ridge), y
+
+    def coupled(self, z: Array) -> tuple[Any, Array]:
+        """As `squares`, of a loss of rows, for a solver of coupled columns."""
+        loss: Any = self.loss
+        rooted: Any = Rooted(self.M, *loss.root(z, self.y, self.weights))
+        target = rooted.root(z) - loss.slope(z, self.y, self.weights) / positive_or_one(rooted.u)
+        return System(rooted, self.ridge), target
 
 
 class Minimum(NamedTuple):
@@ -145,7 +185,7 @@ class Newton(LowerSolver):
 
     def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
         """``H^-1 c``, H the Hessian at w."""
-        if _is_squares(system.loss) and self.inner.exact:
+        if isinstance(self.inner, Coupled) or (_is_squares(system.loss) and self.inner.exact):
             near, target = self._exact(system, z)
             return _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
         bend, P = system.loss.bend(z, system.y, system.weights), self._preconditioner(backend, system, w, z)
@@ -156,12 +196,11 @@ class Newton(LowerSolver):
 
     def diagnose(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Diagnosis:
         """Of the level of least squares near its w, or near a first prediction where there is no w."""
-        xp = namespace_of(y)
-        z, start = system.M.matvec(factor.w), system.loss.start(y)
-        found, h = xp.all(xp.isfinite(z)), system.loss.second if _is_squares(system.loss) else system.loss.model
-        z = xp.where(found, z, start)
-        h = xp.where(found, h(z, y, system.weights), system.loss.scoring(start, y, system.weights))
-        near, target = system.squares(z, h)
+        xp, loss = namespace_of(y), system.loss
+        z = system.M.matvec(factor.w)
+        found, h = xp.all(xp.isfinite(z)), loss.second if _is_squares(loss) else loss.model
+        z = xp.where(found, z, loss.start(y))
+        near, target = self._near(system, z, lambda *given: xp.where(found, h(*given), loss.scoring(*given)))
         return self.inner.diagnose(backend, near, self.inner.factor(backend, near), target)
 
     # -- steps
@@ -202,11 +241,11 @@ class Newton(LowerSolver):
     def _first(self, backend: Backend, system: Any) -> Array:
         """A first w: fitted to what the loss makes of the target; of classes 0."""
         y = system.y
-        if not system.loss.by_entry:
+        if not (system.loss.by_entry or self.constrained):
             zeros: Array = namespace_of(y).zeros((system.M.shape[1], y.shape[1]), dtype=y.dtype, device=device(y))
             return zeros
         z = system.loss.start(y)
-        near, target = system.squares(z, system.loss.scoring(z, y, system.weights))
+        near, target = self._near(system, z, system.loss.scoring)
         inner = self.inner.to(ROUGH, ROUGH) if isinstance(self.inner, LSMR) else self.inner
         return inner.argmin(backend, near, inner.factor(backend, near), target)
 
@@ -245,9 +284,10 @@ class Newton(LowerSolver):
 
     def _by_products(self, system: Any) -> bool:
         """Whether steps are solved by products with the Hessian: of one column that takes half the time of a factor."""
-        return not (system.loss.by_entry and self.inner.exact) or (
-            isinstance(self.inner, QR) and not self.constrained and system.y.shape[1] == 1
-        )
+        if self.constrained:
+            return False
+        one = isinstance(self.inner, QR) and system.y.shape[1] == 1
+        return one or not (system.loss.by_entry and self.inner.exact)
 
     def _hessian(self, backend: Backend, near: System, factor: Minimum) -> Any:
         """The factor of the Hessian at w, made when it is first asked for."""
@@ -278,11 +318,17 @@ class Newton(LowerSolver):
         return self.inner.limit if isinstance(self.inner, LSMR) else PRODUCTS
 
     def _model(self, system: Any, z: Array) -> tuple[System, Array]:
-        found: tuple[System, Array] = system.squares(z, system.loss.model(z, system.y, system.weights))
-        return found
+        return self._near(system, z, system.loss.model)
 
     def _exact(self, system: Any, z: Array) -> tuple[System, Array]:
-        found: tuple[System, Array] = system.squares(z, system.loss.second(z, system.y, system.weights))
+        return self._near(system, z, system.loss.second)
+
+    def _near(self, system: Any, z: Array, curvature: Callable[..., Array]) -> tuple[System, Array]:
+        found: tuple[System, Array] = (
+            system.coupled(z)
+            if isinstance(self.inner, Coupled)
+            else system.squares(z, curvature(z, system.y, system.weights))
+        )
         return found
 
 
@@ -318,6 +364,54 @@ def _searched(
     alpha, value, n = backend.while_loop(refused, halve, (one, system.value(now.w + d), 0 * now.steps))
     found = n < HALVINGS
     return xp.where(found, alpha, 0 * alpha), xp.where(found, value, now.value)
+
+
+# -- columns in one ----------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Coupled(LowerSolver):
+    """A level with the design `Rooted`, by a solver of one column; the rows of its ridge are rows like others.
+
+    Parameters
+    ----------
+    inner : LowerSolver
+        Of the column, such as that of a set (`WeightSet.joined`).
+    """
+
+    inner: LowerSolver
+
+    def factor(self, backend: Backend, system: System) -> Any:
+        return self.inner.factor(backend, self._system(system))
+
+    def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
+        w = self.inner.argmin(backend, self._system(system), factor, self._target(system, y))
+        return namespace_of(w).reshape(w, (-1, y.shape[1]))
+
+    def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
+        given, k = (backend, self._system(system), factor), y.shape[1]
+        target = self._target(system, y)
+        v: Any = self.inner.adjoint(*given, as_one(c, k), target, as_one(w, k), target).v  # which asks no residual
+        v = namespace_of(v).reshape(v, (-1, k))
+        return Adjoint(system.M.matvec(v), (), v)
+
+    def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
+        return self.inner.diagnose(backend, self._system(system), factor, self._target(system, y))
+
+    def _system(self, system: System) -> System:
+        rooted: Any = system.M
+        A = rooted.M.dense()
+        rows = joined(A, rooted.blocks)
+        if system.ridge.present:
+            rows = namespace_of(A).concat([rows, joined(system.ridge.dense(A), identity(rooted.u))])
+        return System(Dense(rows))
+
+    def _target(self, system: System, y: Array) -> Array:
+        rooted: Any = system.M
+        y = as_one(y, y.shape[1])
+        zeros = namespace_of(y).zeros((rooted.M.shape[1] * rooted.columns, 1), dtype=y.dtype, device=device(y))
+        return namespace_of(y).concat([y, zeros]) if system.ridge.present else y
 
 
 # -- conjugate gradients -----------------------------------------------------------------------------------------------

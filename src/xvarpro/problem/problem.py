@@ -12,7 +12,7 @@ from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
-from xvarpro.lower import LSMR, Ridge, WeightSet
+from xvarpro.lower import Ridge, WeightSet
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -136,6 +136,7 @@ class Level(Struct):
     def _check_loss(self) -> None:
         """Make the loss of its name, and refuse what it does not go with; squares are no loss of their own."""
         from xvarpro.losses.choice import named
+        from xvarpro.lower import LSMR
 
         loss = named(self.loss)
         object.__setattr__(self, "loss", loss)
@@ -145,11 +146,13 @@ class Level(Struct):
         direct = self.solver is None or self.solver.exact or (isinstance(self.solver, LSMR) and self.W is None)
         given += [] if direct else [f"solver={self.solver!r}"]
         given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks) else []
-        given += [f"W={self.W!r}"] if self.W is not None and (self.W.penalises or not loss.by_entry) else []
+        W = self.W
+        apart = W is not None and not loss.by_entry and W.joined(W.columns or 1) is None
+        given += [f"W={W!r}"] if W is not None and (W.penalises or apart) else []
         if given:
             raise ProblemError(
                 f"a level with the loss {loss!r} takes a target in memory, weights, a direct solver, or LSMR without a "
-                f"set, and a set W without a penalty, of classes none; got {given[0]}"
+                f"set, and a set W without a penalty, of classes one of entries or of equations; got {given[0]}"
             )
 
 
