@@ -13,19 +13,53 @@ from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import inner, rounding
 from xvarpro.losses.interface import Loss, Weights
 from xvarpro.lower.interface import NO_RIDGE, Adjoint, Diagnosis, LowerSolver, Ridge, System
+from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.qr import QR
-from xvarpro.operators import Weighted
+from xvarpro.lower.stack import as_one, identity, joined
+from xvarpro.operators import Dense, Weighted
 from xvarpro.operators.interface import Operator
 
 STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
-# relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second
-# of a loss of rows, to the third else, where the inverse of the Hessian is nearly known
+# relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
+# to the third for losses of entries, where the inverse of the Hessian is nearly known
 ROUGH, COARSE, FINE = 0.1, 1e-3, 1e-6
 STALE = 0.1  # error of w, by the last step, from which on a step takes the curvatures of its own w
-LOST = 1e-11  # relative error of a product's inverse up to which an adjoint may have it: eps times a squared condition
-PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients
+LOST = 1e-11  # relative error up to which adjoints do with a product's inverse: eps times the condition squared
+PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients; LSMR has a limit of its own
+
+
+@dataclass(frozen=True)
+class Rooted:
+    """``B M`` for a loss of rows whose second derivative is ``B^T B``, as `Softmax.root` has it."""
+
+    M: Operator
+    u: Array  # (m, k)
+    p: Array
+
+    @property
+    def columns(self) -> int:
+        return self.u.shape[1]
+
+    def root(self, d: Array) -> Array:
+        """``B d``."""
+        return self.u * (d - namespace_of(d).sum(self.p * d, axis=1, keepdims=True))
+
+    def matvec(self, w: Array) -> Array:
+        return self.root(self.M.matvec(w))
+
+    def residual(self, w: Array, y: Array) -> Array:
+        return self.matvec(w) - y
+
+    def rmatvec(self, r: Array) -> Array:
+        r = self.u * r
+        return self.M.rmatvec(r - self.p * namespace_of(r).sum(r, axis=1, keepdims=True))
+
+    @property
+    def blocks(self) -> Array:
+        """B of every row, (m, k, k)."""
+        return self.u[:, :, None] * (identity(self.u) - self.p[:, None, :])
 
 
 class LossSystem(NamedTuple):
@@ -58,12 +92,19 @@ class LossSystem(NamedTuple):
         y = root * z - self.loss.slope(z, self.y, self.weights) / xp.where(root > 0, root, 1)
         return System(Weighted(self.M, root), self.ridge), y
 
+    def coupled(self, z: Array) -> tuple[Any, Array]:
+        """As `squares`, of a loss of rows, for a solver of coupled columns."""
+        loss: Any = self.loss
+        rooted: Any = Rooted(self.M, *loss.root(z, self.y, self.weights))
+        target = rooted.root(z) - loss.slope(z, self.y, self.weights) / positive_or_one(rooted.u)
+        return System(rooted, self.ridge), target
+
 
 class Minimum(NamedTuple):
     """The w of a level, what its steps had for adjoints, and a place for a factor, which few points are asked for."""
 
     w: Array
-    near: Any  # the inverse of a Hessian near that at w, () where it does not serve
+    shared: Any  # the inverse of a Hessian near that at w, () where it does not serve
     kept: list[Any] | tuple[()]  # at most one; () in compiled loops
 
 
@@ -74,7 +115,7 @@ class _State(NamedTuple):
     running: Array  # bool
     failed: Array  # bool
     steps: Array  # int32
-    near: Any  # the inverse of a Hessian near the one of this step, () where there is none
+    shared: Any  # the inverse of a Hessian near the one of this step, () where there is none
 
 
 @final
@@ -83,13 +124,13 @@ class Newton(LowerSolver):
     """Newton's method for a convex loss, to rounding, with a step halved until the objective falls.
 
     Near a prediction the loss is a weighted square, and a step one level of least squares for the solvers there are, in
-    a set for w too. A loss of rows, such as that of classes, is solved by conjugate gradients, as exactly as a step is
-    worth. The adjoint is that of the Hessian at the w that is returned.
+    a set for w too. A loss of rows, such as that of classes, and a design known by its products are solved by conjugate
+    gradients, as exactly as a step is worth. The adjoint is that of the Hessian at the w that is returned.
 
     Parameters
     ----------
     inner : LowerSolver
-        Of the weighted levels.
+        Of the weighted levels; of `LSMR` only its preconditioner and limit are used.
     constrained : bool
         Whether it keeps w in a set.
     adjoined : bool
@@ -113,21 +154,21 @@ class Newton(LowerSolver):
     adjoined: bool = False
 
     def factor(self, backend: Backend, system: Any) -> Minimum:
-        w, near = self._minimum(backend, system)
-        near, cell = cast(Any, ((), ()) if backend.compiled else (self._serving(backend, system, near), []))
-        if system.ridge.definite or not self._by_products(system):
-            return Minimum(w, near, cell)
+        w, shared = self._minimum(backend, system)
+        kept = cast(Any, ((), ()) if backend.compiled else (self._serving(backend, system, shared), []))
+        if system.ridge.definite or not (self.inner.exact and self._by_products(system)):
+            return Minimum(w, *kept)
 
         def unique(w: Array) -> Array:
             """NaN where conjugate gradients have found one of several solutions."""
-            xp, (level, target) = namespace_of(w), self._model(system, system.M.matvec(w))
-            found = self.inner.argmin(backend, level, self.inner.factor(backend, level), target)
+            xp, (near, target) = namespace_of(w), self._model(system, system.M.matvec(w))
+            found = self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
             return xp.where(xp.all(xp.isfinite(found)), w, xp.full_like(w, xp.nan))
 
         if not system.ridge.present:
-            return Minimum(unique(w), near, cell)
+            return Minimum(unique(w), *kept)
         lam = system.ridge.lam
-        return Minimum(backend.when(~namespace_of(lam).all(lam > 0), unique, w), near, cell)
+        return Minimum(backend.when(~namespace_of(lam).all(lam > 0), unique, w), *kept)
 
     def argmin(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Array:
         return factor.w
@@ -148,23 +189,32 @@ class Newton(LowerSolver):
         v = self._solved(backend, system, factor, w, system.M.matvec(w), c)
         return Adjoint(system.M.matvec(v), (), v)
 
+    def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
+        """``H^-1 c``, H the Hessian at w."""
+        factored = _is_squares(system.loss) and self.inner.exact and not factor.shared
+        if factored or isinstance(self.inner, Coupled):
+            near, target = self._exact(system, z)
+            return _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
+        bend = system.loss.bend(z, system.y, system.weights)
+        P = factor.shared or self._preconditioner(backend, system, w, z)
+        return _conjugate_gradients(backend, system, bend, P, c, limit=self._limit)
+
     def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
         return w
 
     def diagnose(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Diagnosis:
         """Of the level of least squares near its w, or near a first prediction where there is no w."""
-        xp = namespace_of(y)
-        z, start = system.M.matvec(factor.w), system.loss.start(y)
-        found, h = xp.all(xp.isfinite(z)), system.loss.second if _is_squares(system.loss) else system.loss.model
-        z = xp.where(found, z, start)
-        h = xp.where(found, h(z, y, system.weights), system.loss.scoring(start, y, system.weights))
-        near, target = system.squares(z, h)
+        xp, loss = namespace_of(y), system.loss
+        z = system.M.matvec(factor.w)
+        found, h = xp.all(xp.isfinite(z)), loss.second if _is_squares(loss) else loss.model
+        z = xp.where(found, z, loss.start(y))
+        near, target = self._near(system, z, lambda *given: xp.where(found, h(*given), loss.scoring(*given)))
         return self.inner.diagnose(backend, near, self.inner.factor(backend, near), target)
 
     # -- steps
 
     def _minimum(self, backend: Backend, system: Any) -> tuple[Array, Any]:
-        """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_near`."""
+        """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_shared`."""
         y, start = system.y, system.start
         xp = namespace_of(y)
         if isinstance(start, tuple):
@@ -176,15 +226,15 @@ class Newton(LowerSolver):
         eps = xp.finfo(value.dtype).eps
         steps = xp.zeros((), dtype=xp.int32, device=device(value))
         finite = xp.isfinite(value)
-        first = _State(start, value, 0 * value, finite, ~finite, steps, self._near(backend, system, start))
+        first = _State(start, value, 0 * value, finite, ~finite, steps, self._shared(backend, system, start))
 
         def advance(now: _State) -> _State:
             size, before = xp.abs(now.value), now.decrement
             known = before > 0
             error = xp.where(known, (before / positive_or_one(size)) ** 0.5, 1)
             stale = known & (error > STALE)
-            near = backend.when(stale, lambda _: self._near(backend, system, now.w), now.near)
-            d, decrement = self._step(backend, system, now.w, error, near)
+            shared = backend.when(stale, lambda _: self._shared(backend, system, now.w), now.shared)
+            d, decrement = self._step(backend, system, now.w, error, shared)
             small = decrement <= eps**0.5 * size
             alpha, value = _searched(backend, system, now, d, decrement, small)
             ratio = decrement / positive_or_one(before)
@@ -193,32 +243,34 @@ class Newton(LowerSolver):
             end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
             steps = now.steps + 1
             lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
-            return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps, near)
+            return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps, shared)
 
         last = backend.while_loop(lambda state: state.running, advance, first)
-        return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w), last.near
+        return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w), last.shared
 
     def _first(self, backend: Backend, system: Any) -> Array:
         """A first w: fitted to what the loss makes of the target; of classes 0."""
         y = system.y
-        if not system.loss.by_entry:
+        if not (system.loss.by_entry or self.constrained):
             zeros: Array = namespace_of(y).zeros((system.M.shape[1], y.shape[1]), dtype=y.dtype, device=device(y))
             return zeros
         z = system.loss.start(y)
-        near, target = system.squares(z, system.loss.scoring(z, y, system.weights))
-        return self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
+        near, target = self._near(system, z, system.loss.scoring)
+        inner = self.inner.to(ROUGH, ROUGH) if isinstance(self.inner, LSMR) else self.inner
+        return inner.argmin(backend, near, inner.factor(backend, near), target)
 
-    def _step(self, backend: Backend, system: Any, w: Array, error: Array, near: Any) -> tuple[Array, Array]:
+    def _step(self, backend: Backend, system: Any, w: Array, error: Array, shared: Any) -> tuple[Array, Array]:
         """The Newton step at w, and the square of its decrement, its length by the Hessian, 0-d.
 
-        `error` is that of w, relative, by the last step; `near` the inverse of a Hessian near that at w.
+        `error` is that of w, relative, by the last step; `shared` the inverse of a Hessian near that at w.
         """
         z = system.M.matvec(w)
         if self._by_products(system):
             slope, bend = self._derivatives(system, z)
             g = system.back(slope, w)
             tol = namespace_of(error).clip(error, FINE if system.loss.by_entry else COARSE, ROUGH)
-            d = -_conjugate_gradients(backend, system, bend, near or _as_it_is, g, tol)
+            P = shared or self._preconditioner(backend, system, w, z)
+            d = -_conjugate_gradients(backend, system, bend, P, g, tol, self._limit)
             return d, -inner(g, d)
         g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._model(system, z)
@@ -243,17 +295,10 @@ class Newton(LowerSolver):
 
     def _by_products(self, system: Any) -> bool:
         """Whether steps are solved by products with the Hessian: of one column that takes half the time of a factor."""
-        return not system.loss.by_entry or (
-            isinstance(self.inner, QR) and not self.constrained and system.y.shape[1] == 1
-        )
-
-    def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
-        """``H^-1 c`` of the Hessian at w, z being ``M w``."""
-        if _is_squares(system.loss) and not factor.near:
-            near, target = self._exact(system, z)
-            return _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
-        bend = system.loss.bend(z, system.y, system.weights)
-        return _conjugate_gradients(backend, system, bend, self._preconditioner(backend, system, factor, w, z), c)
+        if self.constrained:
+            return False
+        one = isinstance(self.inner, QR) and system.y.shape[1] == 1
+        return one or not (system.loss.by_entry and self.inner.exact)
 
     def _hessian(self, backend: Backend, near: System, factor: Minimum) -> Any:
         """The factor of the Hessian at w, made when it is first asked for."""
@@ -263,39 +308,50 @@ class Newton(LowerSolver):
             factor.kept.append(self.inner.factor(backend, near))
         return factor.kept[0]
 
-    def _near(self, backend: Backend, system: Any, w: Array) -> Any:
-        """The inverse of the Hessian at w, with the mean curvature of all columns; () where no step wants it."""
-        M, loss = system.M, system.loss
-        if not self._by_products(system) or not M.explicit or M.columns is not None:
+    def _shared(self, backend: Backend, system: Any, w: Array) -> Any:
+        """The inverse of the Hessian at w with the mean curvature of all columns; () where steps have no use for it."""
+        M = system.M
+        if not self._by_products(system) or isinstance(self.inner, LSMR) or M.columns is not None:
             return ()
-        h = loss.model if loss.by_entry else loss.second
-        return _of_mean(backend, system, h(M.matvec(w), system.y, system.weights))
+        return _of_weights(backend, system, self._mean_curvature(system, M.matvec(w)))
 
-    def _serving(self, backend: Backend, system: Any, near: Any) -> Any:
-        """The same where it is good enough for adjoints: a factor has twice the digits of a product."""
-        if near and system.loss.by_entry:
-            lost = namespace_of(near.half).finfo(near.half.dtype).eps * near.condition**2
-            return near if system.loss.convex and backend.holds(lost < LOST) else ()
-        return near
+    def _serving(self, backend: Backend, system: Any, shared: Any) -> Any:
+        """The same where adjoints may have it: a factor has twice the digits of a product."""
+        if not shared or not system.loss.by_entry:
+            return shared
+        lost = namespace_of(shared.half).finfo(shared.half.dtype).eps * shared.condition**2
+        return shared if system.loss.convex and backend.holds(lost < LOST) else ()
 
-    def _preconditioner(
-        self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array
-    ) -> Callable[[Array], Array]:
+    def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
         """The inverse of a Hessian near that at w, on the face of w."""
-        if factor.near:
-            known: Callable[[Array], Array] = factor.near
-            return known
+        if isinstance(self.inner, LSMR):
+            near = System(Weighted(system.M, namespace_of(z).sqrt(self._mean_curvature(system, z))), system.ridge)
+            return self.inner.normal(near, self.inner.factor(backend, near)).precondition
         if not system.loss.by_entry:
-            return self._near(backend, system, w) or _as_it_is
+            return self._shared(backend, system, w) or (lambda r: r)
         near, target = self._model(system, z)
         return partial(_inverse, backend, self.inner, near, self.inner.factor(backend, near), target, w)
 
+    def _mean_curvature(self, system: Any, z: Array) -> Array:
+        """The mean curvature of a row of z, (m, 1)."""
+        return namespace_of(z).mean(system.loss.model(z, system.y, system.weights), axis=1, keepdims=True)
+
+    @property
+    def _limit(self) -> int:
+        return self.inner.limit if isinstance(self.inner, LSMR) else PRODUCTS
+
     def _model(self, system: Any, z: Array) -> tuple[System, Array]:
-        found: tuple[System, Array] = system.squares(z, system.loss.model(z, system.y, system.weights))
-        return found
+        return self._near(system, z, system.loss.model)
 
     def _exact(self, system: Any, z: Array) -> tuple[System, Array]:
-        found: tuple[System, Array] = system.squares(z, system.loss.second(z, system.y, system.weights))
+        return self._near(system, z, system.loss.second)
+
+    def _near(self, system: Any, z: Array, curvature: Callable[..., Array]) -> tuple[System, Array]:
+        found: tuple[System, Array] = (
+            system.coupled(z)
+            if isinstance(self.inner, Coupled)
+            else system.squares(z, curvature(z, system.y, system.weights))
+        )
         return found
 
 
@@ -333,6 +389,54 @@ def _searched(
     return xp.where(found, alpha, 0 * alpha), xp.where(found, value, now.value)
 
 
+# -- columns in one ----------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Coupled(LowerSolver):
+    """A level with the design `Rooted`, by a solver of one column; the rows of its ridge are rows like others.
+
+    Parameters
+    ----------
+    inner : LowerSolver
+        Of the column, such as that of a set (`WeightSet.joined`).
+    """
+
+    inner: LowerSolver
+
+    def factor(self, backend: Backend, system: System) -> Any:
+        return self.inner.factor(backend, self._system(system))
+
+    def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
+        w = self.inner.argmin(backend, self._system(system), factor, self._target(system, y))
+        return namespace_of(w).reshape(w, (-1, y.shape[1]))
+
+    def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
+        given, k = (backend, self._system(system), factor), y.shape[1]
+        target = self._target(system, y)
+        v: Any = self.inner.adjoint(*given, as_one(c, k), target, as_one(w, k), target).v  # which asks no residual
+        v = namespace_of(v).reshape(v, (-1, k))
+        return Adjoint(system.M.matvec(v), (), v)
+
+    def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
+        return self.inner.diagnose(backend, self._system(system), factor, self._target(system, y))
+
+    def _system(self, system: System) -> System:
+        rooted: Any = system.M
+        A = rooted.M.dense()
+        rows = joined(A, rooted.blocks)
+        if system.ridge.present:
+            rows = namespace_of(A).concat([rows, joined(system.ridge.dense(A), identity(rooted.u))])
+        return System(Dense(rows))
+
+    def _target(self, system: System, y: Array) -> Array:
+        rooted: Any = system.M
+        y = as_one(y, y.shape[1])
+        zeros = namespace_of(y).zeros((rooted.M.shape[1] * rooted.columns, 1), dtype=y.dtype, device=device(y))
+        return namespace_of(y).concat([y, zeros]) if system.ridge.present else y
+
+
 # -- conjugate gradients -----------------------------------------------------------------------------------------------
 
 
@@ -343,6 +447,7 @@ def _conjugate_gradients(
     precondition: Callable[[Array], Array],
     c: Array,
     tol: Any = None,
+    limit: int = PRODUCTS,
 ) -> Array:
     """``H^-1 c`` to a relative residual, or to rounding, NaN where that is not reached; NaN where H is not positive.
 
@@ -363,7 +468,7 @@ def _conjugate_gradients(
         n = xp.zeros((), dtype=xp.int32, device=device(rho))
 
         def going(state: tuple[Array, ...]) -> Array:
-            return (state[3] > least * whole) & (state[4] < PRODUCTS)
+            return (state[3] > least * whole) & (state[4] < limit)
 
         def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
             (v, r), p, rho, n = state[:2], *state[2:]
@@ -376,7 +481,7 @@ def _conjugate_gradients(
             return v + alpha * p, r, s + (fresh / positive_or_one(rho)) * p, fresh, n + 1
 
         found, *_, rho, n = backend.while_loop(going, step, (v, r, s, rho, n))
-        reached = rho >= 0 if tol is not None else (rho >= 0) & (n < PRODUCTS)
+        reached = (rho >= 0) & (n < limit) if tol is None else rho >= 0
         return xp.where(reached, found, xp.nan)
 
     whole = inner(c, precondition(c))
@@ -385,8 +490,8 @@ def _conjugate_gradients(
     return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
 
 
-class _Near(NamedTuple):
-    """The inverse of a Hessian, a map."""
+class _Shared(NamedTuple):
+    """The inverse of a Hessian that all columns of w share."""
 
     half: Array  # its root
     condition: Array  # of the root, by pivots, 0-d
@@ -396,15 +501,11 @@ class _Near(NamedTuple):
         return found
 
 
-def _as_it_is(r: Array) -> Array:
-    return r
-
-
-def _of_mean(backend: Backend, system: Any, h: Array) -> _Near:
-    """The inverse of a Hessian that all columns of w share, with the mean of their curvatures."""
+def _of_weights(backend: Backend, system: Any, h: Array) -> _Shared:
+    """The inverse of a Hessian with the same curvatures h for all columns, (m, 1)."""
     ridge, xp = system.ridge, namespace_of(h)
     A = system.M.dense()
-    rows = xp.sqrt(xp.abs(xp.mean(h, axis=1, keepdims=True))) * A
+    rows = xp.sqrt(h) * A
     G = rows.mT @ rows
     n, eps = G.shape[0], xp.finfo(G.dtype).eps
     if ridge.present:
@@ -415,7 +516,7 @@ def _of_mean(backend: Backend, system: Any, h: Array) -> _Near:
     L = backend.cholesky(G / (size * size.mT) + 10 * n * eps * eye)
     share = xp.linalg.diagonal(L)
     # products with the inverse are good enough here, and not every framework has a substitution of one vector
-    return _Near(backend.solve_triangular(L, eye, lower=True) / size.mT, xp.max(share) / xp.min(share))
+    return _Shared(backend.solve_triangular(L, eye, lower=True) / size.mT, xp.max(share) / xp.min(share))
 
 
 def _seen(system: Any, v: Array) -> Array:

@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from xvarpro import backends
-from xvarpro.core.namespace import namespace_of, positive_or_one
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Adjoint
 from xvarpro.lower.newton import LossSystem
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
-from xvarpro.operators.interface import Operator
-
-
-@dataclass(frozen=True)
-class Rooted:
-    """``B M`` for a loss of rows whose second derivative is ``B^T B``, as `Softmax.root` has it."""
-
-    M: Operator
-    u: Array  # (m, k)
-    p: Array
-
-    @property
-    def columns(self) -> int:
-        return self.u.shape[1]
-
-    def root(self, d: Array) -> Array:
-        """``B d``."""
-        return self.u * (d - namespace_of(d).sum(self.p * d, axis=1, keepdims=True))
-
-    def matvec(self, w: Array) -> Array:
-        return self.root(self.M.matvec(w))
-
-    def residual(self, w: Array, y: Array) -> Array:
-        return self.matvec(w) - y
-
-    def rmatvec(self, r: Array) -> Array:
-        r = self.u * r
-        return self.M.rmatvec(r - self.p * namespace_of(r).sum(r, axis=1, keepdims=True))
 
 
 class LossLevel(EvaluatedLevel):
@@ -99,8 +70,8 @@ class LossLevel(EvaluatedLevel):
         if loss.by_entry:
             system, y = self.system.squares(z, loss.scoring(*given))
             return EvaluatedLevel(system.M, y, self.ridge, self.W)
-        rooted: Any = Rooted(self.M, *loss.root(*given))
-        return EvaluatedLevel(rooted, rooted.root(z) - loss.slope(*given) / positive_or_one(rooted.u), self.ridge)
+        system, y = self.system.coupled(z)
+        return EvaluatedLevel(system.M, y, self.ridge)
 
     @property
     def size(self) -> Array:

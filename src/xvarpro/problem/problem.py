@@ -136,19 +136,23 @@ class Level(Struct):
     def _check_loss(self) -> None:
         """Make the loss of its name, and refuse what it does not go with; squares are no loss of their own."""
         from xvarpro.losses.choice import named
+        from xvarpro.lower import LSMR
 
         loss = named(self.loss)
         object.__setattr__(self, "loss", loss)
         if loss is None:
             return
         given = ["covariance"] if self.covariance is not None else []
-        given += [f"solver={self.solver!r}"] if self.solver is not None and not self.solver.exact else []
+        direct = self.solver is None or self.solver.exact or (isinstance(self.solver, LSMR) and self.W is None)
+        given += [] if direct else [f"solver={self.solver!r}"]
         given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks) else []
-        given += [f"W={self.W!r}"] if self.W is not None and (self.W.penalises or not loss.by_entry) else []
+        W = self.W
+        apart = W is not None and not loss.by_entry and W.joined(W.columns or 1) is None
+        given += [f"W={W!r}"] if W is not None and (W.penalises or apart) else []
         if given:
             raise ProblemError(
-                f"a level with the loss {loss!r} takes a target in memory, weights, a direct solver, and a set W "
-                f"without a penalty, of classes none; got {given[0]}"
+                f"a level with the loss {loss!r} takes a target in memory, weights, a direct solver, or LSMR without a "
+                f"set, and a set W without a penalty, of classes one of entries or of equations; got {given[0]}"
             )
 
 
