@@ -207,36 +207,13 @@ class Newton(LowerSolver):
 
     def _minimum(self, backend: Backend, system: Any) -> Array:
         """The minimiser, NaN where none is found."""
-        y, start = system.y, system.start
-        xp = namespace_of(y)
+        xp, start = namespace_of(system.y), system.start
         if isinstance(start, tuple):
             start = self._first(backend, system)
         else:
             lost = ~xp.isfinite(system.value(start))
             start = backend.when(lost, lambda _: self._first(backend, system), start)
-        value = system.value(start)
-        eps = xp.finfo(value.dtype).eps
-        steps = xp.zeros((), dtype=xp.int32, device=device(value))
-        finite = xp.isfinite(value)
-        first = _State(start, value, 0 * value, finite, ~finite, steps)
-
-        def advance(now: _State) -> _State:
-            size, before = xp.abs(now.value), now.decrement
-            known = before > 0
-            error = xp.where(known, (before / positive_or_one(size)) ** 0.5, 1)
-            d, decrement = self._step(backend, system, now.w, error)
-            small = decrement <= eps**0.5 * size
-            alpha, value = _searched(backend, system, now, d, decrement, small)
-            ratio = decrement / positive_or_one(before)
-            # a step leaves this share of what it found, or the square of it
-            left = decrement * xp.where(known & (ratio < 1), ratio, 1)
-            end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
-            steps = now.steps + 1
-            lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
-            return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps)
-
-        last = backend.while_loop(lambda state: state.running, advance, first)
-        return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w)
+        return descended(backend, system.value, partial(self._step, backend, system), start)
 
     def _first(self, backend: Backend, system: Any) -> Array:
         """A first w: fitted to what the loss makes of the target; of classes 0."""
@@ -343,8 +320,33 @@ def _inverse(backend: Backend, solver: LowerSolver, system: System, factor: Any,
     return v
 
 
+def descended(backend: Backend, value_of: Callable[[Array], Array], step: Callable[..., Any], start: Array) -> Array:
+    """The minimiser by steps ``d, decrement = step(w, error)``, as `Newton` makes them; NaN where none is found."""
+    value, xp = value_of(start), namespace_of(start)
+    eps, finite = xp.finfo(value.dtype).eps, xp.isfinite(value)
+    first = _State(start, value, 0 * value, finite, ~finite, xp.zeros((), dtype=xp.int32, device=device(value)))
+
+    def advance(now: _State) -> _State:
+        size, before = xp.abs(now.value), now.decrement
+        known = before > 0
+        error = xp.where(known, (before / positive_or_one(size)) ** 0.5, 1)
+        d, decrement = step(now.w, error)
+        small = decrement <= eps**0.5 * size
+        alpha, value = _searched(backend, value_of, now, d, decrement, small)
+        ratio = decrement / positive_or_one(before)
+        # a step leaves this share of what it found, or the square of it
+        left = decrement * xp.where(known & (ratio < 1), ratio, 1)
+        end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
+        steps = now.steps + 1
+        lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
+        return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps)
+
+    last = backend.while_loop(lambda state: state.running, advance, first)
+    return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w)
+
+
 def _searched(
-    backend: Backend, system: Any, now: _State, d: Array, decrement: Array, small: Array
+    backend: Backend, value_of: Callable[[Array], Array], now: _State, d: Array, decrement: Array, small: Array
 ) -> tuple[Array, Array]:
     """The first of the steps 1, 1/2, 1/4, ... that brings a part of what it promises, or 0, and the value there.
 
@@ -359,9 +361,9 @@ def _searched(
 
     def halve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         alpha, _, n = state
-        return 0.5 * alpha, system.value(now.w + 0.5 * alpha * d), n + 1
+        return 0.5 * alpha, value_of(now.w + 0.5 * alpha * d), n + 1
 
-    alpha, value, n = backend.while_loop(refused, halve, (one, system.value(now.w + d), 0 * now.steps))
+    alpha, value, n = backend.while_loop(refused, halve, (one, value_of(now.w + d), 0 * now.steps))
     found = n < HALVINGS
     return xp.where(found, alpha, 0 * alpha), xp.where(found, value, now.value)
 

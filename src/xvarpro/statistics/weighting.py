@@ -55,7 +55,9 @@ def least_squares(fit: Outcome) -> Problem:
     if loss is None or not problem.is_separable:
         return problem
     if not trees.is_array(problem.lower.y):
-        raise ProblemError("standard errors of a fit by a loss need an array y; got a target that is a function")
+        raise ProblemError(
+            "standard errors of a fit by a loss need an array y; got a target that is a function, or chunks"
+        )
     mu, y, weights = _at_the_data(fit)
     if not np.isfinite(mu).all():
         raise ProblemError("statistics need w and M(theta) to be finite; got NaN or inf at this theta")
