@@ -171,30 +171,6 @@ def test_what_the_parts_leave_adds_up():
         np.testing.assert_array_equal(C.lmo(g), v)
 
 
-def test_counting(backend):
-    C = sets.Counted(sets.L1Ball())
-    g = send(backend, np.ones(3))
-    C.lmo(g)
-    C.certified(g)
-    C.project(g)
-    C.violation(g)
-    assert (C.calls.lmo, C.calls.project) == (2, 1)
-    assert sets.Counted(sets.L1Ball()).calls.lmo == 0
-    assert sets.Counted(sets.L1Ball()) == C
-
-
-def test_what_is_counted_is_the_set_itself():
-    """Its faces too: at a vertex, on a face and inside."""
-    inner, g, d = sets.Simplex(2.0), np.array([1.0, -2.0, 0.5]), np.array([0.5, 0.25, -0.75])
-    C = sets.Counted(inner)
-    assert (C.has_faces, C.has_projection, C.polytope, C.event_ndim) == (True, True, True, 1)
-    for x in np.array([[2.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.5, 0.5, 1.0]]):
-        way = inner.tangent(d, x)
-        for method, *given in (("away", g, x), ("tangent", d, x), ("reach", way, x), ("slide", d, x)):
-            np.testing.assert_array_equal(getattr(C, method)(*given), getattr(inner, method)(*given))
-        assert float(C.violation(x + 0.1)) == float(inner.violation(x + 0.1)) > 0
-
-
 @compiles_for_long
 def test_any_function_is_an_oracle(backend):
     """What is not given is derived from the function, or refused."""
@@ -235,8 +211,7 @@ def test_bounds_pick_a_set():
 
 def test_a_set_in_other_coordinates_is_strictly_convex_where_its_inner_one_is():
     for inner, expected in ((sets.L2Ball(), True), (sets.Simplex(), False)):
-        for C in (sets.Counted(inner), sets.ShiftScale(inner, 2.0)):
-            assert C.strictly_convex is expected
+        assert sets.ShiftScale(inner, 2.0).strictly_convex is expected
 
 
 def test_a_flattened_kernel_is_a_matrix():

@@ -5,20 +5,20 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import xvarpro as xv
 from xvarpro import lower, operators
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError
-from xvarpro.lower import FourierDivision, Ridge, circulant_preconditioner
+from xvarpro.lower import FourierDivision, Ridge
 from xvarpro.lower.interface import System
 from xvarpro.operators import (
     Circulant,
     CirculantPerColumn,
     FullConvolution,
     StackedCirculant,
-    Toeplitz,
     ValidConvolution,
 )
 from xvarpro_conformance.references import designs as written
@@ -50,8 +50,6 @@ def designs(grid, complex_=False):
         "ValidConvolution": ValidConvolution(short, grid),
         "long ValidConvolution": ValidConvolution(long, grid),
     }
-    if len(grid) == 1:
-        found["Toeplitz"] = Toeplitz(x(4, grid[0] + 3), *grid)
     return {name: (M, written.dense(M)) for name, M in found.items()}
 
 
@@ -79,6 +77,11 @@ def test_products_are_those_of_the_dense_matrix(grid, complex_, backend):
         for got, want in zip(products, (written.times(A, w), written.times(written.adjoint(A), r)), strict=True):
             assert dtype_name(got) == ("complex128" if any(complex_) else "float64")
             np.testing.assert_allclose(host(got), want, rtol=0, atol=1e-14 * np.abs(A).sum(), err_msg=name)
+
+
+def test_constant_diagonals():
+    d = draw(4, 7)
+    np.testing.assert_array_equal(operators.Toeplitz(d, 3).dense(), scipy.linalg.toeplitz(d[2:], d[2::-1]))
 
 
 # -- division ----------------------------------------------------------------------------------------------------------
@@ -192,20 +195,6 @@ def test_blocks_and_columns_of_other_sizes_are_divided_each_by_its_own(backend):
             np.testing.assert_allclose(s[0], np.hypot(want, lam**0.5), rtol=1e-13)
 
 
-def test_a_preconditioner_is_definite_where_the_design_is_not():
-    """A frequency that is missing counts as a share of the largest."""
-    P = circulant_preconditioner(System(Circulant(np.array([1.0, -1.0, 0.0, 0.0]))))
-    assert np.min(P.spectrum) == pytest.approx(EPS["float64"] ** 0.5 * 4, rel=1e-12)
-
-
-def test_columns_of_other_sizes_are_preconditioned_each_by_its_own():
-    kernels = np.array([[4.0, 1.0, 0.5, 1.0], [4e-9, 1e-9, 0.0, 2e-9]])
-    M = CirculantPerColumn(kernels)
-    P = circulant_preconditioner(System(M))
-    x = draw(2, 4, 2)
-    assert error(P.apply(M.rmatvec(M.matvec(x))), x) <= 1e-10
-
-
 def test_what_it_does_not_fit_goes_elsewhere(backend):
     M = Circulant(send(backend, draw(0, 4)))
     assert isinstance(lower.choose(M, Ridge(0.1, send(backend, np.eye(4)))), lower.QR)
@@ -216,50 +205,6 @@ def test_what_it_does_not_fit_goes_elsewhere(backend):
         FourierDivision().factor(backend, dense)
     with pytest.raises(ProblemError, match="Omega None or a Circulant"):
         FourierDivision().factor(backend, System(M, Ridge(0.1, send(backend, np.eye(4)))))
-
-
-# -- preconditioner ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("grid", [(6,), (3, 4)], ids=str)
-@pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_preconditioner_is_the_nearest_circulant_matrix(grid, complex_, weighted, backend):
-    """In the Fourier basis it is the diagonal of H; for a valid convolution, of H but for its borders."""
-    weight = written.dense(Circulant(difference(grid))) if weighted else np.eye(math.prod(grid))
-    F = np.eye(1)
-    for size in grid:
-        F = np.kron(F, np.fft.fft(np.eye(size), norm="ortho"))
-    for kind, (M, A) in designs(grid, complex_).items():
-        Omega = Circulant(send(backend, difference(grid))) if weighted else None
-        P = circulant_preconditioner(System(sent(backend, M), Ridge(0.2, Omega)))
-        H = written.adjoint(A) @ A + 0.2 * weight.T @ weight
-        if kind == "CirculantPerColumn":
-            r = draw(9, A.shape[-1], K)
-            assert error(np.real(written.times(H, host(P.apply(send(backend, r))))), r) <= 1e-10
-            continue
-        C = np.linalg.inv(host(P.apply(send(backend, np.eye(A.shape[-1])))))
-        assert np.linalg.norm(C - written.adjoint(C)) <= 1e-11 * np.linalg.norm(C)
-        assert np.linalg.eigvalsh(C).min() > 0
-        got, want = (np.diag(F @ X @ written.adjoint(F)).real for X in (C, H))
-        if "Valid" in kind or kind == "Toeplitz":
-            assert 0.5 <= got.sum() / want.sum() <= 2
-        else:
-            assert error(got, want) <= 1e-11
-
-
-@pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
-def test_a_weight_that_is_no_circulant_counts_as_its_root_mean_square(complex_):
-    M, Omega = Circulant(draw(0, 6)), draw(1, 6, 6, complex_=complex_)
-    P = circulant_preconditioner(System(M, Ridge(0.2, Omega)))
-    want = np.abs(np.fft.fft(draw(0, 6))) ** 2 + 0.2 * np.linalg.norm(Omega) ** 2 / 6
-    r = draw(2, 6, 1)
-    assert P.apply(r)[:, 0] == pytest.approx(np.fft.ifft(np.fft.fft(r[:, 0]) / want).real, rel=1e-12)
-
-
-def test_preconditioner_wants_a_convolution():
-    with pytest.raises(ProblemError, match="got Dense"):
-        circulant_preconditioner(System(operators.Dense(np.eye(2)), Ridge(0.1)))
 
 
 # -- in problems -------------------------------------------------------------------------------------------------------

@@ -438,7 +438,8 @@ def test_targets_that_do_not_fit_a_loss(loss, y, match):
         ({"covariance": np.eye(4)}, "got covariance"),
         ({"W": xv.lower.L1(0.1)}, "without a penalty.*got W=L1"),
         ({"W": xv.lower.Simplex(), "y": np.eye(2)[[0, 0, 1, 1]], "loss": "softmax"}, "of classes one.*got W=Simplex"),
-        ({"y": xv.RowChunks([(ROWS, APART)])}, "in memory.*got y as RowChunks"),
+        ({"y": xv.ColumnChunks([APART])}, "in memory or RowChunks.*got y as ColumnChunks"),
+        ({"y": xv.RowChunks([(ROWS, APART)]), "loss": "huber", "data": None}, "got y as RowChunks, and no scale"),
     ],
 )
 def test_what_a_level_with_a_loss_does_not_take(given, match):

@@ -1,6 +1,7 @@
 """Robust fits: the optimum of the joint problem by SciPy, likelihoods, certificates, units, and every framework."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import scipy.stats
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
+from xvarpro.statistics import weighting
 
 from .conftest import float64
 from .fits import with_offset
@@ -363,8 +365,11 @@ def test_what_it_is_not_for(subtests):
     one = np.ones(1)
     with pytest.raises(ProblemError, match="A fit estimates it"):
         xv.losses.Huber().value(one, one, one)
+    loss = xv.losses.Cauchy(0.1)
+    problem = xv.separable(lambda theta, t: t[:, None] * theta, 1.0 + T, data=T, loss=loss)
+    far = SimpleNamespace(stated=problem, theta=np.ones(1), w=np.ones(1), loss=loss)  # at residuals of 1
     with pytest.raises(ProblemError, match="Pass a larger scale"):
-        xv.losses.Cauchy(0.1).curvature(np.ones(3), np.zeros(3), np.ones(3))
+        weighting.least_squares(far)
 
 
 def test_a_loss_by_name_or_by_class_is_the_loss():

@@ -121,7 +121,6 @@ WRONG = [
     (lambda: sets.MinkowskiSum(()), "MinkowskiSum: sets must be a tuple of sets"),
     (lambda: sets.HullOfUnion((sets.Box(), sets.Columns(), sets.Simplex())), "not both"),
     (lambda: sets.HullOfUnion([1.0]), "must be a set such as"),
-    (lambda: sets.Counted(None), "must be a set such as"),
     (lambda: sets.Oracle(None), "fun must be a function"),
     (lambda: sets.Oracle(abs, -1.0), "width must be a finite number >= 0"),
     (lambda: sets.Oracle(abs, projection=3), "projection must be a function"),

@@ -1,8 +1,19 @@
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
-from xvarpro.batch.driver import solve_many
-from xvarpro.batch.lift import lifted
-from xvarpro.batch.result import ManyResult
+from xvarpro.batch.lift import lifted, single
+from xvarpro.fit.many import ManyResult, solve_many
 from xvarpro.fit.multistart import Minimum, Multistart, multistart
 from xvarpro.problem.each import Each
+from xvarpro.statistics.many import BatchStatistics
 
-__all__ = ["Each", "LevenbergMarquardt", "ManyResult", "Minimum", "Multistart", "lifted", "multistart", "solve_many"]
+__all__ = [
+    "BatchStatistics",
+    "Each",
+    "LevenbergMarquardt",
+    "ManyResult",
+    "Minimum",
+    "Multistart",
+    "lifted",
+    "multistart",
+    "single",
+    "solve_many",
+]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,16 +12,13 @@ import numpy as np
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
 from xvarpro.backends import Backend
 from xvarpro.backends.interface import select
-from xvarpro.batch.objective import Batch
-from xvarpro.batch.prepare import Prepared, prepare, restricted
-from xvarpro.batch.result import ManyResult
+from xvarpro.batch.objective import Batch, Linear
+from xvarpro.batch.prepare import Prepared, restricted
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.status import Bar, Status
-from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
-from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
-from xvarpro.errors import ProblemError
 from xvarpro.lower.stack import units
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import provenance
@@ -40,119 +37,7 @@ class BatchState(NamedTuple):
     n_iter: Array
 
 
-def solve_many(
-    problem: Problem,
-    theta0: Tree,
-    over: Tree = None,
-    *,
-    method: LevenbergMarquardt | None = None,
-    tol: float = 1e-6,
-    max_iter: int = 200,
-    backend: str | Backend | None = None,
-    device: Any = None,
-    dtype: str | None = None,
-    progress: bool | None = None,
-) -> ManyResult:
-    """Solve thousands of independent problems together: pixels, voxels, spectra, bootstrap samples.
-
-    The problem is stated once, for the whole batch: functions are given leaves (b, ...) of theta, and return designs
-    (b, m, n); targets are (b, m), or (b, m, k) for k right-hand sides, with a first axis of length 1 where all problems
-    share them. `many.lifted` makes this form of a problem that is stated for one. ``M[i]`` may depend on ``theta[i]``
-    alone, and on the i-th entry of what `Each` marks in `data`: functions are called with all problems or with those
-    that still run. The first problems are evaluated alone and together with others, and an error is raised where they
-    differ.
-
-    Parameters
-    ----------
-    problem : Problem
-        From `separable` or `bilevel`, in batch form. ``lam`` is a number, (b,), (b, n, k), or (n, k) for all problems,
-        with 1 for n or k where weights or right-hand sides share one; ``R`` returns (b,); `Omega`, `covariance` and
-        `W`, which is `lower.Nonnegative` or `lower.Bounded`, are shared; `weights` are (m,) or (m, k), or have a first
-        axis for the problems: (b, m) with targets (b, m), else (b, m, k) or (b, m, 1). A `loss` is convex, one of
-        entries, with targets that are arrays and no `W`.
-    theta0 : array or pytree of arrays
-        Feasible starts, leaves (b, ...), float32 or float64.
-    over : Set, Free or a tree of them, optional
-        Sets for the leaves of one problem; each problem has its own point in them. What is not named is free.
-    method : LevenbergMarquardt, optional
-        For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
-        of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
-    tol : float
-        Per problem, the decrease that its model promises over the sets must fall below ``tol^2/100 * |f|``, or
-        ``tol^2 * |f|`` where a set offers no projection.
-    max_iter : int
-        Iterations per problem at most, each of which is one trial point.
-    backend, device, dtype : optional
-        Where and in what precision to compute; theta0's by default.
-    progress : bool, optional
-        Progress bar; None shows one on a terminal only.
-
-    Returns
-    -------
-    ManyResult
-        With a status per problem. NaN or inf in the data of a problem makes that one NON_FINITE and no other.
-
-    Raises
-    ------
-    ProblemError
-        Shapes, sets or starts that do not fit together, an infeasible start, problems that depend on one another.
-    ModelError
-        A model function returned the wrong thing or left its array namespace.
-    KeyboardInterrupt
-        Ctrl-C in the iterations; its attribute ``result`` has the points so far, INTERRUPTED where they had not ended.
-    UnknownBackendError
-        `backend` names no registered backend.
-    BackendNotInstalledError
-        Its framework is not installed; the message gives the pip command.
-    ExchangeError
-        An array cannot be moved to the backend.
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> def M(theta, data):
-    ...     xp = xv.array_namespace(theta)
-    ...     return xp.exp(-xp.expand_dims(theta, axis=1) * data["t"][None, :, None])
-    >>> t, rates = np.linspace(0.0, 2.0, 64), np.array([[1.0, 5.0], [0.5, 3.0], [2.0, 9.0]])
-    >>> y = np.exp(-rates[:, None, :] * t[:, None]) @ np.array([2.0, 1.0])
-    >>> problem = xv.separable(M, y, data={"t": t})
-    >>> fit = xv.solve_many(problem, np.tile([0.7, 4.0], (3, 1)), over=xv.sets.Box(0.0, 20.0))
-    >>> np.round(fit.theta, 3)
-    array([[1. , 5. ],
-           [0.5, 3. ],
-           [2. , 9. ]])
-    >>> fit
-    ManyResult(3 problems: 3 CONVERGED)
-    """
-    began = time.perf_counter()
-    tol, max_iter = check_limits(tol, max_iter)
-    if not (method is None or isinstance(method, LevenbergMarquardt)):
-        raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None; got {method!r}")
-    prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
-    check_compiles(prepared.region, prepared.backend)
-    with prepared.backend.scope(prepared.dtype):
-        run = _Run(prepared, method or LevenbergMarquardt(), tol)
-        setup = time.perf_counter() - began
-
-        def found(unended: Status) -> ManyResult:
-            return run.result(unended, time.perf_counter() - began - setup, setup)
-
-        run.start()
-        with Bar(prepared.theta.shape[0], progress, "problem") as bar:
-            try:
-                run.iterate(max_iter, bar)
-                for _ in range(PARTINGS):
-                    if not run.part():
-                        break
-                    run.iterate(max_iter, bar)
-                check_unchanged(problem, prepared.fingerprints)
-                return found(Status.MAX_ITER)
-            except (KeyboardInterrupt, SystemExit) as interrupt:
-                interrupt.result = found(Status.INTERRUPTED)  # type: ignore[union-attr]
-                raise
-
-
-class _Run:
+class Run:
     """One solve of a batch."""
 
     def __init__(self, prepared: Prepared, method: LevenbergMarquardt, tol: float) -> None:
@@ -277,8 +162,16 @@ class _Run:
             lambda *parts: taken(namespace_of(*parts).concat(parts, axis=0)), *(state for _, state in self.pieces)
         )
 
-    def result(self, unended: Status, seconds: float, setup: float) -> ManyResult:
-        """With the status `unended` for problems that still run."""
+    def to_end(self, max_iter: int, bar: Bar) -> None:
+        """All problems, and those again that have ended in a saddle."""
+        self.iterate(max_iter, bar)
+        for _ in range(PARTINGS):
+            if not self.part():
+                break
+            self.iterate(max_iter, bar)
+
+    def found(self, unended: Status) -> dict[str, Any]:
+        """The fields of a result, with the status `unended` for problems that still run."""
         prepared, backend, state = self.prepared, self.backend, self._gathered()
         point, layout = state.point, prepared.layout
         operands, _ = self._operands(prepared.problem)
@@ -289,7 +182,7 @@ class _Run:
             layout.array(x / unit / unit, backend) for x in (point.local.value, point.gap_A, point.gap_B)
         )
         w = w / unit[:, None, None]
-        return ManyResult(
+        return dict(
             theta=prepared.to_caller(point.theta),
             w=layout.array(w[:, 0, :] if prepared.vector else w.mT, backend),
             value=value,
@@ -300,9 +193,29 @@ class _Run:
             n_iter=backend.to_numpy(state.n_iter).astype(np.int64),
             method=repr(self.method),
             provenance=provenance(backend, prepared.theta, exchange=prepared.tally.counts),
-            seconds=seconds,
-            setup_seconds=setup,
+            _prepared=replace(prepared, theta=point.theta),
         )
+
+
+def linear(prepared: Prepared, members: np.ndarray) -> Linear:
+    """Some problems to first order in theta and w, as NumPy's arrays in double precision."""
+    backend = prepared.backend
+    with backend.scope(prepared.dtype):
+        at = backend.asarray(members.astype(np.int64), device=device(prepared.theta))
+        problem = restricted(prepared.problem, lambda x: namespace_of(x).take(x, at, axis=0))
+        operands, skeleton = trees.partition((problem, prepared.region))
+
+        def make(operands: Leaves) -> Callable[[Array], Linear]:
+            return prepared.assemble(*skeleton.fill(operands)).linear
+
+        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+        found = backend.call(make, ("linear", *key), once=True)(operands, backend.xp.take(prepared.theta, at, axis=0))
+
+        def host(x: Any) -> Any:
+            x = None if x is None else backend.to_numpy(x)
+            return x if x is None or x.dtype.kind == "b" else x.astype(np.result_type(x.dtype, np.float64))
+
+        return Linear(*map(host, found))
 
 
 def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -> np.ndarray:

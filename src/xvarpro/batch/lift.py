@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
 from xvarpro import backends
+from xvarpro.batch.prepare import by_problem, restricted, ridges
 from xvarpro.core import trees
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators.interface import Operator
@@ -105,3 +108,76 @@ class Lifted(Struct):
             return (out.dense() if isinstance(out, Operator) else out,)
 
         return backends.vmap(one, tuple(x for x, m in zip(found, along, strict=True) if m))[0]
+
+
+def members(problem: Problem, picked: slice) -> Problem:
+    """The problem of some members of a batch, as it is stated."""
+
+    def plain(level: Level | None) -> Any:
+        if level is None:
+            return None
+        weights = None if level.weights is None else by_problem(level, each.unmarked(level.weights))
+        return replace(level, y=each.unmarked(level.y), lam=ridges(level), weights=weights)
+
+    problem = replace(problem, lower=plain(problem.lower), upper=plain(problem.upper))
+    return restricted(problem, lambda x: x[picked, ...])
+
+
+def single(problem: Problem, i: int) -> Problem:
+    """The problem of one member of a batch, as `xvarpro.solve` takes it: for profiles, bootstraps, another method.
+
+    Parameters
+    ----------
+    problem : Problem
+        As for `solve_many`.
+    i : int
+        Which member, from 0.
+
+    Returns
+    -------
+    Problem
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, t):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(theta, axis=1) * t[None, :, None])
+    >>> t, rates = np.linspace(0.0, 2.0, 64), np.array([[1.0], [3.0]])
+    >>> problem = xv.separable(M, np.exp(-rates * t), data=t)
+    >>> np.round(xv.solve(xv.many.single(problem, 1), np.array([2.0])).theta, 6)
+    array([3.])
+    """
+    one = members(problem, slice(i, i + 1))
+
+    def level(level: Level | None) -> Any:
+        if level is None:
+            return None
+        y: Any = level.y
+        lam, weights = level.lam, level.weights
+        own: dict[str, Any] = {"M": Unlifted(level.M), "y": Unlifted(y) if callable(y) else y[0, ...]}
+        if trees.is_array(lam):
+            own["lam"] = lam[0, ...] if math.prod(lam.shape) > 1 else float(lam[0, 0, 0])
+        if trees.is_array(weights):
+            own["weights"] = weights[0, ...] if weights.shape[2] > 1 else weights[0, :, 0]
+        return replace(level, **own)
+
+    data, R = each.mapped(each.unmarked, one.data), None if one.R is None else Unlifted(one.R)
+    return replace(one, lower=level(one.lower), upper=level(one.upper), data=data, R=R)
+
+
+@final
+@dataclass(frozen=True)
+class Unlifted(Struct):
+    """A function of a batch, for one problem: theta gets the axis of the batch, and the result loses it.
+
+    Parameters
+    ----------
+    fun : callable
+    """
+
+    fun: Callable[..., Any] = REQUIRED
+
+    def __call__(self, theta: Tree, *data: Tree) -> Array:
+        one = trees.map_leaves(lambda x: namespace_of(x).expand_dims(x, axis=0), theta)
+        return self.fun(one, *data)[0, ...]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
 from xvarpro.batch import small
-from xvarpro.batch.objective import Batch, Lower, Outputs, grouped, products, rows, stacked
+from xvarpro.batch.objective import Batch, Linear, Lower, Outputs, grouped, products, rows, stacked
 from xvarpro.batch.small import Factor
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
@@ -102,6 +102,20 @@ class LossBatch(Batch):
         J = small.rest(low.factor, root * X, along)
         value = level.value(z) + _half_squares(low.r[..., m:])
         return value, products(grouped(X, len(tangents)), level.slope(z)), grouped(J, len(tangents))
+
+    def _linear(self, outputs: Outputs, low: Lower, X: Array) -> Linear:
+        level, m = self._levels(0, low.w.shape[0]), outputs.M_L.shape[1]
+        z, xp = low.r[..., :m], namespace_of(X)
+        given = z[:, 0, :].mT, level.y, level.weights + xp.zeros_like(level.y)
+        # columns of all entries of a problem
+        apart = (xp.reshape(x.mT, (-1, self.columns * m)).mT for x in given)
+        curvature = xp.reshape(level.loss.curvature(*apart).mT, (-1, m)).mT
+        root = xp.sqrt(given[2] * curvature).mT[:, None, :]
+        A = stacked(root * outputs.M_L.mT, self.problem.lower.ridge)
+        # of a loss that is no likelihood this has no use
+        terms = level.loss.terms(*given) - level.loss.saturated(*given[1:])
+        slope = level.slope(z) / positive_or_one(root)
+        return Linear(A, low.w, slope, root * X, None, root, 2 * xp.sum(terms, axis=0))
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         f, w, m, p = low.factor, low.w, outputs.M_L.shape[1], len(tangents)

@@ -56,6 +56,18 @@ class Lower(NamedTuple):
     free: Array | None = None  # (b, n), of which w is between its bounds; None where it has none
 
 
+class Linear(NamedTuple):
+    """Separable problems, or their right-hand sides, to first order; rows are scaled by the roots of their weights."""
+
+    A: Any  # (b, n, m + r), columns of the design and of the ridge below it
+    w: Any  # (b, k, n)
+    r: Any  # (b, k, m)
+    X: Any  # (b, p k, m), tangents of r along each entry of theta, with w held
+    free: Any  # (b, n), or None
+    root: Any = None  # of the weights, (b, k, m) or (b, 1, m), if any
+    deviance: Any = None  # (b,), of a loss that is a log likelihood
+
+
 class Batch:
     """The reduced objectives of `problem` in batch form, at vectors (b, p).
 
@@ -143,6 +155,20 @@ class Batch:
     def local(self, x: Array) -> Local:
         """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
         xp = namespace_of(x)
+        outputs, tangents = self._tangents(x)
+        low = self.lower(outputs)
+        jacobian = self._separable if self.problem.is_separable else self._bilevel
+        value, grad, J = jacobian(outputs, low, tangents)
+        value, grad, curvature = map(self._summed, (value, grad, _real(J @ trees.adjoint(J))))
+        deficient = xp.any(self.together(low.deficient), axis=1)
+        if outputs.R is not None:
+            value = value + (0.5 * self.problem.mu) * outputs.R
+            grad = grad + (0.5 * self.problem.mu) * xp.stack([t.R for t in tangents], axis=1)
+        return Local(xp.where(deficient, xp.full_like(value, xp.nan), value), grad, curvature, deficient)
+
+    def _tangents(self, x: Array) -> tuple[Outputs, list[Outputs]]:
+        """`weighted` outputs, and their tangents along each entry of theta."""
+        xp = namespace_of(x)
         leaves, given = trees.parts(x, self.region.shapes), list[str]()
 
         def flat(*arrays: Array) -> Leaves:
@@ -152,20 +178,28 @@ class Batch:
 
         values, push = self.backend.linearise(flat, leaves, self.constants)
         outputs = self.weighted(Outputs(**dict(zip(given, values, strict=True))))
-        low = self.lower(outputs)
         eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
         tangents = []
         for j in range(x.shape[1]):
             moved = push(trees.parts(xp.broadcast_to(eye[j, :], x.shape), self.region.shapes))
             tangents.append(self.weighted(Outputs(**dict(zip(given, moved, strict=True)))))
-        jacobian = self._separable if self.problem.is_separable else self._bilevel
-        value, grad, J = jacobian(outputs, low, tangents)
-        value, grad, curvature = map(self._summed, (value, grad, _real(J @ trees.adjoint(J))))
-        deficient = xp.any(self.together(low.deficient), axis=1)
-        if outputs.R is not None:
-            value = value + (0.5 * self.problem.mu) * outputs.R
-            grad = grad + (0.5 * self.problem.mu) * xp.stack([t.R for t in tangents], axis=1)
-        return Local(xp.where(deficient, xp.full_like(value, xp.nan), value), grad, curvature, deficient)
+        return outputs, tangents
+
+    def linear(self, x: Array) -> Linear:
+        """Separable problems to first order in theta and w."""
+        outputs, tangents = self._tangents(x)
+        low = self.lower(outputs)
+        return self._linear(outputs, low, self._moved(low, tangents))
+
+    def _linear(self, outputs: Outputs, low: Lower, X: Array) -> Linear:
+        M, level = outputs.M_L, self.problem.lower
+        y = self._target(level, outputs.y_L, M.shape[0])
+        root: Any = None if isinstance(level.weights, Whitening) else level.weights
+        if root is not None:
+            # of each right-hand side that is a problem by itself, or of all
+            shape = (M.shape[0] // self.columns, self.columns * y.shape[1], M.shape[1])
+            root = self._apart(namespace_of(M).broadcast_to(root.mT, shape), shape[0])
+        return Linear(stacked(M.mT, level.ridge), low.w, low.w @ M.mT - y, X, low.free, root)
 
     def energy(self, x: Array) -> Array:
         """``1/2 |y|^2`` of the upper level, per problem: the scale of what the objective is a difference of.

@@ -65,6 +65,21 @@ class Prepared:
         leaves = multiplied(trees.parts(x, self.region.shapes), [1 / unit for unit in self.theta_units])
         return self.layout.to_caller(leaves, self.backend)
 
+    def measures(self, x: np.ndarray) -> Tree:
+        """Numbers (b, p) in the caller's units as arrays of the caller's, in the structure of theta."""
+        with self.backend.scope(self.dtype):
+            leaves = trees.parts(self._moved(x), self.region.shapes)
+            return self.layout.measures(leaves, self.backend)
+
+    def array(self, x: np.ndarray) -> Array:
+        """Numbers of any shape as an array of the caller's."""
+        with self.backend.scope(self.dtype):
+            return self.layout.array(self._moved(x), self.backend)
+
+    def _moved(self, x: np.ndarray) -> Array:
+        kind = np.result_type(self.dtype, np.complex64) if np.iscomplexobj(x) else self.dtype
+        return self.backend.asarray(x.astype(kind), device=device_of(self.theta))
+
     @property
     def assemble(self) -> Callable[[Problem, Region], Batch]:
         """What makes the objectives from traced arrays; holds no array."""

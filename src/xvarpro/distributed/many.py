@@ -11,7 +11,8 @@ import numpy as np
 from distributed import Client
 
 from xvarpro.batch import ManyResult, solve_many
-from xvarpro.batch.prepare import batch_size, by_problem, restricted, ridges
+from xvarpro.batch.lift import members
+from xvarpro.batch.prepare import batch_size
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Bar
@@ -19,8 +20,7 @@ from xvarpro.core.struct import Tree
 from xvarpro.distributed.dask import TIMEOUT, check_timeout, current, ended, result_of
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
-from xvarpro.problem import each
-from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.problem import Problem
 
 AHEAD = 2  # batches for each thread of the cluster that are sent before their turn
 
@@ -86,7 +86,7 @@ def dask_solve_many(
     given = destination(theta0, None, None, None)
     b = batch_size(given.leaves, given.names)
     slices = [slice(i, min(i + size, b)) for i in range(0, b, size)]
-    parts = ((_part(problem, s), trees.map_leaves(lambda x, s=s: x[s, ...], theta0)) for s in slices)
+    parts = ((members(problem, s), trees.map_leaves(lambda x, s=s: x[s, ...], theta0)) for s in slices)
     found: dict[int, ManyResult] = {}
     tasks = (
         client.submit(solve_many, part, start, over, progress=False, **options, pure=False) for part, start in parts
@@ -95,20 +95,8 @@ def dask_solve_many(
         for i, task in ended(client, "batch", tasks, AHEAD * sum(client.nthreads().values()), timeout):
             found[i] = result_of(task, timeout)
             bar.update()
-    return _joined([found[i] for i in range(len(slices))], time.perf_counter() - began)
-
-
-def _part(problem: Problem, members: slice) -> Problem:
-    """The problem of some members of a batch, as it is stated."""
-
-    def plain(level: Level | None) -> Any:
-        if level is None:
-            return None
-        weights = None if level.weights is None else by_problem(level, each.unmarked(level.weights))
-        return replace(level, y=each.unmarked(level.y), lam=ridges(level), weights=weights)
-
-    problem = replace(problem, lower=plain(problem.lower), upper=plain(problem.upper))
-    return restricted(problem, lambda x: x[members, ...])
+    joined = _joined([found[i] for i in range(len(slices))], time.perf_counter() - began)
+    return replace(joined, _problem=problem)
 
 
 def _joined(parts: list[ManyResult], seconds: float) -> ManyResult:

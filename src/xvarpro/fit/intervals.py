@@ -9,11 +9,11 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.batch.driver import solve_many
 from xvarpro.batch.lift import lifted
 from xvarpro.core import checks, trees
 from xvarpro.core.checks import confidence, instance, shown
 from xvarpro.errors import ProblemError
+from xvarpro.fit.many import solve_many
 from xvarpro.fit.profiles import Profile
 from xvarpro.fit.resampling import in_real_numbers, repeated, to_solve_again
 from xvarpro.problem.each import Each

@@ -12,15 +12,14 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
 from xvarpro.backends import Backend
-from xvarpro.batch.driver import solve_many
 from xvarpro.batch.lift import lifted
-from xvarpro.batch.result import ManyResult, counted
 from xvarpro.core import trees
 from xvarpro.core.checks import number
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
+from xvarpro.fit.many import ManyResult, counted, solve_many
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.fit.starts import draw, per_leaf

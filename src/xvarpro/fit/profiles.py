@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.batch.driver import solve_many
 from xvarpro.batch.lift import lifted
 from xvarpro.core import trees
 from xvarpro.core.struct import REQUIRED, Struct, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.fit.many import solve_many
 from xvarpro.fit.resampling import like_theta, sent, to_solve_again
 from xvarpro.fit.solve import solve
 from xvarpro.operators.interface import Operator

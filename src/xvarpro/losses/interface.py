@@ -76,7 +76,7 @@ class Loss(Struct):
         return self.model(mu, y, weights)
 
     def curvature(self, mu: Array, y: Array, weights: Weights) -> Array:
-        """What is expected of `second`, over the weights, (m, k): 1 for least squares."""
+        """What is expected of `second`, over the weights: 1 for squares. A column has all entries of a problem."""
         return self.model(mu, y, 1.0)
 
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
@@ -90,9 +90,8 @@ class Loss(Struct):
         return mu
 
     def saturated(self, y: Array, weights: Weights) -> Array:
-        """The least value that any prediction has, 0-d."""
-        xp = namespace_of(y)
-        return xp.sum(0 * y)
+        """The terms of the least value that any prediction has, as `terms`."""
+        return 0 * y
 
     @property
     def needs_scale(self) -> bool:

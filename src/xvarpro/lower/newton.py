@@ -25,7 +25,7 @@ SLOW = 0.25  # ratio of squared Newton decrements above which, once they are sma
 # relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
 # to the third for losses of entries, where the inverse of the Hessian is nearly known
 ROUGH, COARSE, FINE = 0.1, 1e-3, 1e-6
-STALE = 0.1  # error of w, by the last step, from which on a step takes the curvatures of its own w
+STALE = ROUGH  # error of w from which on a step takes the curvatures of its own w; a first step has them
 LOST = 1e-11  # relative error up to which adjoints do with a product's inverse: eps times the condition squared
 PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients; LSMR has a limit of its own
 
@@ -115,7 +115,7 @@ class _State(NamedTuple):
     running: Array  # bool
     failed: Array  # bool
     steps: Array  # int32
-    shared: Any  # the inverse of a Hessian near the one of this step, () where there is none
+    given: tuple[Any, ...]  # to the next step by the last one
 
 
 @final
@@ -215,38 +215,15 @@ class Newton(LowerSolver):
 
     def _minimum(self, backend: Backend, system: Any) -> tuple[Array, Any]:
         """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_shared`."""
-        y, start = system.y, system.start
-        xp = namespace_of(y)
+        xp, start = namespace_of(system.y), system.start
         if isinstance(start, tuple):
             start = self._first(backend, system)
         else:
             lost = ~xp.isfinite(system.value(start))
             start = backend.when(lost, lambda _: self._first(backend, system), start)
-        value = system.value(start)
-        eps = xp.finfo(value.dtype).eps
-        steps = xp.zeros((), dtype=xp.int32, device=device(value))
-        finite = xp.isfinite(value)
-        first = _State(start, value, 0 * value, finite, ~finite, steps, self._shared(backend, system, start))
-
-        def advance(now: _State) -> _State:
-            size, before = xp.abs(now.value), now.decrement
-            known = before > 0
-            error = xp.where(known, (before / positive_or_one(size)) ** 0.5, 1)
-            stale = known & (error > STALE)
-            shared = backend.when(stale, lambda _: self._shared(backend, system, now.w), now.shared)
-            d, decrement = self._step(backend, system, now.w, error, shared)
-            small = decrement <= eps**0.5 * size
-            alpha, value = _searched(backend, system, now, d, decrement, small)
-            ratio = decrement / positive_or_one(before)
-            # a step leaves this share of what it found, or the square of it
-            left = decrement * xp.where(known & (ratio < 1), ratio, 1)
-            end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
-            steps = now.steps + 1
-            lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
-            return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps, shared)
-
-        last = backend.while_loop(lambda state: state.running, advance, first)
-        return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w), last.shared
+        shared = self._shared(backend, system, start)
+        w, (shared,) = descended(backend, system.value, partial(self._step, backend, system), start, shared)
+        return w, shared
 
     def _first(self, backend: Backend, system: Any) -> Array:
         """A first w: fitted to what the loss makes of the target; of classes 0."""
@@ -259,11 +236,12 @@ class Newton(LowerSolver):
         inner = self.inner.to(ROUGH, ROUGH) if isinstance(self.inner, LSMR) else self.inner
         return inner.argmin(backend, near, inner.factor(backend, near), target)
 
-    def _step(self, backend: Backend, system: Any, w: Array, error: Array, shared: Any) -> tuple[Array, Array]:
-        """The Newton step at w, and the square of its decrement, its length by the Hessian, 0-d.
+    def _step(self, backend: Backend, system: Any, w: Array, error: Array, shared: Any) -> tuple[Array, Array, Any]:
+        """The Newton step at w, the square of its decrement, its length by the Hessian, 0-d, and the next `shared`.
 
         `error` is that of w, relative, by the last step; `shared` the inverse of a Hessian near that at w.
         """
+        shared = backend.when(error > STALE, lambda _: self._shared(backend, system, w), shared)
         z = system.M.matvec(w)
         if self._by_products(system):
             slope, bend = self._derivatives(system, z)
@@ -271,7 +249,7 @@ class Newton(LowerSolver):
             tol = namespace_of(error).clip(error, FINE if system.loss.by_entry else COARSE, ROUGH)
             P = shared or self._preconditioner(backend, system, w, z)
             d = -_conjugate_gradients(backend, system, bend, P, g, tol, self._limit)
-            return d, -inner(g, d)
+            return d, -inner(g, d), shared
         g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._model(system, z)
         factor = self.inner.factor(backend, near)
@@ -282,7 +260,7 @@ class Newton(LowerSolver):
         # no more than minus the slope along d, which in a set is lost to rounding: g is a multiplier there
         q = near.M.matvec(d)
         square = inner(q, q)
-        return d, square + near.ridge.coupling(d, d) if near.ridge.present else square
+        return d, square + near.ridge.coupling(d, d) if near.ridge.present else square, shared
 
     def _derivatives(self, system: Any, z: Array) -> tuple[Array, Callable[[Array], Array]]:
         """The slope of the loss and the map of its curvature, those of a step's model."""
@@ -366,8 +344,38 @@ def _inverse(backend: Backend, solver: LowerSolver, system: System, factor: Any,
     return v
 
 
+def descended(
+    backend: Backend, value_of: Callable[[Array], Array], step: Callable[..., Any], start: Array, *given: Any
+) -> tuple[Array, tuple[Any, ...]]:
+    """The minimiser by steps ``d, decrement, *given = step(w, error, *given)``, as `Newton` makes them, and `given`.
+
+    NaN where none is found.
+    """
+    value, xp = value_of(start), namespace_of(start)
+    eps, finite = xp.finfo(value.dtype).eps, xp.isfinite(value)
+    first = _State(start, value, 0 * value, finite, ~finite, xp.zeros((), dtype=xp.int32, device=device(value)), given)
+
+    def advance(now: _State) -> _State:
+        size, before = xp.abs(now.value), now.decrement
+        known = before > 0
+        error = xp.where(known, (before / positive_or_one(size)) ** 0.5, ROUGH)
+        d, decrement, *given = step(now.w, error, *now.given)
+        small = decrement <= eps**0.5 * size
+        alpha, value = _searched(backend, value_of, now, d, decrement, small)
+        ratio = decrement / positive_or_one(before)
+        # a step leaves this share of what it found, or the square of it
+        left = decrement * xp.where(known & (ratio < 1), ratio, 1)
+        end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
+        steps = now.steps + 1
+        lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
+        return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps, tuple(given))
+
+    last = backend.while_loop(lambda state: state.running, advance, first)
+    return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w), last.given
+
+
 def _searched(
-    backend: Backend, system: Any, now: _State, d: Array, decrement: Array, small: Array
+    backend: Backend, value_of: Callable[[Array], Array], now: _State, d: Array, decrement: Array, small: Array
 ) -> tuple[Array, Array]:
     """The first of the steps 1, 1/2, 1/4, ... that brings a part of what it promises, or 0, and the value there.
 
@@ -382,9 +390,9 @@ def _searched(
 
     def halve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         alpha, _, n = state
-        return 0.5 * alpha, system.value(now.w + 0.5 * alpha * d), n + 1
+        return 0.5 * alpha, value_of(now.w + 0.5 * alpha * d), n + 1
 
-    alpha, value, n = backend.while_loop(refused, halve, (one, system.value(now.w + d), 0 * now.steps))
+    alpha, value, n = backend.while_loop(refused, halve, (one, value_of(now.w + d), 0 * now.steps))
     found = n < HALVINGS
     return xp.where(found, alpha, 0 * alpha), xp.where(found, value, now.value)
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from xvarpro import backends
-from xvarpro.core.namespace import namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Adjoint
-from xvarpro.lower.newton import LossSystem
+from xvarpro.lower.newton import LossSystem, Rooted
+from xvarpro.lower.stack import as_one, identity, joined
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
+
+
+def apart(loss: Any, w: Array) -> Array:
+    """Columns (k, c) that span the rows of w: of classes those that sum to 0, which a ridge of all classes asks for."""
+    k, xp = w.shape[1], namespace_of(w)
+    V = np.eye(k)
+    return xp.asarray(V if loss.by_entry else np.linalg.qr(V[:, 1:] - 1 / k)[0], dtype=w.dtype, device=device(w))
 
 
 class LossLevel(EvaluatedLevel):
@@ -72,6 +82,19 @@ class LossLevel(EvaluatedLevel):
             return EvaluatedLevel(system.M, y, self.ridge, self.W)
         system, y = self.system.coupled(z)
         return EvaluatedLevel(system.M, y, self.ridge)
+
+    def step(self, w: Array, z: Array, curvature: Any) -> tuple[Array, Array]:
+        """Rows and target of a Newton step from w with the derivatives at predictions z, as one column (`joined`)."""
+        xp, loss, given = namespace_of(z), self.loss, (z, self.y, self.weights)
+        if loss.by_entry:
+            u = xp.sqrt(curvature(*given))
+            B = u[:, :, None] * identity(u)
+        else:
+            rooted = Rooted(self.M, *loss.root(*given))
+            B, u = rooted.blocks, rooted.u
+        off = (B @ (z - self.M.matvec(w))[:, :, None])[:, :, 0]
+        target = off - loss.slope(*given) / positive_or_one(u)
+        return joined(self.M.dense(), B @ apart(loss, w)), as_one(target, w.shape[1])
 
     @property
     def size(self) -> Array:

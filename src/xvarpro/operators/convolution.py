@@ -46,7 +46,7 @@ class FullConvolution(OneKernel):
 
     Notes
     -----
-    Solver : QR of the dense matrix; for a large one an iterative solver with `lower.circulant_preconditioner`
+    Solver : QR of the dense matrix; for a large one `lower.LSMR`
 
     Examples
     --------
@@ -91,8 +91,7 @@ class ValidConvolution(OneKernel):
 
     Notes
     -----
-    Solver : QR of the dense matrix, its dual where M is wide; for a large one an iterative solver with
-        `lower.circulant_preconditioner`
+    Solver : QR of the dense matrix, its dual where M is wide; for a large one `lower.LSMR`
 
     Examples
     --------
@@ -120,10 +119,8 @@ class ValidConvolution(OneKernel):
         return Layout(self.signal, rows, tuple(fast(max(n, p)) for n, p in sizes), first)
 
 
-@final
-@dataclass(frozen=True)
-class Toeplitz(Convolution):
-    """A matrix with constant diagonals, ``M[i, j] = diagonals[i - j + n - 1]``.
+def Toeplitz(diagonals: Array, n: int) -> ValidConvolution:
+    """A matrix with constant diagonals, ``M[i, j] = diagonals[i - j + n - 1]``: the valid convolution of a long kernel.
 
     Parameters
     ----------
@@ -133,11 +130,6 @@ class Toeplitz(Convolution):
     n : int
         Columns of M, from 1 to the number of diagonals.
 
-    Notes
-    -----
-    Solver : QR of the dense matrix, its dual where M is wide; for a large one an iterative solver with
-        `lower.circulant_preconditioner`
-
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -145,34 +137,10 @@ class Toeplitz(Convolution):
     array([[2., 1., 0.],
            [3., 2., 1.]])
     """
-
-    diagonals: Array = REQUIRED
-    n: int = 1
-
-    def __post_init__(self) -> None:
-        check_kernel(self, self.diagonals, "of shape (m + n - 1,)", 1)
-        (n,) = checked_grid(self, (self.n,), 1)
-        if self.diagonals is not None and (self.diagonals.ndim != 1 or self.diagonals.shape[0] < n):
-            raise ProblemError(
-                f"Toeplitz needs one vector of m + n - 1 >= n = {n} diagonals, got shape {tuple(self.diagonals.shape)}"
-            )
-
-    @classmethod
-    def examples(cls, shape: tuple[int, int]) -> tuple[Toeplitz, ...]:
-        m, n = shape
-        return (cls(drawn_kernel(1, m + n - 1)[0, ...], n),)
-
-    @property
-    def layout(self) -> Layout:
-        count = self.diagonals.shape[0]
-        return Layout((self.n,), (count - self.n + 1,), (fast(count),), (self.n - 1,))
-
-    @property
-    def blocks(self) -> Array:
-        return self.diagonals[None, :, None]
-
-    def _holding(self, kernels: Array) -> Toeplitz:
-        return Toeplitz(kernels[0, :, 0], self.n)
+    M = ValidConvolution(diagonals, (n,))
+    if diagonals.shape[0] < n:
+        raise ProblemError(f"Toeplitz needs m + n - 1 >= n = {n} diagonals, got shape {tuple(diagonals.shape)}")
+    return M
 
 
 def checked_grid(owner: object, grid: Any, axes: int | None) -> Grid:

@@ -51,17 +51,12 @@ def resized(x: Array, sizes: Grid) -> Array:
     xp = namespace_of(x)
     for axis, size in enumerate(sizes, 1):
         if size < x.shape[axis]:
-            x = part(x, axis, 0, size)
+            key: Any = (slice(None),) * axis + (slice(size), ...)
+            x = x[key]
         elif size > x.shape[axis]:
             rest = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
             x = xp.concat([x, xp.zeros(rest, dtype=x.dtype, device=device(x))], axis=axis)
     return x
-
-
-def part(x: Array, axis: int, start: int, stop: int) -> Array:
-    """The entries from `start` to `stop` along an axis."""
-    key: Any = (slice(None),) * axis + (slice(start, stop), ...)
-    return x[key]
 
 
 def rolled(x: Array, shift: Grid) -> Array:

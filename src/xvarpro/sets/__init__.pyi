@@ -11,7 +11,7 @@ from xvarpro.sets.interface import Set
 from xvarpro.sets.k_largest import Hypersimplex, KNormBall, KSparsePolytope, UnitHypersimplex
 from xvarpro.sets.lanczos import Lanczos
 from xvarpro.sets.lp import LpBall
-from xvarpro.sets.oracle import Counted, Oracle
+from xvarpro.sets.oracle import Oracle
 from xvarpro.sets.ordered_weighted import OWLBall, Permutahedron
 from xvarpro.sets.products import Columns, Groups, Product, Rows
 from xvarpro.sets.promises import check
@@ -29,7 +29,6 @@ __all__ = [
     "Columns",
     "ContinuousKnapsack",
     "ConvexHull",
-    "Counted",
     "Ellipsoid",
     "Fantope",
     "Flattened",

@@ -1,10 +1,10 @@
-"""Any function as a set, and a set that counts its calls."""
+"""Any function as a set."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -13,74 +13,10 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import is_array
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._composite import MappedSet, is_set
 from xvarpro.sets._nearest_point import distance_bound
-from xvarpro.sets.balls import L1Ball, L2Ball
+from xvarpro.sets.balls import L1Ball
 from xvarpro.sets.interface import Set
 from xvarpro.sets.simplex import Simplex
-
-
-@dataclass(eq=False)
-class Calls:
-    """Calls of the oracle and of the projection of a `Counted` set."""
-
-    lmo: int = 0
-    project: int = 0
-
-
-@final
-@dataclass(frozen=True)
-class Counted(MappedSet):
-    """A set that counts the calls of its oracle and of its projection, in ``calls.lmo`` and ``calls.project``.
-
-    The counts are kept on the host: a compiled loop counts once per compilation, not per iteration, and a batch counts
-    as one call. ``result.counts`` gives the calls of a solve on every backend.
-
-    Parameters
-    ----------
-    inner : Set
-    calls : Calls, optional
-        Counts to go on from; a new set starts at 0.
-
-    Notes
-    -----
-    LMO : that of `inner`, counted
-    Cost : that of `inner`
-    Diameter : that of `inner`
-    Projection : that of `inner`, counted
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> C = xv.sets.Counted(xv.sets.Simplex())
-    >>> _ = C.lmo(np.ones(3)), C.lmo(np.ones((5, 3)))
-    >>> C.calls
-    Calls(lmo=2, project=0)
-    """
-
-    inner: Set = field(default_factory=L2Ball)
-    calls: Calls = field(default_factory=Calls, compare=False)
-
-    def __post_init__(self) -> None:
-        is_set(self, self.inner)
-
-    def lmo(self, g: Array) -> Array:
-        self.calls.lmo += 1
-        return self.inner.lmo(g)
-
-    def certified(self, g: Array) -> tuple[Array, Array | None]:
-        self.calls.lmo += 1
-        return self.inner.certified(g)
-
-    def support(self, g: Array) -> Array:
-        return self.inner.support(g)
-
-    def project(self, x: Array) -> Array:
-        self.calls.project += 1
-        return self.inner.project(x)
-
-    def random_point(self, like: Array, seed: int = 0) -> Array:
-        return self.inner.random_point(like, seed)
 
 
 @final

@@ -169,7 +169,7 @@ def linearised(
 
     `solved` is what a solve has prepared, which is used again where it is the same.
     """
-    if isinstance(problem, Problem) and (why := _unlike_least_squares(problem)):
+    if isinstance(problem, Problem) and (why := unlike_least_squares(problem)):
         raise ProblemError(f"statistics need {why}")
     columns, prepared = 0, None if solved is None or backend is not None else solved.at(problem, theta, over)
     if prepared is None:
@@ -223,7 +223,7 @@ def linearised(
     return at._replace(J=_held(at))
 
 
-def _unlike_least_squares(problem: Problem) -> str:
+def unlike_least_squares(problem: Problem) -> str:
     """What sets a problem apart from least squares in theta and w, and what to do; empty where nothing does."""
     derivative = "xv.implicit.gradient has the derivative of a solution by the data, from which errors follow"
     if not problem.is_separable:
@@ -336,14 +336,23 @@ def _held(at: Linearised) -> np.ndarray:
         x, C = _host(leaf).ravel(), sets.get(i)
         here = np.arange(stop, stop := stop + x.size)
         if isinstance(C, Box):
-            free, g = np.ones(x.size, dtype=bool), at.gradient[here]
-            for bound, down in ((C.lower, g), (C.upper, -g)):
-                b = np.ravel(np.broadcast_to(_host(bound), leaf.shape))
-                at_bound = (np.abs(x - b) <= STOPPED * np.abs(x)) & (down >= -flat[here])
-                rounded = np.abs(x - b) <= np.finfo(at.prepared.dtype).eps * np.max(np.abs(x), initial=0.0)
-                free &= ~(at_bound | ((b == 0) & rounded & (down > flat[here])))
-            J[here, here] = free
+            lower, upper = (np.ravel(np.broadcast_to(_host(b), leaf.shape)) for b in (C.lower, C.upper))
+            eps = float(np.finfo(at.prepared.dtype).eps)
+            J[here, here] = ~held_by(x, lower, upper, at.gradient[here], flat[here], eps)
     return J
+
+
+def held_by(
+    x: np.ndarray, lower: np.ndarray, upper: np.ndarray, gradient: np.ndarray, flat: np.ndarray, eps: float
+) -> np.ndarray:
+    """Which entries are held by bounds of a box; the last axis has the entries of a leaf."""
+    size = np.max(np.abs(x), axis=-1, keepdims=True, initial=0.0)
+    held = np.zeros(x.shape, dtype=bool)
+    for bound, down in ((lower, gradient), (upper, -gradient)):
+        at_bound = (np.abs(x - bound) <= STOPPED * np.abs(x)) & (down >= -flat)
+        rounded = np.abs(x - bound) <= eps * size
+        held |= at_bound | ((bound == 0) & rounded & (down > flat))
+    return held
 
 
 def _ridge(problem: Problem, w: np.ndarray) -> np.ndarray:

@@ -29,6 +29,7 @@ SHOWN = 30  # entries in a text
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
 IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors, fit.statistics().w_stderr_chunks()"
 NO_LIKELIHOOD = "the loss is no log likelihood of the data: AIC and BIC are not given"
+NO_NOISE = "the residual is zero to rounding: standard errors measure rounding, not noise"
 EXACT = 100.0  # in eps of the target: a residual below says nothing of noise
 ROUNDED = 1e3  # in eps of its terms: a residual below has less than three digits
 OFF = 0.05  # standard errors that theta may be off by before that is said
@@ -351,6 +352,15 @@ def correlated(C: np.ndarray) -> np.ndarray:
     return C / np.outer(size, size)
 
 
+def noise_variance(chi2: Any, dof: Any, data: Any, rounding: Any) -> Any:
+    """The variance of an observation of weight 1; data are known to `rounding`, squared and summed, at best.
+
+    What a solve leaves of a residual of 0 is alike from one datum to the next: many do not average it out.
+    """
+    noisy = np.maximum(chi2 / dof, rounding / data)
+    return np.where(chi2 <= EXACT**2 * rounding, np.maximum(chi2, rounding), noisy)
+
+
 def or_inf(errors: np.ndarray, undetermined: np.ndarray) -> np.ndarray:
     """Errors that are infinite where the data do not determine what they are of."""
     return np.where(undetermined | np.isnan(errors), np.inf, errors)
@@ -412,7 +422,7 @@ def _reasons(s: Statistics) -> list[str]:
     if W is not None and W.penalises:
         said.append("a penalty biases w: errors are the spread of the entries that it does not hold at 0")
     if s.exact and not s.absolute_sigma:
-        said.append("the residual is zero to rounding: standard errors measure rounding, not noise")
+        said.append(NO_NOISE)
     if s.sandwich:
         said.append("standard errors by the sandwich formula: each residual speaks for the noise of its datum")
     return said

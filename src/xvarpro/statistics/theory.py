@@ -15,6 +15,7 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import ProblemError
+from xvarpro.losses.interface import Loss
 from xvarpro.losses.robust import Robust
 from xvarpro.problem.problem import Problem
 from xvarpro.results.outcome import Outcome
@@ -22,7 +23,7 @@ from xvarpro.statistics import weighting
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.linearised import linearised
 from xvarpro.statistics.names import entry_names, indexed
-from xvarpro.statistics.standard_errors import EXACT, OFF, QUIET, Statistics, or_inf
+from xvarpro.statistics.standard_errors import OFF, QUIET, Statistics, noise_variance, or_inf
 
 
 def linear_theory(
@@ -86,7 +87,7 @@ def linear_theory(
     array([0.0775, 0.1449])
     """
     place = {"backend": backend, "device": device, "dtype": dtype}
-    return _theory(problem, theta, over, None, absolute_sigma, sandwich, None, **place)
+    return theory(problem, theta, over, None, *noise_from(None, False, absolute_sigma, sandwich), None, **place)
 
 
 def statistics(
@@ -124,24 +125,14 @@ def statistics(
     (array([0.015]), 48.0)
     """
     problem, loss = weighting.least_squares(fit), fit.loss
-    if absolute_sigma is None:
-        absolute_sigma = fit.known_noise and not sandwich
-    if sandwich is None:
-        sandwich = loss is not None and not absolute_sigma
-    noisy = loss is None or loss.likelihood or isinstance(loss, Robust)  # whether the curvature has the size of noise
-    if not ((noisy or sandwich) and (loss is None or loss.by_entry or absolute_sigma)):
-        way = "the sandwich formula" if not noisy else "the likelihood, since entries of a row are not independent"
-        raise ProblemError(
-            f"standard errors of a fit by {loss!r} are those of {way}; got absolute_sigma={absolute_sigma} and "
-            f"sandwich={sandwich}. Leave both out"
-        )
+    absolute_sigma, sandwich = noise_from(loss, fit.known_noise, absolute_sigma, sandwich)
     given = (fit.theta, fit.recipe.over, fit._prepared, absolute_sigma, sandwich, weighting.deviance(fit))
-    found = _theory(problem, *given, backend=backend)
+    found = theory(problem, *given, backend=backend)
     if loss is not None and not loss.by_entry:
         found = _of_classes(found, fit)
     elif loss is not None and loss.linked:  # its target is none of the data
         found = replace(found, r_squared=math.nan)
-    elif not noisy:
+    elif not _noisy(loss):
         found = replace(found, r_squared=math.nan, chi2=math.nan, residual_variance=math.nan)
     if not fit.success:
         found.remarks.append(
@@ -165,6 +156,30 @@ def statistics(
     return found
 
 
+def _noisy(loss: Loss | None) -> bool:
+    """Whether the curvature has the size of noise."""
+    return loss is None or loss.likelihood or isinstance(loss, Robust)
+
+
+def noise_from(loss: Loss | None, known: bool, absolute_sigma: bool | None, sandwich: bool | None) -> tuple[bool, bool]:
+    """`absolute_sigma` and `sandwich` with their defaults, of a loss that gives errors by these."""
+    if absolute_sigma is None:
+        absolute_sigma = known and not sandwich
+    if sandwich is None:
+        sandwich = loss is not None and not absolute_sigma
+    if not ((_noisy(loss) or sandwich) and (loss is None or loss.by_entry or absolute_sigma)):
+        way = "the likelihood, since entries of a row are not independent" if _noisy(loss) else "the sandwich formula"
+        raise ProblemError(
+            f"standard errors of a fit by {loss!r} are those of {way}; got absolute_sigma={absolute_sigma} and "
+            f"sandwich={sandwich}. Leave both out"
+        )
+    switch("absolute_sigma", absolute_sigma)
+    switch("sandwich", sandwich)
+    if absolute_sigma and sandwich:
+        raise ProblemError("absolute_sigma and sandwich must not both be True: only the first one trusts the weights")
+    return absolute_sigma, sandwich
+
+
 def _of_classes(s: Statistics, fit: Outcome) -> Statistics:
     """Statistics of one target of all entries as those of its rows, each of which is one datum."""
     n, k = shape = tuple(fit.w.shape)
@@ -175,7 +190,7 @@ def _of_classes(s: Statistics, fit: Outcome) -> Statistics:
     return replace(s, **numbers, bic=bic, r_squared=math.nan, w_shape=shape, w_names=indexed("w", (n, k)))
 
 
-def _theory(
+def theory(
     problem: Problem,
     theta: Tree,
     over: Tree,
@@ -186,10 +201,6 @@ def _theory(
     **place: Any,
 ) -> Statistics:
     """`linear_theory`; `solved` as for `linearised`, `deviance` that of a fit by a loss."""
-    switch("absolute_sigma", absolute_sigma)
-    switch("sandwich", sandwich)
-    if absolute_sigma and sandwich:
-        raise ProblemError("absolute_sigma and sandwich must not both be True: only the first one trusts the weights")
     at = linearised(problem, theta, over, solved, **place)
     if sandwich:
         at.row_by_row("standard errors by the sandwich formula")
@@ -214,13 +225,8 @@ def _theory(
         )
     # data are known to rounding at best: a residual of 0 makes no error 0
     rounding = (float(np.finfo(prepared.dtype).eps) * float(np.linalg.norm(real.y))) ** 2
-    if absolute_sigma:
-        variance = 1.0
-    elif chi2 <= EXACT**2 * rounding:
-        # what a solve leaves of a residual of 0 is alike from one datum to the next: many do not average it out
-        variance = max(chi2, rounding)
-    else:
-        variance = max(chi2 / dof, rounding / data)
+    with np.errstate(**QUIET):
+        variance = 1.0 if absolute_sigma else float(noise_variance(chi2, np.float64(dof), data, rounding))
     noise = np.full(r.shape, variance**0.5)
     if sandwich:
         noise = np.maximum(np.abs(r) * (data / dof) ** 0.5, (rounding / data) ** 0.5)

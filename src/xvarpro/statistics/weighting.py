@@ -42,7 +42,8 @@ def deviance(fit: Outcome) -> float | None:
     if not fit.loss.likelihood:
         return math.nan
     mu, y, weights = _at_the_data(fit)
-    return 2 * float(fit.loss.value(mu, y, weights) - fit.loss.saturated(y, weights))
+    saturated: Any = fit.loss.saturated(y, weights)
+    return 2 * float(fit.loss.value(mu, y, weights) - np.sum(saturated))
 
 
 def least_squares(fit: Outcome) -> Problem:
@@ -55,13 +56,21 @@ def least_squares(fit: Outcome) -> Problem:
     if loss is None or not problem.is_separable:
         return problem
     if not trees.is_array(problem.lower.y):
-        raise ProblemError("standard errors of a fit by a loss need an array y; got a target that is a function")
+        raise ProblemError(
+            "standard errors of a fit by a loss need an array y; got a target that is a function, or chunks"
+        )
     mu, y, weights = _at_the_data(fit)
     if not np.isfinite(mu).all():
         raise ProblemError("statistics need w and M(theta) to be finite; got NaN or inf at this theta")
     if not loss.by_entry:
         return _of_rows(fit, mu, y, weights)
-    curvature = loss.curvature(mu, y, weights)
+    bends: Any = loss.curvature(*(x.reshape(-1, 1) for x in (mu, y, weights)))
+    curvature = bends.reshape(mu.shape)
+    if not np.min(curvature) > 0:
+        raise ProblemError(
+            f"standard errors need a loss that bends up, on average over the residuals; got {loss!r} and a mean second "
+            f"derivative of {np.min(curvature):.2g}. Pass a larger scale"
+        )
     target = mu - loss.slope(mu, y, weights) / positive_or_one(curvature * weights)
     shape, dtype = problem.lower.y.shape, backends.to_numpy(fit.w).dtype
     parts = {"y": target, "weights": curvature * weights}

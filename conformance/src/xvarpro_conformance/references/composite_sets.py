@@ -139,11 +139,6 @@ def _by_distance(C: Set, support: Callable[..., np.ndarray], width: float) -> Kn
     return Known(support, lambda x: np.array([distance(y) for y in x]) / (width or 1.0), bound=True)
 
 
-@defines(sets.Counted)
-def _counted(C: sets.Counted, shape: tuple[int, ...]) -> Known:
-    return known(C.inner, shape)
-
-
 @defines(sets.Oracle)
 def _oracle(C: sets.Oracle, shape: tuple[int, ...]) -> Known:
     """The examples take the oracles of sets that are known."""

@@ -183,5 +183,4 @@ _RULES: dict[str, Callable[[Any], np.ndarray]] = {
     "CirculantPerColumn": lambda M: np.stack([_periodic(kernel) for kernel in M.kernels]),
     "FullConvolution": _full,
     "ValidConvolution": _valid,
-    "Toeplitz": lambda M: _convolution(M.diagonals, (len(M.diagonals) - M.n + 1,), (M.n,), (M.n - 1,)),
 }

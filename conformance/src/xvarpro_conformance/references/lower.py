@@ -135,13 +135,6 @@ def faces(W: Any, n: int, j: int) -> Iterator[Face]:
             yield Face(np.zeros(n), np.eye(n)[:, np.array(signs) != 0], W.alpha * np.array(signs, float))
     elif kind == "Affine":
         yield Face(np.zeros(n) if W.w0 is None else _column(W.w0, j), W.B)
-    elif kind == "Shared":
-        yield Face(np.zeros(n), (W.groups[:, None] == np.unique(W.groups)).astype(float))
-    elif kind == "Fixed":
-        order = np.flatnonzero(W.where) if W.where.dtype == bool else W.where
-        start = np.zeros(n)
-        start[order] = _column(W.values, j)
-        yield Face(start, np.eye(n)[:, np.setdiff1d(np.arange(n), order)])
     elif kind == "Equality":
         # the first of the unknowns from the others
         C, p = np.asarray(digits(W.C)), len(W.C)

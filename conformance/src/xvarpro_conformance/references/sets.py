@@ -89,8 +89,6 @@ def polytope(C: Any, n: int) -> Polytope:
     if isinstance(C, sets.ShiftScale):
         A, b = polytope(C.inner, n)
         return Polytope(A / C.scale, b + A @ np.broadcast_to(np.asarray(C.shift, np.float64), n) / C.scale)
-    if isinstance(C, sets.Counted):
-        return polytope(C.inner, n)
     if isinstance(C, sets.Product):
         sizes = C.sizes or (n // len(C.sets),) * len(C.sets)
         parts = [polytope(part, size) for part, size in zip(C.sets, sizes, strict=True)]

@@ -14,13 +14,13 @@ from xvarpro import backends
 from xvarpro.algorithms.choice import FEW
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.backends import exchange, modules
-from xvarpro.batch.driver import solve_many
 from xvarpro.batch.lift import lifted
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.differentiation import implicit
 from xvarpro.differentiation.layers import Solution, no_third_derivative
+from xvarpro.fit.many import solve_many
 from xvarpro.fit.solve import solve
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem

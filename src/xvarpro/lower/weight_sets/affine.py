@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
@@ -62,14 +61,14 @@ class Affine(WeightSet):
     B: Array = REQUIRED
 
     def __post_init__(self) -> None:
-        B = numbers(self, "B", 2, empty=True)
+        B = numbers("Affine", "B", self.B, 2, empty=True)
         rank = int(np.sum(self._reduced()[1] >= 0))
         if rank < B.shape[1]:
             raise ProblemError(
                 f"Affine: the {B.shape[1]} columns of B must be linearly independent, got rank {rank}: leave out "
                 "those that follow from others"
             )
-        if self.w0 is not None and (got := numbers(self, "w0", 1, 2)).shape[0] != B.shape[0]:
+        if self.w0 is not None and (got := numbers("Affine", "w0", self.w0, 1, 2)).shape[0] != B.shape[0]:
             raise ProblemError(f"Affine: w0 must have {B.shape[0]} rows, as B has; got {got.shape[0]}")
 
     @property
@@ -124,49 +123,19 @@ class Affine(WeightSet):
     def examples(cls, n: int) -> tuple[Affine, ...]:
         draw = np.random.default_rng(n)
         B = draw.normal(size=(n, max(1, n - 1)))
-        return cls(None, B), cls(draw.normal(size=n), B), cls(draw.normal(size=(n, 3)), B)
-
-
-class _Constructed(WeightSet):
-    """A set that is resolved to `Affine`."""
-
-    real = False
-
-    @property
-    def size(self) -> int:
-        return self.resolved().size
-
-    @property
-    def columns(self) -> int | None:
-        return self.resolved().columns
-
-    @property
-    def linear(self) -> bool:
-        return self.resolved().linear
-
-    def dimension(self, n: int) -> int:
-        return self.resolved().dimension(n)
-
-    def directions(self, w: np.ndarray) -> list[np.ndarray]:
-        return self.resolved().directions(w)
-
-    def joined(self, k: int) -> Affine:
-        return self.resolved().joined(k)
-
-    def part(self, indices: Array, scale: float) -> WeightSet:
-        return self.resolved().part(indices, scale)
-
-    def solver(self, given: LowerSolver | None) -> LowerSolver:
-        return self.resolved().solver(given)
-
-    @abstractmethod
-    def resolved(self, lengths: np.ndarray | None = None) -> Affine:
-        """The subspace as a base and a shift."""
+        known = Fixed(np.ones(n, bool), 2.0), Fixed(np.array([n - 1]), np.array([0.5]), n)
+        return (
+            cls(None, B),
+            cls(draw.normal(size=n), B),
+            cls(draw.normal(size=(n, 3)), B),
+            *known,
+            Shared(np.arange(n) // 2),
+        )
 
 
 @final
 @dataclass(frozen=True)
-class Equality(_Constructed):
+class Equality(WeightSet):
     """``C w = d``.
 
     Parameters
@@ -191,11 +160,13 @@ class Equality(_Constructed):
     array([0.5, 0.5])
     """
 
+    real = False
+
     C: Array = REQUIRED
     d: Array | float = 0.0
 
     def __post_init__(self) -> None:
-        C, d = numbers(self, "C", 2), numbers(self, "d", 0, 1, 2)
+        C, d = numbers("Equality", "C", self.C, 2), numbers("Equality", "d", self.d, 0, 1, 2)
         p, n = C.shape
         if d.ndim and d.shape[0] != p:
             raise ProblemError(f"Equality: d must have {p} rows, one for each row of C; got {d.shape[0]}")
@@ -213,8 +184,28 @@ class Equality(_Constructed):
     def size(self) -> int:
         return self.C.shape[1]
 
+    @property
+    def columns(self) -> int | None:
+        return self.resolved().columns
+
+    @property
+    def linear(self) -> bool:
+        return self.resolved().linear
+
     def dimension(self, n: int) -> int:
         return n - self.C.shape[0]
+
+    def directions(self, w: np.ndarray) -> list[np.ndarray]:
+        return self.resolved().directions(w)
+
+    def joined(self, k: int) -> Affine:
+        return self.resolved().joined(k)
+
+    def part(self, indices: Array, scale: float) -> WeightSet:
+        return self.resolved().part(indices, scale)
+
+    def solver(self, given: LowerSolver | None) -> LowerSolver:
+        return self.resolved().solver(given)
 
     def resolved(self, lengths: np.ndarray | None = None) -> Affine:
         reduced, unknowns = self._eliminated(lengths)
@@ -237,9 +228,7 @@ class Equality(_Constructed):
         return (cls(np.ones((1, n)), 1.0), cls(np.ones((1, n)), np.arange(3.0)[None, :])) if n > 1 else ()
 
 
-@final
-@dataclass(frozen=True)
-class Fixed(_Constructed):
+def Fixed(where: Array, values: Array | float = 0.0, n: int | None = None) -> Affine:
     """Some entries of w are known, or all of them: theta is then all that is fitted.
 
     Parameters
@@ -264,55 +253,31 @@ class Fixed(_Constructed):
     >>> xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).w
     array([1., 3.])
     """
-
-    where: Array = REQUIRED
-    values: Array | float = 0.0
-    n: int | None = None
-
-    def __post_init__(self) -> None:
-        values = numbers(self, "values", 0, 1, 2)
-        order, _ = self._entries()
-        if values.ndim and values.shape[0] != order.size:
-            raise ProblemError(
-                f"Fixed: values must have {order.size} rows, one for each entry that is fixed; got {values.shape[0]}"
-            )
-
-    def _entries(self) -> tuple[np.ndarray, int]:
-        where = to_numpy(self.where)
-        if where.ndim == 1 and where.dtype.kind == "b" and self.n in (None, where.size):
-            return np.flatnonzero(where), where.size
-        if where.ndim != 1 or where.dtype.kind not in "iu":
-            raise ProblemError(f"Fixed: where must be a mask of shape (n,) or a vector of indices, got {self.where!r}")
-        n = self.n
-        if not isinstance(n, int) or n < 1:
-            raise ProblemError(f"Fixed: indices need the length of w, a whole number >= 1: pass n, got {n!r}")
-        if len({int(i) for i in where}) < where.size or not ((where >= 0) & (where < n)).all():
-            raise ProblemError(f"Fixed: indices must be different and from 0 to {n - 1}, got {where.tolist()}")
-        return where, n
-
-    def resolved(self, lengths: np.ndarray | None = None) -> Affine:
-        order, n = self._entries()
-        values = to_numpy(self.values)
-        w0 = np.zeros((n, values.shape[1] if values.ndim == 2 else 1), np.result_type(values, np.float32))
-        w0[order] = values[:, None] if values.ndim == 1 else values
-        return _affine(w0, np.eye(n)[:, np.setdiff1d(np.arange(n), order)])
-
-    @classmethod
-    def examples(cls, n: int) -> tuple[Fixed, ...]:
-        every = cls(np.ones(n, bool), 2.0)
-        if n == 1:
-            return (every,)
-        return (
-            every,
-            cls(np.arange(n) == 1, 0.0),
-            cls(np.arange(n) == 0, 2.0),
-            cls(np.array([n - 1]), np.array([0.5]), n),
+    order, n = _entries(where, n)
+    known = numbers("Fixed", "values", values, 0, 1, 2)
+    if known.ndim and known.shape[0] != order.size:
+        raise ProblemError(
+            f"Fixed: values must have {order.size} rows, one for each entry that is fixed; got {known.shape[0]}"
         )
+    w0 = np.zeros((n, known.shape[1] if known.ndim == 2 else 1), np.result_type(known, np.float32))
+    w0[order] = known[:, None] if known.ndim == 1 else known
+    return _affine(w0, np.eye(n)[:, np.setdiff1d(np.arange(n), order)])
 
 
-@final
-@dataclass(frozen=True)
-class Shared(_Constructed):
+def _entries(where: Array, n: int | None) -> tuple[np.ndarray, int]:
+    found = to_numpy(where)
+    if found.ndim == 1 and found.dtype.kind == "b" and n in (None, found.size):
+        return np.flatnonzero(found), found.size
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ProblemError(f"Fixed: where must be a mask of shape (n,) or a vector of indices, got {where!r}")
+    if not isinstance(n, int) or n < 1:
+        raise ProblemError(f"Fixed: indices need the length of w, a whole number >= 1: pass n, got {n!r}")
+    if len({int(i) for i in found}) < found.size or not ((found >= 0) & (found < n)).all():
+        raise ProblemError(f"Fixed: indices must be different and from 0 to {n - 1}, got {found.tolist()}")
+    return found, n
+
+
+def Shared(groups: Array) -> Affine:
     """Entries of w with the same label are equal.
 
     Parameters
@@ -333,21 +298,11 @@ class Shared(_Constructed):
     >>> np.round(xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).w, 12)
     array([2., 2., 5.])
     """
-
-    groups: Array = REQUIRED
-
-    def __post_init__(self) -> None:
-        groups = to_numpy(self.groups)
-        if groups.ndim != 1 or not groups.size or groups.dtype.kind not in "iu":
-            raise ProblemError(f"Shared: groups must be a vector of whole numbers, got {self.groups!r}")
-
-    def resolved(self, lengths: np.ndarray | None = None) -> Affine:
-        labels, index = np.unique(to_numpy(self.groups), return_inverse=True)
-        return Affine(None, np.eye(labels.size)[index])
-
-    @classmethod
-    def examples(cls, n: int) -> tuple[Shared, ...]:
-        return (cls(np.arange(n) // 2),)
+    labels = to_numpy(groups)
+    if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "iu":
+        raise ProblemError(f"Shared: groups must be a vector of whole numbers, got {groups!r}")
+    found, index = np.unique(labels, return_inverse=True)
+    return Affine(None, np.eye(found.size)[index])
 
 
 def _affine(w0: np.ndarray, B: np.ndarray) -> Affine:

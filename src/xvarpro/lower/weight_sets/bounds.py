@@ -80,7 +80,9 @@ class Bounded(WeightSet):
     upper: Array | float = 1.0
 
     def __post_init__(self) -> None:
-        lower, upper = (numbers(self, name, 0, 1, 2, finite=False) for name in ("lower", "upper"))
+        lower, upper = (
+            numbers("Bounded", name, getattr(self, name), 0, 1, 2, finite=False) for name in ("lower", "upper")
+        )
         for name, values in (("lower", lower), ("upper", upper)):
             if values.dtype.kind == "c":
                 raise ProblemError(f"Bounded: {name} must be real, got {values.dtype}")

@@ -97,12 +97,11 @@ class WeightSet(Struct):
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 
-def numbers(owner: object, name: str, *ndims: int, finite: bool = True, empty: bool = False) -> np.ndarray:
-    """The values of a field; `ProblemError` for one that is no array of numbers with that many axes.
+def numbers(owner: str, name: str, value: Any, *ndims: int, finite: bool = True, empty: bool = False) -> np.ndarray:
+    """The values of a parameter; `ProblemError` for one that is no array of numbers with that many axes.
 
     One that may be `empty` may have no columns.
     """
-    value: Any = getattr(owner, name)
     try:
         values = backends.to_numpy(value)
     except (TypeError, ValueError):
@@ -118,7 +117,7 @@ def numbers(owner: object, name: str, *ndims: int, finite: bool = True, empty: b
         wanted = " or ".join(shapes[d] for d in ndims)
         got = f"shape {values.shape}, {values.dtype}" if values.dtype.kind in "iufc" else repr(value)
         numeric = "finite numbers" if finite else "numbers, none of them NaN"
-        raise ProblemError(f"{type(owner).__name__}: {name} must be {wanted} of {numeric}, got {got}")
+        raise ProblemError(f"{owner}: {name} must be {wanted} of {numeric}, got {got}")
     return values
 
 

@@ -1,0 +1,234 @@
+"""Thousands of independent problems, solved together."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
+from xvarpro.backends import Backend
+from xvarpro.batch.driver import Run
+from xvarpro.batch.prepare import prepare
+from xvarpro.core.lazy import Method
+from xvarpro.core.status import Bar, Status
+from xvarpro.core.struct import Array, Tree
+from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
+from xvarpro.errors import ProblemError
+from xvarpro.problem.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class ManyResult:
+    """Result of `solve_many`: one entry per problem in every array.
+
+    Attributes
+    ----------
+    theta : pytree of arrays
+        Leaves (b, ...), in theta0's framework and on its device, as are the next five.
+    w : array, shape (b, n) or (b, n, k)
+        The eliminated variables at theta.
+    value, gap_A, gap_B : arrays, shape (b,)
+        Objectives and both parts of their gaps; NaN for a problem that has none.
+    condition : array, shape (b,)
+        Condition number of the matrix that was factored, its columns at length 1; a gradient is off by about this
+        times the machine epsilon.
+    status : NumPy array of int, shape (b,)
+        ``Status.code`` of each problem.
+    n_iter : NumPy array of int, shape (b,)
+        Iterations while the problem ran, each one trial point.
+    method : str
+    provenance : dict
+        Backend, device, dtype, versions.
+    seconds, setup_seconds : float
+        Time in the iterations, compilations included, and before them.
+    """
+
+    statistics = Method("xvarpro.statistics.many.statistics")
+
+    theta: Tree
+    w: Array
+    value: Array
+    gap_A: Array
+    gap_B: Array
+    condition: Array
+    status: np.ndarray
+    n_iter: np.ndarray
+    method: str
+    provenance: dict[str, Any]
+    seconds: float
+    setup_seconds: float
+    over: Tree = None
+    _problem: Problem | None = None
+    _prepared: Any = None  # a `batch.prepare.Prepared` at theta, where the solve was one of this process
+
+    @property
+    def stated(self) -> Problem:
+        """The problem; a `ProblemError` where it is not known."""
+        if self._problem is None:
+            raise ProblemError(
+                "statistics need the problem, which a pickle does not hold; got a result without one. Solve in this "
+                "process"
+            )
+        return self._problem
+
+    @property
+    def prepared(self) -> Any:
+        """What statistics compute with."""
+        return self._prepared or prepare(self.stated, self.theta, over=self.over)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies: what holds functions and the data is left out."""
+        return {**vars(self), "_problem": None, "_prepared": None}
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    @property
+    def success(self) -> np.ndarray:
+        """Which problems met the tolerance, shape (b,)."""
+        return np.isin(self.status, [s.code for s in Status if s.success])
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """How many problems ended how, the most frequent status first."""
+        return counted(self.status)
+
+    def ended(self, status: Status) -> np.ndarray:
+        """Indices of the problems that ended with a status."""
+        return np.flatnonzero(self.status == status.code)
+
+    def __str__(self) -> str:
+        n = self.n_iter if len(self) else np.zeros(1, int)
+        rate = len(self) / self.seconds if self.seconds > 0 else float("inf")
+        took = f"{self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)"
+        lines = [f"{len(self)} problems in {took}, {rate:.3g} per second"]
+        for status, count in self.counts.items():
+            first = ", ".join(map(str, self.ended(status)[:3]))
+            where = "" if status.success else f"  first: {first}"
+            lines.append(f"  {status.name:<15} {count}{where}")
+        lines.append(f"  iterations      median {np.median(n):g}, at most {n.max()}")
+        lines.append(f"  method          {self.method}")
+        computed = ", ".join(f"{k} {x}" for k, x in self.provenance.items() if not isinstance(x, dict))
+        return "\n".join([*lines, f"  computed        {computed}"])
+
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{n} {status.name}" for status, n in self.counts.items())
+        return f"ManyResult({len(self)} problems: {ends or 'none'})"
+
+
+def solve_many(
+    problem: Problem,
+    theta0: Tree,
+    over: Tree = None,
+    *,
+    method: LevenbergMarquardt | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    dtype: str | None = None,
+    progress: bool | None = None,
+) -> ManyResult:
+    """Solve thousands of independent problems together: pixels, voxels, spectra, bootstrap samples.
+
+    The problem is stated once, for the whole batch: functions are given leaves (b, ...) of theta, and return designs
+    (b, m, n); targets are (b, m), or (b, m, k) for k right-hand sides, with a first axis of length 1 where all problems
+    share them. `many.lifted` makes this form of a problem that is stated for one. ``M[i]`` may depend on ``theta[i]``
+    alone, and on the i-th entry of what `Each` marks in `data`: functions are called with all problems or with those
+    that still run. The first problems are evaluated alone and together with others, and an error is raised where they
+    differ.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `separable` or `bilevel`, in batch form. ``lam`` is a number, (b,), (b, n, k), or (n, k) for all problems,
+        with 1 for n or k where weights or right-hand sides share one; ``R`` returns (b,); `Omega`, `covariance` and
+        `W`, which is `lower.Nonnegative` or `lower.Bounded`, are shared; `weights` are (m,) or (m, k), or have a first
+        axis for the problems: (b, m) with targets (b, m), else (b, m, k) or (b, m, 1). A `loss` is convex, one of
+        entries, with targets that are arrays and no `W`.
+    theta0 : array or pytree of arrays
+        Feasible starts, leaves (b, ...), float32 or float64.
+    over : Set, Free or a tree of them, optional
+        Sets for the leaves of one problem; each problem has its own point in them. What is not named is free.
+    method : LevenbergMarquardt, optional
+        For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
+        of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
+    tol : float
+        Per problem, the decrease that its model promises over the sets must fall below ``tol^2/100 * |f|``, or
+        ``tol^2 * |f|`` where a set offers no projection.
+    max_iter : int
+        Iterations per problem at most, each of which is one trial point.
+    backend, device, dtype : optional
+        Where and in what precision to compute; theta0's by default.
+    progress : bool, optional
+        Progress bar; None shows one on a terminal only.
+
+    Returns
+    -------
+    ManyResult
+        With a status per problem. NaN or inf in the data of a problem makes that one NON_FINITE and no other.
+
+    Raises
+    ------
+    ProblemError
+        Shapes, sets or starts that do not fit together, an infeasible start, problems that depend on one another.
+    ModelError
+        A model function returned the wrong thing or left its array namespace.
+    KeyboardInterrupt
+        Ctrl-C in the iterations; its attribute ``result`` has the points so far, INTERRUPTED where they had not ended.
+    UnknownBackendError
+        `backend` names no registered backend.
+    BackendNotInstalledError
+        Its framework is not installed; the message gives the pip command.
+    ExchangeError
+        An array cannot be moved to the backend.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> def M(theta, data):
+    ...     xp = xv.array_namespace(theta)
+    ...     return xp.exp(-xp.expand_dims(theta, axis=1) * data["t"][None, :, None])
+    >>> t, rates = np.linspace(0.0, 2.0, 64), np.array([[1.0, 5.0], [0.5, 3.0], [2.0, 9.0]])
+    >>> y = np.exp(-rates[:, None, :] * t[:, None]) @ np.array([2.0, 1.0])
+    >>> problem = xv.separable(M, y, data={"t": t})
+    >>> fit = xv.solve_many(problem, np.tile([0.7, 4.0], (3, 1)), over=xv.sets.Box(0.0, 20.0))
+    >>> np.round(fit.theta, 3)
+    array([[1. , 5. ],
+           [0.5, 3. ],
+           [2. , 9. ]])
+    >>> fit
+    ManyResult(3 problems: 3 CONVERGED)
+    """
+    began = time.perf_counter()
+    tol, max_iter = check_limits(tol, max_iter)
+    if not (method is None or isinstance(method, LevenbergMarquardt)):
+        raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None; got {method!r}")
+    prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
+    check_compiles(prepared.region, prepared.backend)
+    with prepared.backend.scope(prepared.dtype):
+        run = Run(prepared, method or LevenbergMarquardt(), tol)
+        setup = time.perf_counter() - began
+
+        def found(unended: Status) -> ManyResult:
+            times: Any = {"seconds": time.perf_counter() - began - setup, "setup_seconds": setup}
+            return ManyResult(**run.found(unended), **times, over=over, _problem=problem)
+
+        with Bar(prepared.theta.shape[0], progress, "problem") as bar:
+            run.start()
+            try:
+                run.to_end(max_iter, bar)
+                check_unchanged(problem, prepared.fingerprints)
+                return found(Status.MAX_ITER)
+            except (KeyboardInterrupt, SystemExit) as interrupt:
+                interrupt.result = found(Status.INTERRUPTED)  # type: ignore[union-attr]
+                raise
+
+
+def counted(statuses: np.ndarray) -> dict[Status, int]:
+    """How often each status occurs, the most frequent first."""
+    return {Status.of(code): n for code, n in Counter(statuses.tolist()).most_common()}

@@ -1,0 +1,131 @@
+"""Statistics of a batch: those of each of its problems by itself."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+
+from .fits import together
+from .support import host, rng
+
+T = np.linspace(0.0, 2.0, 40)
+B = 6
+BOX = xv.sets.Box(0.0, 20.0)
+DRAW = rng(11)
+RATES = np.stack([DRAW.uniform(0.5, 1.5, B), DRAW.uniform(3.0, 8.0, B)], axis=1)
+DESIGNS = np.exp(-RATES[:, None, :] * T[:, None])
+Y = DESIGNS @ [2.0, 1.0] + 0.01 * DRAW.normal(size=(B, T.size))
+MANY = DESIGNS @ DRAW.uniform(1.0, 2.0, (2, 3)) + 0.01 * DRAW.normal(size=(B, T.size, 3))
+MASK = DRAW.uniform(size=Y.shape) > 0.2
+KERNEL = np.exp(-np.abs(T[:, None] - T) / 0.05)
+
+# the target, the rest of the problem, the sets of theta, what is asked for
+KINDS = {
+    "plain": (Y, {}, BOX, {}),
+    "at a bound": (Y, {}, xv.sets.Box(0.0, 4.0), {}),
+    "large units": (1e6 * Y, {"weights": np.full(T.size, 1e-8)}, BOX, {"absolute_sigma": True}),
+    "sandwich": (Y, {}, BOX, {"sandwich": True}),
+    "ridges": (Y, {"lam": DRAW.uniform(1e-3, 1e-1, B)}, BOX, {}),
+    "nonnegative": (Y - 1.5 * np.exp(-3.0 * T), {"W": xv.lower.Nonnegative()}, xv.sets.Box(0.5, 8.0), {}),
+    "mask": (np.where(MASK, Y, np.nan), {"weights": MASK}, BOX, {}),
+    "columns": (MANY, {}, BOX, {}),
+    "columns between bounds": (MANY, {"W": xv.lower.Bounded(0.0, np.array([[1.3], [1.9]]))}, BOX, {}),
+    "columns with weights": (MANY, {"weights": DRAW.uniform(size=MANY.shape)}, BOX, {}),
+    "complex": (MANY + 1j * MANY[::-1], {}, BOX, {}),
+    "covariance": (Y, {"covariance": KERNEL}, BOX, {}),
+    "counts": (DRAW.poisson(np.maximum(200 * Y, 1.0)) * 1.0, {"loss": xv.losses.Poisson()}, BOX, {}),
+    "huber": (Y, {"loss": xv.losses.Huber(scale=0.01)}, BOX, {}),
+    "a set that is no box": (Y, {}, xv.sets.L1Ball(5.0), {}),
+}
+
+
+def batch(kind, **options):
+    y, rest, over, asked = KINDS[kind]
+    start = np.tile([0.7, 4.0], (B, 1))
+    fit = xv.solve_many(xv.separable(together, y, data={"t": T}, **rest), start, over=over, tol=1e-9, **options)
+    return fit, fit.statistics(**asked)
+
+
+def squared(theta):
+    return xv.array_namespace(theta).sum(theta**2, axis=1)
+
+
+def alone(fit, i, asked):
+    """The statistics of one member at the theta of the batch."""
+    problem = xv.many.single(fit.stated, i)
+    if problem.lower.loss is None:
+        return xv.statistics.linear_theory(problem, fit.theta[i], fit.over, **asked)
+    return xv.solve(problem, fit.theta[i], over=fit.over, tol=1e-11).statistics(**asked)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics_of_a_batch_are_those_of_its_problems(kind):
+    fit, found = batch(kind)
+    near = {"rtol": 1e-6 if fit.stated.lower.loss else 1e-9}
+    for i in range(B):
+        expected = alone(fit, i, KINDS[kind][3])
+        np.testing.assert_allclose(found.theta_stderr[i], expected.theta_stderr, **near)
+        np.testing.assert_allclose(found.w_stderr[i], expected.w_stderr, **near, atol=1e-12)
+        size = np.sqrt(np.diagonal(expected.covariance))
+        np.testing.assert_allclose(
+            found.covariance[i], expected.covariance, **near, atol=1e-9 * np.max(size[np.isfinite(size)] ** 2)
+        )
+        for name in ("data", "parameters", "dof", "chi2", "reduced_chi2", "aic"):
+            np.testing.assert_allclose(getattr(found, name)[i], getattr(expected, name), **near, err_msg=name)
+        said = [why for why, at in found.reasons.items() if i in at]
+        assert said == [why for why in expected.reasons if not why.startswith("standard errors by the sandwich")]
+
+
+def test_every_backend_has_the_same(backend):
+    expected = batch("plain")[1]
+    found = batch("plain", backend=backend)[1]
+    np.testing.assert_allclose(host(found.theta_stderr), expected.theta_stderr, rtol=1e-7)
+    np.testing.assert_allclose(host(found.w_stderr), expected.w_stderr, rtol=1e-7)
+    single = xv.many.single(xv.separable(together, Y, data={"t": T}), 1)
+    fit = xv.solve(single, np.array([0.7, 4.0]), over=BOX, backend=backend)
+    np.testing.assert_allclose(fit.theta, batch("plain")[0].theta[1], rtol=1e-4)
+
+
+def test_errors_are_the_spread_of_repeated_fits():
+    b, sigma = 4000, 0.02
+    clean = 2.0 * np.exp(-1.0 * T) + np.exp(-5.0 * T)
+    y = clean + sigma * rng(3).normal(size=(b, T.size))
+    fit = xv.solve_many(xv.separable(together, y, data={"t": T}), np.tile([1.0, 5.0], (b, 1)))
+    found = fit.statistics()
+    for spread, errors in ((fit.theta.std(axis=0), found.theta_stderr), (fit.w.std(axis=0), found.w_stderr)):
+        np.testing.assert_allclose(np.median(errors, axis=0), spread, rtol=0.15)
+    np.testing.assert_allclose(np.mean(found.reduced_chi2), sigma**2, rtol=0.02)
+
+
+def test_what_a_member_lacks_is_said_of_it_alone():
+    y = Y.copy()
+    y[1], y[2], y[3] = np.nan, DESIGNS[2] @ [2.0, 1.0], 3.0 * DESIGNS[3][:, 0]
+    weights = np.ones(Y.shape)
+    weights[4, 3:] = 0.0
+    problem = xv.separable(together, y, data={"t": T}, weights=weights)
+    found = xv.solve_many(problem, np.tile([0.7, 4.0], (B, 1)), over=BOX).statistics()
+    at = {why.split(":")[0][:34]: members.tolist() for why, members in found.reasons.items()}
+    assert at["w is NaN or inf"] == [1]
+    assert 2 in at["the residual is zero to rounding"]
+    assert at["standard errors need more data tha"] == [4]
+    assert np.isnan(found.theta_stderr[[1, 4]]).all()
+    assert np.isfinite(found.theta_stderr[[0, 5]]).all()
+    assert "problem 1 on: w is NaN" in repr(found)
+
+
+def test_a_copy_has_its_problem_no_more():
+    fit = batch("plain")[0]
+    with pytest.raises(xv.errors.ProblemError, match="need the problem"):
+        copy.copy(fit).statistics()
+
+
+def test_problems_of_other_kinds_have_no_errors():
+    start = np.tile([0.7, 4.0], (B, 1))
+    penalty = xv.separable(together, Y, data={"t": T}, mu=1e-3, R=squared)
+    with pytest.raises(xv.errors.ProblemError, match="without a penalty"):
+        xv.solve_many(penalty, start).statistics()
+    fit = batch("plain")[0]
+    with pytest.raises(xv.errors.ProblemError, match="must not both be True"):
+        fit.statistics(absolute_sigma=True, sandwich=True)
