@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -29,6 +30,7 @@ def penalties(theta: Any, data: Any) -> Any:
 
 
 @final
+@dataclass(eq=False, repr=False)
 class LearnedPenaltyClassifier(OfClasses, BaseEstimator):
     """Logistic regression with a ridge for each feature, or group of features, learned from samples that are held out.
 
@@ -63,11 +65,11 @@ class LearnedPenaltyClassifier(OfClasses, BaseEstimator):
     (True, (200, 2))
     """
 
-    def __init__(self, groups: Any = None, *, max_iter: int = 100, tol: float = 1e-3, random_state: Any = None) -> None:
-        self.groups = groups
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    groups: Any = None
+    _: KW_ONLY
+    max_iter: int = 100
+    tol: float = 1e-3
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any) -> LearnedPenaltyClassifier:
         """Find penalties and weights for X, (n_samples, n_features), and labels y, (n_samples,)."""
