@@ -8,7 +8,8 @@ asks how far the results are from the clean ones (Roth, Black 2009; Chen, Ranftl
 """
 
 # %%
-# Patches of the left halves of the two photographs that scikit-learn brings, in grey, with noise of a tenth of the range.
+# Patches of the left halves of the two photographs that scikit-learn brings, in grey, with noise of a tenth of the
+# range.
 
 import math
 
