@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.lower.newton import Newton
+from xvarpro.lower.newton import LossSystem, Newton, _conjugate_gradients
 
 from .support import central_differences, error, host, rng, send
 
@@ -120,6 +120,15 @@ def test_values_far_out_keep_their_digits(name, y):
 
 
 # -- the lower level ---------------------------------------------------------------------------------------------------
+
+
+def test_a_preconditioner_that_is_no_number_gives_none():
+    numpy, c = xv.backends.get("numpy"), np.ones((3, 1))
+    system = LossSystem(xv.operators.Dense(np.eye(3)), xv.losses.Logistic(), np.zeros((3, 1)))
+    for tol in (None, 0.1):
+        found = _conjugate_gradients(numpy, system, lambda d: d, lambda r: np.nan * r, c, tol)
+        assert np.isnan(found).all()
+        np.testing.assert_allclose(_conjugate_gradients(numpy, system, lambda d: d, lambda r: r, c, tol), c)
 
 
 SETS = {
