@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core.namespace import namespace_of
@@ -193,17 +193,13 @@ def _condition_gradient(block: Block, total: Leaves, theta: Leaves, w: Array, v:
     return plus(total, pullback(level.condition_cotangents(outputs, w, adjoint)))
 
 
-class StepSums(NamedTuple):
-    """Of a Newton step of a level with a loss, from w."""
-
-    rows: Any  # the state of an accumulation
-    value: Array
-    energy: Array
+StepSums: TypeAlias = tuple[Any, Array, Array]  # of a Newton step: state of an accumulation, value, energy
 
 
 def _with_step(block: Block, state: StepSums, level: Any, w: Array, z: Array, curvature: Any) -> StepSums:
-    rows = block.accumulation.fold(block.backend, state.rows, *level.step(w, z, curvature))
-    return StepSums(rows, state.value + level.value(w, z), state.energy + level.size)
+    rows, value, energy = state
+    rows = block.accumulation.fold(block.backend, rows, *level.step(w, z, curvature))
+    return rows, value + level.value(w, z), energy + level.size
 
 
 def _first_step(block: Block, state: StepSums, theta: Leaves, w: Array) -> StepSums:
@@ -224,7 +220,7 @@ def _curved(block: Block, state: StepSums, theta: Leaves, w: Array) -> StepSums:
 
 
 def _merged_steps(backend: Backend, accumulation: Accumulation, a: StepSums, b: StepSums) -> StepSums:
-    return StepSums(accumulation.merge(backend, a.rows, b.rows), a.value + b.value, a.energy + b.energy)
+    return accumulation.merge(backend, a[0], b[0]), a[1] + b[1], a[2] + b[2]
 
 
 def _merged(backend: Backend, accumulation: Accumulation, a: Any, b: Any) -> Any:
