@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.weight_sets.subspace import exchanged
-from xvarpro.statistics.covariance import Influence
 
 from .fits import with_offset
 from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send, vector
@@ -639,7 +638,7 @@ def turning(theta, data):
 
 
 NUMBERS = ("data", "parameters", "dof", "chi2", "residual_variance", "r_squared", "aic", "bic")
-BLOCKS = ("theta_stderr", "w_stderr", "theta_covariance")
+BLOCKS = ("theta_stderr", "theta_covariance")
 COLUMNS = TWO @ rng(2).uniform(1, 2, size=(2, 70)) + 0.05 * rng(3).normal(size=(T.size, 70))
 OF_COLUMNS = {
     "plain": (decays, COLUMNS, {}),
@@ -668,33 +667,16 @@ def test_columns_in_chunks_have_the_statistics_of_all_at_once(backend, case):
     found = xv.statistics.linear_theory(chunked, theta, over, backend=backend)
     for name in (*NUMBERS, *BLOCKS):
         np.testing.assert_allclose(getattr(found, name), getattr(want, name), rtol=1e-8, atol=1e-12, err_msg=name)
-    blocks = list(found.w_stderr_chunks())
-    assert [x.shape for x in blocks] == [found.w_stderr.shape]  # known by now
-    again = xv.statistics.linear_theory(chunked, theta, over, absolute_sigma=True)
-    np.testing.assert_allclose(again.w_stderr, want.w_stderr / want.variance**0.5, rtol=1e-8)
     assert found.reasons == want.reasons
     assert [limit.note for limit in found.limits] == [limit.note for limit in want.limits[:2]]
 
 
-def test_errors_of_w_come_in_the_chunks_of_the_target(monkeypatch):
-    """Whatever they are cut into on the way; what the data do not determine is inf in its columns alone."""
-    monkeypatch.setattr(xv.statistics.standard_errors, "AT_ONCE", 2000)
-    widths, of_columns = [], Influence.of_columns
-    monkeypatch.setattr(Influence, "of_columns", lambda f, X, noise: widths.append(len(X)) or of_columns(f, X, noise))
-    problem = xv.separable(decays, xv.ColumnChunks([COLUMNS[:, :50], COLUMNS[:, 50:]]), data={"t": T})
-    blocks = list(xv.statistics.linear_theory(problem, RATES).w_stderr_chunks())
-    assert [x.shape for x in blocks] == [(2, 50), (2, 20)]
-    assert widths == [25, 25, 20]  # 2000 entries of (2, 40)
-    want = xv.statistics.linear_theory(xv.separable(decays, COLUMNS, data={"t": T}), RATES).w_stderr
-    np.testing.assert_allclose(np.concatenate(blocks, axis=1), want, rtol=1e-8)
-
+def test_what_right_hand_sides_in_chunks_do_not_determine_is_named():
     def moved(theta, data):  # at one sum of both entries their difference scales w: nothing where that is 0
         return xv.array_namespace(theta).exp(theta[0]) * decays(theta[:1] + theta[1:], data)
 
     y = COLUMNS[:, :3] * [1.0, 0.0, 1.0]
-    whole, parts = (xv.separable(moved, x, data={"t": T}) for x in (y, xv.ColumnChunks([y])))
-    want, found = (xv.statistics.linear_theory(x, np.array([0.5, 0.6])) for x in (whole, parts))
-    assert np.isinf(want.w_stderr).tolist() == np.isinf(found.w_stderr).tolist() == [[True, False, True]]
+    found = xv.statistics.linear_theory(xv.separable(moved, xv.ColumnChunks([y]), data={"t": T}), np.array([0.5, 0.6]))
     assert "do not determine theta[0], theta[1], w[0]" in found.reasons[0]
     assert np.isinf(found.theta_covariance[0, 0])
     # of the compressed target the first column may be one of zeros
@@ -717,22 +699,20 @@ def of_chunks(source):
 
 
 def test_a_chunk_may_be_empty():
-    found = of_chunks([COLUMNS[:, :9], COLUMNS[:, :0], COLUMNS[:, 9:]]).statistics()
-    assert [x.shape for x in found.w_stderr_chunks()] == [(2, 9), (2, 0), (2, 61)]
+    found = of_chunks([COLUMNS[:, :9], COLUMNS[:, :0], COLUMNS[:, 9:]])
+    assert [x.shape for x in found.w_chunks()] == [(2, 9), (2, 0), (2, 61)]
 
 
 def test_passes_over_chunks_must_be_of_the_same_columns():
-    """Those of the solve, of its statistics, and of the errors of w."""
+    """Those of the solve, of its statistics, and of w."""
     parts, short = [COLUMNS[:, :30], COLUMNS[:, 30:]], [COLUMNS[:, :30]]
     said = "the same columns on every pass; got 30 of them on this pass and 70 before"
     rows = "same number of rows; got 40 and y, chunk 0, of shape "
-    found = of_chunks(passes(parts, parts, short))
     for message, call in (
         (said, lambda: of_chunks(passes(parts, short)).statistics()),
-        (said, lambda: found.statistics().w_stderr),
-        (said, lambda: found.w),
+        (said, lambda: of_chunks(passes(parts, short)).w),
         (rows + r"\(70, 40\)", lambda: of_chunks([COLUMNS.T])),
-        (rows + r"\(39, 70\)", lambda: of_chunks(passes(parts, parts, [COLUMNS[1:]])).statistics().w_stderr),
+        (rows + r"\(39, 70\)", lambda: of_chunks(passes(parts, [COLUMNS[1:]])).w),
     ):
         with pytest.raises(ProblemError, match=message):
             call()
@@ -755,7 +735,8 @@ def test_what_needs_all_columns_is_refused_for_chunks():
     all_are_refused({
         "sandwich formula need all right-hand sides": lambda: fit.statistics(sandwich=True),
         "fitted values need all right-hand sides": lambda: s.fitted_stderr(),
-        "Use theta_covariance, and w_stderr_chunks": lambda: s.covariance,
+        "Use theta_covariance": lambda: s.covariance,
+        "has standard errors only where y is one array": lambda: s.w_stderr,
         "functions of w need all right-hand sides": lambda: s.propagate(lambda theta, w: sign(theta[0] * w[0])),
         "theta and w needs all right-hand sides": lambda: fit.plot_correlation(),
         "functions of w need all": lambda: s.propagate(lambda theta, w: theta[0] * w[0, 1]),
@@ -766,9 +747,6 @@ def test_what_needs_all_columns_is_refused_for_chunks():
     assert fit._w is None
     found = s.propagate(lambda theta, w: 1 / theta)
     np.testing.assert_allclose(found.stderr, s.theta_stderr / fit.theta**2)
-    y += 1.0
-    with pytest.raises(ProblemError, match=r"got another lower.y.source\[0\]"):
-        next(s.w_stderr_chunks())
 
 
 def test_r_squared_of_complex_data_takes_the_complex_mean():

@@ -4,7 +4,6 @@ import copy
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import xvarpro as xv
@@ -262,7 +261,7 @@ def test_set_keeps_what_is_not_given():
     assert set(p.over) == {"k2"}
 
 
-def test_a_dict_and_a_table_make_the_same():
+def test_a_dict_makes_the_same():
     p = xv.Parameters.from_dict(
         {
             "omega": {"value": 3.0, "vary": False},
@@ -273,23 +272,6 @@ def test_a_dict_and_a_table_make_the_same():
     )
     assert repr(p) == repr(parameters())
     assert repr(xv.Parameters.from_dict({"a": [1.0, 2.0]})["a"].value) == "array([1., 2.])"
-    table = pd.DataFrame(
-        {
-            "value": [3.0, 8.0, 0.5],
-            "min": [np.nan, 0.0, 0.0],
-            "max": [np.nan, np.nan, 10.0],
-            "vary": [False, None, True],
-        },
-        index=["omega", "k2", "k1"],
-    )
-    want = {name: {k: getattr(p[name], k) for k in table.columns} for name in table.index}
-    assert repr(xv.Parameters.from_dict(table)) == repr(xv.Parameters.from_dict(want))
-    for table, why in (
-        (pd.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0]}), r"table\.set_index\('name'\)"),
-        (pd.DataFrame({"value": [1.0, 2.0]}, index=["a", "a"]), "got a name twice"),
-    ):
-        with pytest.raises(ProblemError, match=why):
-            xv.Parameters.from_dict(table)
 
 
 def test_a_fit_goes_on_with_other_parameters_fixed():
@@ -406,7 +388,7 @@ def test_other_bad_input_is_named(subtests):
         (lambda p: p.set("k1", 11.0), "k1: value must lie between"),
         (lambda p: p.set("k1", max=0.2), "k1: value must lie between"),
         (lambda p: p.set("k1", [1.0, 2.0]), r"k1: value must keep the shape \(\), got shape \(2,\)"),
-        (lambda p: xv.Parameters.from_dict([("k1", 1.0)]), "from_dict must be given a dict or a table, got list"),
+        (lambda p: xv.Parameters.from_dict([("k1", 1.0)]), "from_dict must be given a dict, got list"),
         (lambda p: xv.Parameters.from_dict({"a": {"value": 1.0, "expr": "2 b"}}), "a must have fields .* got 'expr'"),
         (lambda p: xv.Parameters.from_dict({"a": (1.0, 0.0, 2.0, True)}), r"a must be a tuple \(value, min, max\), go"),
         (lambda p: p.values({"k1": 1.0}), r"theta must be a dict with the keys \['k2', 'k1'\], .* got \['k1'\]"),

@@ -16,7 +16,7 @@ def summary():
         }  # fmt: skip
 
     runs = [run("paper", 3.0, 2.0, 9.0), run("ours", 1.0, 0.1, 9.0), run("rival", 5.0, 9.0, 9.0, 1e-16)]
-    compare = {"relative_difference": 1e-15}
+    compare = {"relations": {"torch": {"excess": 2.0}}}
     return {"config": {"dtype": "float64"}, "start_objective": {0: 4.0}, "runs": runs, "compare": compare}
 
 
@@ -37,8 +37,8 @@ def test_a_sound_summary_passes(summary):
         (lambda s: s["runs"][1].update(gap=1.0), "gap"),
         (lambda s: s["runs"][2].update(infeasibility=1e-9), "infeasibility"),
         (lambda s: s["runs"][0].update(infeasibility=math.nan), "infeasibility"),
-        (lambda s: s["compare"].update(relative_difference=1e-8), "objectives"),
-        (lambda s: s["compare"].update(relative_difference=None), "objectives"),
+        (lambda s: s["compare"]["relations"]["torch"].update(excess=31.0), "objectives"),
+        (lambda s: s["compare"]["relations"]["torch"].update(excess=None), "objectives"),
     ],
 )
 def test_a_fault_is_found(summary, fault, check):

@@ -21,19 +21,10 @@ MISSING = ("", "-", "na", "n/a", "nan", "none", "null")
 def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     r"""Columns of a file whose first line has their names; a cell without a number is NaN, or NaT among dates.
 
-    Parameters
-    ----------
-    path : Path
-        Text in UTF-8, with commas, semicolons, tabs or blanks between cells; the first line decides which. Empty lines
-        and those that begin with ``#`` are left out. Where the separator is no comma, a comma may be the decimal sign.
-        A column may hold dates as ISO 8601 writes them, such as ``2026-03-01 14:30``.
-    names : sequence of str
-        The columns to read; a line break in a name counts as a space.
-
-    Returns
-    -------
-    dict of str to array, shape (m,)
-        Of floats, or of datetime64, in universal time where a zone is given.
+    It is text in UTF-8, with commas, semicolons, tabs or blanks between cells; the first line decides which. Empty
+    lines and those that begin with ``#`` are left out. Where the separator is no comma, a comma may be the decimal
+    sign. A column may hold dates as ISO 8601 writes them, such as ``2026-03-01 14:30``: it is an array of datetime64,
+    in universal time where a zone is given. A line break in a name counts as a space.
 
     Raises
     ------
@@ -42,15 +33,6 @@ def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
         first, or a cell is neither a number nor empty. The message says where.
     OSError
         The file cannot be opened.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from xvarpro.cli.columns import read
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "data.csv"
-    >>> _ = path.write_text("t;U\n0,5;1\n1,0;\n", encoding="utf-8")
-    >>> read(path, ["t", "U"])
-    {'t': array([0.5, 1. ]), 'U': array([ 1., nan])}
     """
     try:
         text: str | None = path.read_text(encoding="utf-8-sig")

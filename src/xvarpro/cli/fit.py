@@ -187,13 +187,7 @@ def _each(returned: Any) -> list[Array]:
 
 
 def _amplitudes(model: Model, parameters: Mapping[str, Array], given: Columns, background: int | None) -> list[str]:
-    """A name for each column: the keys of a dict, or numbers.
-
-    Raises
-    ------
-    ProblemError
-        The function fails or returns no real columns of that many samples, or there are fewer samples than columns.
-    """
+    """A name for each column, the keys of a dict or numbers, once they are known to be real, and no more than rows."""
     required = f"{model.name} must return columns of {len(given.x)} real numbers: an array, a list of them or a dict"
     with failures(model.name):
         returned = model(given.x, parameters)
@@ -217,13 +211,7 @@ def _amplitudes(model: Model, parameters: Mapping[str, Array], given: Columns, b
 
 
 def _model(name: str) -> Model:
-    """A function by name, with its parameters.
-
-    Raises
-    ------
-    ProblemError
-        There is none, or it has no parameters.
-    """
+    """A function by name, with its parameters."""
     if ":" in name:
         module, function = find(name)
         stated = getattr(module, "parameters", None)
@@ -254,13 +242,7 @@ def _model(name: str) -> Model:
 
 
 def _parameters(model: Model, starts: Mapping[str, str], bounds: Mapping[str, str], fixed: Sequence[str]) -> Parameters:
-    """What the file says, changed by the options.
-
-    Raises
-    ------
-    ProblemError
-        An option names no parameter, or its numbers are none; a parameter has no start; or as of `Parameters`.
-    """
+    """What the file says, changed by the options."""
     held = {name.partition("[")[0] for name in fixed}
     for name in (*starts, *bounds, *held):
         if name not in model.starts:
@@ -330,14 +312,7 @@ def _bounds(name: str, text: str) -> tuple[Any, Any]:
 
 
 def _columns(path: Path, x: str, y: Sequence[str], sigma: Sequence[str]) -> Columns:
-    """Samples with their weights, None where all are 1; those without an abscissa are left out.
-
-    Raises
-    ------
-    ProblemError
-        As of `columns.read`; a column is asked for twice, or is one that `_fitted` adds; there is no sample, or all are
-        the same; deviations are not positive.
-    """
+    """Samples with their weights, None where all are 1; those without an abscissa are left out."""
     if len(sigma) not in (0, 1, len(y)):
         raise ProblemError(f"--sigma must be given once, or once for each of {len(y)} --y; got {len(sigma)}")
     names = [x, *y]

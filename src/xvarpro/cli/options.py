@@ -17,14 +17,7 @@ Dtype: TypeAlias = Annotated[str, typer.Option(help="float64 or float32.")]
 
 
 def check_backend(name: str, device: str | None = None) -> backends.Backend:
-    """The backend, which must be installed and have the device.
-
-    Raises
-    ------
-    UnknownBackendError, BackendNotInstalledError
-    ProblemError
-        It cannot compute on the device; the message gives the framework's reason.
-    """
+    """The backend, which must be installed and able to compute on the device."""
     backend = backends.get(name)
     try:
         backend.asarray(np.zeros(1), device=None if device is None else exchange.find_device(backend, device))

@@ -37,18 +37,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def table(screen: Console, *columns: str, right: Iterable[str] = (), wrap: str = "") -> Table:
-    """Table with a line under its head only.
-
-    Parameters
-    ----------
-    screen : Console
-        A narrow one gets less padding.
-    *columns : str
-    right : names
-        Columns that are aligned to the right.
-    wrap : str
-        The column that wraps if the screen is too narrow; numbers never do.
-    """
+    """Table with a line under its head only, columns `right` aligned so; `wrap` wraps on a narrow screen, no other."""
     out = Table(box=box.SIMPLE_HEAD, padding=(0, int(screen.width >= 100), 0, 0), pad_edge=False)
     for name in columns:
         out.add_column(name, justify="right" if name in right else "left", no_wrap=name != wrap, overflow="fold")

@@ -59,24 +59,10 @@ def conjugate_gradients(
     A direction without curvature spans the null space, if there is no negative eigenvalue: the iteration removes it
     from the solution and from the right-hand side, and continues.
 
-    Parameters
-    ----------
-    backend : Backend
-    J : callable
-        Linear, symmetric, ``0 <= J <= I``; a tuple of arrays to one of the same shapes.
-    restrict : callable
-        Projection onto the range of J where J is a projector, identity where it is not.
-    H : callable
-        Symmetric map of scale 1, and the value of any second linear map, of which `CGResult.image` is the one at u.
-    c : tuple of arrays
-    zeros : tuple of arrays
-        Zeros in the shapes of the second map's values.
-    tol : float
-        Of the residual's image under J, relative.
-    noise : float
-        Relative error of J.
-    limit : int
-        Number of products with H at most.
+    J is linear and symmetric, ``0 <= J <= I``, of the relative error `noise`, and `restrict` the projection onto its
+    range where it is a projector, identity where it is not. H is a symmetric map of scale 1, and the value of any
+    second linear map, of which `CGResult.image` is the one at u and `zeros` has the shapes. `tol` is of the residual's
+    image under J, relative, and `limit` the number of products with H at most.
     """
     c = restrict(c)
     start = J(c)

@@ -33,18 +33,10 @@ from xvarpro.objective.reduced import Reduced
 class ReducedHessian:
     """Second derivatives at one theta, by theta and by the floating-point arrays of the data.
 
-    Attributes
-    ----------
-    gradient, data_gradient : tuple of arrays
-        First derivatives of the reduced objective.
-    kinks, truncated : array, 0-d
-        Number of entries of w at a bound with multiplier 0; whether the factorisation dropped a direction.
-    rounding : array, 0-d
-        Relative error of products by rounding, for a wide design with a small ridge that is not in the dual form.
-    pull_w : callable
-        From c, as w, to the gradient of ``<c, w>`` with respect to theta and data.
-    zeros : tuple of arrays
-        Zeros in the shapes of theta, data and z.
+    `gradient` and `data_gradient` are the first ones. `kinks` counts entries of w at a bound with multiplier 0,
+    `truncated` says whether the factorisation dropped a direction, and `rounding` is the relative error of products by
+    rounding, for a wide design with a small ridge that is not in the dual form. ``pull_w(c)`` is the gradient of
+    ``<c, w>`` by theta and data. `zeros` are in the shapes of theta, data and z.
     """
 
     def __init__(self, f: Reduced, theta: Leaves) -> None:

@@ -86,32 +86,14 @@ def dask_rows(data: Tree, y: Any, client: Client | None = None, timeout: float |
         raise ProblemError(f"y must have rows; got {len(y.chunks[0])} chunks without any")
     made = [dask.delayed(_chunk)(treedef, *parts) for parts in some]
     client = client or current()
-    return RowChunks(OnWorkers(client.compute(made), [size for size in y.chunks[0] if size], client, timeout))
+    return RowChunks(OnWorkers(client.compute(made), client, timeout))
 
 
 class OnWorkers(Remote):
-    """Chunks that the workers of a cluster hold, or make again where they are lost.
+    """Chunks, pairs (data, y), that the workers of a cluster hold, or make again where they are lost."""
 
-    Parameters
-    ----------
-    chunks : list of distributed.Future
-        A pair (data, y) each.
-    rows : list of int
-        Of each chunk.
-    client : distributed.Client
-    timeout : float or None
-        Seconds without any task ending.
-    """
-
-    def __init__(self, chunks: list[Future], rows: list[int], client: Client, timeout: float | None) -> None:
-        self._client, self._timeout = client, timeout
-        self._chunks, self._rows = chunks, rows
-
-    def rows(self) -> list[int]:
-        return self._rows
-
-    def one(self, i: int) -> OnWorkers:
-        return OnWorkers([self._chunks[i]], [self._rows[i]], self._client, self._timeout)
+    def __init__(self, chunks: list[Future], client: Client, timeout: float | None) -> None:
+        self._chunks, self._client, self._timeout = chunks, client, timeout
 
     def __iter__(self) -> Iterator[tuple[Tree, Any]]:
         for _, chunk in ended(self._client, "chunk", iter(self._chunks), 1, self._timeout):
@@ -198,13 +180,7 @@ def check_timeout(timeout: float | None) -> None:
 def ended(
     client: Client, what: str, tasks: Iterator[Future], ahead: int, timeout: float | None
 ) -> Iterator[tuple[int, Future]]:
-    """Tasks as they end, with their numbers: so many are taken first, and one for each that has ended.
-
-    Raises
-    ------
-    GroupError
-        None ended for so long.
-    """
+    """Tasks as they end, with their numbers: so many are taken first, and one for each that has ended."""
     numbered, waiting = enumerate(tasks), dict[Future, int]()
     back: SimpleQueue[Future] = SimpleQueue()
 

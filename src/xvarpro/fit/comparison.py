@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +14,12 @@ from xvarpro.backends import linalg_errors, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.lazy import Method
 from xvarpro.core.struct import Leaves, Tree
+from xvarpro.driver.model_check import check_limits
 from xvarpro.driver.prepare import prepare
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
-from xvarpro.fit.runs import Runs, distance, norm
 from xvarpro.fit.solve import solve
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
@@ -68,16 +68,19 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Comparison(Runs):
-    """Solves by one algorithm from one start in one precision, by backend, and how they are related.
+class Comparison:
+    """Solves by one algorithm from one start in one precision, and how they are related to the first of them.
 
     Attributes
     ----------
+    fits : mapping of str to Result
+        By backend; the first is the reference.
     relations : mapping of str to Relation
         By backend, without the reference.
     """
 
-    relations: Mapping[str, Relation] = field(default_factory=dict)
+    fits: Mapping[str, Result]
+    relations: Mapping[str, Relation]
 
     plot = Method("xvarpro.fit.plotting.plot_comparison")
 
@@ -101,19 +104,18 @@ class Comparison(Runs):
         said = "a backend errs" if errs else ENDS[max((r.end for r in related), key=list(ENDS).index)]
         theta, w, excess = (np.max([getattr(r, key) for r in related]) for key in ("theta", "w", "excess"))
         return (
-            f"{', '.join(names)} and {last}: {said}; theta {theta:.1e} apart, w {w:.1e}, {self._path}; "
+            f"{', '.join(names)} and {last}: {said}; theta {theta:.1e} apart, w {w:.1e}; "
             f"objectives and gradients at one point within {excess:.2g} eps x condition"
         )
 
     def record(self) -> dict[str, Any]:
         """All of it as JSON types."""
         return {
-            **super().record(),
             "agree": self.agree,
             "first_difference": self.first_difference,
+            "verdict": self.verdict,
             "relations": {
                 name: {key: x.tolist() if isinstance(x, np.ndarray) else x for key, x in vars(r).items()}
-                | {"agrees": r.agrees}
                 for name, r in self.relations.items()
             },
         }
@@ -182,36 +184,28 @@ def compare(
         raise ProblemError(
             f"backends must be two or more different names, such as ['numpy', 'torch']; got {backends!r}"
         )
+    tol, max_iter = check_limits(tol, max_iter)
     given = destination(theta0, None, None, None)
     start = trees.unflatten(given.layout.treedef, [to_numpy(x) for x in given.leaves])
+    every = 1 + max_iter * vector(start).nbytes // MEMORY
     options: dict[str, Any] = {"algorithm": algorithm, "tol": tol, "max_iter": max_iter, "progress": progress}
 
     def run(name: str) -> _Path:
-        recorded, where = _Recorder(start), {"over": over, "backend": name, "dtype": dtype}
+        thetas, where = {0: start}, {"over": over, "backend": name, "dtype": dtype}
+
+        def record(info: IterationInfo) -> None:
+            if info.iteration % every == 0:
+                thetas[info.iteration] = info.theta
+
         try:
-            fit = solve(problem, start, callback=recorded, **options, **where)
+            fit = solve(problem, start, callback=record, **options, **where)
         except ProblemError as error:
             raise ProblemError(f"on {name}: {error}") from error
-        return _Path(name, problem, fit, recorded.thetas, where)
+        return _Path(name, problem, fit, thetas, where)
 
     reference, *others = [run(name) for name in names]
     relations = {path.name: _Pair(reference, path).relation() for path in others}
     return Comparison({path.name: path.fit for path in (reference, *others)}, relations)
-
-
-class _Recorder:
-    """A callback that stores all iterates, or every second, fourth, ... where those would fill the memory."""
-
-    def __init__(self, start: Tree) -> None:
-        self.thetas: dict[int, Tree] = {0: start}
-        self._every, self._most = 1, max(64, MEMORY // max(1, vector(start).nbytes))
-
-    def __call__(self, info: IterationInfo) -> None:
-        if info.iteration % self._every == 0:
-            self.thetas[info.iteration] = info.theta
-        if len(self.thetas) > self._most:
-            self._every *= 2
-            self.thetas = {n: theta for n, theta in self.thetas.items() if n % self._every == 0}
 
 
 class _Point(NamedTuple):
@@ -225,8 +219,7 @@ class _Point(NamedTuple):
     residual: np.ndarray | None  # None where rows come in chunks
 
 
-@dataclass(frozen=True)
-class _Path:
+class _Path(NamedTuple):
     """A solve on one backend, and its iterates by number."""
 
     name: str
@@ -361,3 +354,15 @@ def apart(a: Tree, b: Tree, start: Tree) -> float:
     leaves = [*zip(*map(trees.leaves, (a, b, start)), strict=True)]
     half = math.sqrt(np.finfo(to_numpy(leaves[0][1]).dtype).eps)
     return float(np.max([distance([x], [y], half * norm([x0])) for x, y, x0 in leaves]))
+
+
+def distance(a: Tree, b: Tree, size: float = 0.0) -> float:
+    """Euclidean distance of a and b, relative to the larger of ``|b|`` and `size`."""
+    x, y = vector(a), vector(b)
+    gap = float(np.linalg.norm(x - y))
+    return gap / (max(size, float(np.linalg.norm(y))) or 1.0)
+
+
+def norm(tree: Tree) -> float:
+    """Length of all leaves as one vector."""
+    return float(np.linalg.norm(vector(tree)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, timezone
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.namespace import is_array
 from xvarpro.core.struct import Array, Tree
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.fit.figures import date2num
 from xvarpro.problem.samples import plain
 from xvarpro.results.outcome import Outcome
@@ -69,9 +69,8 @@ def finer(
 ) -> list[Curve] | None:
     """The fit between the samples too, with `points` or more; None where it is not known what the model says there.
 
-    M is called for as many rows as there are samples, for it may hold arrays of that length of its own. Each sample
-    stands in another row then, among other neighbours. Where its components stay what they are, `parts`, a row depends
-    on its own abscissa alone.
+    Each sample stands in another row there, among other neighbours. Where its components stay what they are, `parts`, a
+    row depends on its own abscissa alone.
     """
     leaves, treedef = trees.flatten(plain(fit.stated.data))
     own = [_vector(leaves[i]) for i in along.places]
@@ -85,31 +84,24 @@ def finer(
     if s is not None and (s.influence.undetermined_theta.any() or s.influence.undetermined_w.any()):
         return None  # errors at the samples say nothing of what is between them
     grids = [_between(u, points) for u in own]
-    calls = max(-(-len(grid) // len(u)) for grid, u in zip(grids, own, strict=True))
-    inputs = [np.resize(grid, (calls, len(u))) for grid, u in zip(grids, own, strict=True)]
-
-    def supply() -> Iterator[Tree]:
-        for rows in zip(*inputs, strict=True):
-            found = list(leaves)
-            for i, row in zip(along.places, rows, strict=True):
-                found[i] = row.reshape(tuple(leaves[i].shape))
-            yield trees.unflatten(treedef, found)
-
-    def of_sets(x: np.ndarray) -> list[np.ndarray]:
-        """What belongs to the grid of each set, of the rows of all calls."""
-        each = [x.reshape(calls, -1, x.shape[-1])[:, rows].reshape(-1, x.shape[-1]) for rows in along.sets]
-        return [found[: len(grid)] for found, grid in zip(each, grids, strict=True)]
-
-    values = of_sets(backends.to_numpy(components(fit.stated, fit.theta, fit.w, column, supply())))
+    for i, grid in zip(along.places, grids, strict=True):
+        leaves[i] = grid.reshape([-1 if n == max(leaves[i].shape) else n for n in leaves[i].shape])
+    data, ends = [trees.unflatten(treedef, leaves)], _ends(grids)
+    try:
+        values = backends.to_numpy(components(fit.stated, fit.theta, fit.w, column, data))
+    except ModelError:  # it holds arrays with a row for each sample
+        return None
+    if len(values) != sum(map(len, grids)):
+        return None
+    pieces = np.split(values, ends)
     rounding = np.finfo(parts.dtype).eps ** 0.5 * np.max(np.abs(parts))
-    for u, rows, grid, value in zip(own, along.sets, grids, values, strict=True):
+    for u, rows, grid, value in zip(own, along.sets, grids, pieces, strict=True):
         if not np.all(np.abs(value[np.searchsorted(grid, u)] - parts[:, rows].T) <= rounding):
             return None
-    stderr = [np.full(len(grid), np.nan) for grid in grids]
+    stderr = np.full(len(values), np.nan)
     if s is not None:
-        by_theta, by_w = map(of_sets, sensitivities(fit.stated, fit.theta, fit.w, column, supply()))
-        stderr = [joined(errors_of_parts(fit, s, X, M, column)) for X, M in zip(by_theta, by_w, strict=True)]
-    drawn = zip(lines, grids, values, stderr, strict=True)
+        stderr = joined(errors_of_parts(fit, s, *sensitivities(fit.stated, fit.theta, fit.w, column, data), column))
+    drawn = zip(lines, grids, pieces, np.split(stderr, ends), strict=True)
     return [Curve(line(grid), np.sum(x, axis=1), x.T, error) for line, grid, x, error in drawn]
 
 

@@ -54,9 +54,9 @@ def plot_fit(
     """Data, the fit with its confidence band and its components, and the residuals below.
 
     Curves are computed between the samples too where these are few, the problem's `data` hold abscissae as floats
-    in which `x` is linear, and each row of M depends on its own one alone, which is checked at the samples.
-    Elsewhere, as for convolutions, rows in chunks, whole numbers, which may be labels, and what the data do not
-    determine, curves join values at the samples.
+    in which `x` is linear, and M takes any number of them, each row depending on its own one alone, which is checked
+    at the samples. Elsewhere, as for convolutions, rows in chunks, whole numbers, which may be labels, and what the
+    data do not determine, curves join values at the samples.
 
     Residuals are scaled by the roots of their weights, those of counts by the roots of what is expected. Data of
     weight 0 are hollow; they do not set the limits and may lie beyond them. In a global fit each data set has axes
@@ -98,8 +98,6 @@ def plot_fit(
     ProblemError
         There is no such right-hand side, or `x` or `names` have another length; `x` holds neither numbers nor dates;
         `level` is not in (0, 1); a band for observations is asked of a fit by another loss.
-    ModelError
-        M fails between the samples.
     """
     if level is not None:
         confidence(level)
@@ -381,13 +379,12 @@ def plot_trace(fit: Outcome, *, figure: FigureBase | None = None) -> Figure:
 
 
 def plot_comparison(found: Comparison, *, figure: FigureBase | None = None) -> Figure:
-    """Draw the differences of objectives and of theta, and what rounding explains of the latter.
+    """Draw the differences of theta, and what rounding explains of them.
 
     On a log scale, in a new matplotlib Figure or the caller's.
     """
     fig = blank(figure, 6.4, 4.2)
     ax = fig.subplots()
-    ax.plot(positive(found.value_difference), color=COLOURS[-1], linewidth=1.0, label="objective, all backends")
     for i, (name, r) in enumerate(found.relations.items()):
         equal = "" if np.any(r.differences > 0) else ": equal"  # a log scale has no place for zero
         ax.plot(r.iterations, positive(r.differences), color=COLOURS[i % 6], label=f"theta, {name}{equal}")

@@ -232,13 +232,7 @@ def solve(
 
 
 def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
-    """The algorithm, or the default for the sets of the problem.
-
-    Raises
-    ------
-    ProblemError
-        The algorithm needs a projection that a set does not have, or a set cannot run in a compiled loop.
-    """
+    """The algorithm, or the default for the sets of the problem; a ProblemError where it cannot run over them."""
     size = sum(math.prod(x.shape) for x in prepared.theta)
     region = prepared.region
     without = region.without_projection

@@ -23,9 +23,8 @@ from xvarpro.driver.model_check import FEASIBLE
 from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.errors import ProblemError
-from xvarpro.fit.comparison import GRADIENT
+from xvarpro.fit.comparison import GRADIENT, distance
 from xvarpro.fit.result import Result
-from xvarpro.fit.runs import Runs, distance
 from xvarpro.fit.serialization import opaque
 from xvarpro.fit.solve import solve
 from xvarpro.problem.loading import load
@@ -56,8 +55,8 @@ class Verification:
     Attributes
     ----------
     checks : tuple of Check
-    rerun : Runs or None
-        The result and a second solve; None if that was not asked for, or the problem or the start is another one.
+    rerun : Result or None
+        Of a second solve; None if that was not asked for, or the problem or the start is another one.
     notes : tuple of str
         Further observations, which do not affect `ok`.
     provenance : mapping
@@ -65,7 +64,7 @@ class Verification:
     """
 
     checks: tuple[Check, ...]
-    rerun: Runs | None
+    rerun: Result | None
     notes: tuple[str, ...]
     provenance: Mapping[str, Any]
 
@@ -97,7 +96,6 @@ class Verification:
             "checks": [check._asdict() for check in self.checks],
             "notes": list(self.notes),
             "provenance": dict(self.provenance),
-            "rerun": None if self.rerun is None else self.rerun.record(),
         }
 
     def __str__(self) -> str:
@@ -163,7 +161,7 @@ def verify(
     >>> problem = xv.separable(M, np.exp(-t) + np.exp(-5.0 * t), data=t, lam=1e-6)
     >>> fit = xv.solve(problem, np.array([0.5, 8.0]), over=xv.sets.Box(0.0, 10.0))
     >>> found = xv.verify(fit, problem)
-    >>> found.ok, found.rerun.same_bits
+    >>> found.ok, found.rerun.n_iter == fit.n_iter
     (True, True)
     """
     fit = result if isinstance(result, Result) else Result.load(result)
@@ -276,25 +274,22 @@ class ResultChecker:
             _bounded("w", "stored and found, relative difference", distance(found.w, to_numpy(fit.w)), w),
         ]
 
-    def rerun(self) -> tuple[Runs, list[Check]]:
+    def rerun(self) -> tuple[Result, list[Check]]:
         """The same solve again, and whether it ends at the same objective, with the same bits where promised."""
         fit, recipe = self.fit, self.recipe
         max_iter = fit.n_iter if self._cut else recipe.max_iter
         found = self._solve(recipe.theta0, tol=recipe.tol, max_iter=max_iter)
-        both = Runs({f"{fit.provenance['backend']} as stored": fit, f"{self.where['backend']} again": found})
         checks = [self._objective("end", fit.value, found.value)]
         if self.deterministic and _alike(found.provenance, fit.provenance):
-            bits = "the same bits" if both.same_bits else "other bits"
-            checks.append(Check("bits", both.same_bits, f"{bits} on the same processor, versions and threads"))
-        return both, checks
+            same = _same_bits(fit, found)
+            bits = "the same bits" if same else "other bits"
+            checks.append(Check("bits", same, f"{bits} on the same processor, versions and threads"))
+        return found, checks
 
-    def summary(self, rerun: Runs) -> list[str]:
+    def summary(self, found: Result) -> list[str]:
         """Notes on how the two solves differ."""
-        stored, found = rerun.fits.values()
-        if found.n_iter == stored.n_iter and (self._cut or found.status is stored.status):
-            return [f"{rerun.verdict}; theta to {distance(found.theta, self.theta):.1e}"]
-        ends = (f"{fit.status.name} after {fit.n_iter} iterations" for fit in (stored, found))
-        return [rerun.verdict, " stored, ".join(ends) + " found"]
+        ends = (f"{fit.status.name} after {fit.n_iter} iterations" for fit in (self.fit, found))
+        return [" stored, ".join(ends) + f" found; theta to {distance(found.theta, self.theta):.1e}"]
 
     @property
     def _cut(self) -> bool:
@@ -344,6 +339,18 @@ class ResultChecker:
 
 def _bounded(what: str, sentence: str, off: float, bound: float) -> Check:
     return Check(what, off <= bound, f"{sentence} {off:.1e} (at most {bound:.1e})", off, bound)
+
+
+def _same_bits(first: Result, second: Result) -> bool:
+    """Whether objectives, gaps and steps of the iterates in both traces, and the last theta, are equal."""
+    common = np.intersect1d(first.trace.iteration, second.trace.iteration)
+
+    def bits(fit: Result) -> list[bytes]:
+        rows = np.isin(fit.trace.iteration, common)
+        columns = [getattr(fit.trace, name)[rows] for name in ("value", "gap_A", "gap_B", "alpha_A", "alpha_B")]
+        return [x.tobytes() for x in (*columns, *map(to_numpy, trees.leaves(fit.theta)))]
+
+    return first.n_iter == second.n_iter and bits(first) == bits(second)
 
 
 def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

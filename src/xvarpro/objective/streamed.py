@@ -11,7 +11,7 @@ what they found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -160,8 +160,8 @@ class Streamed(Objective):
                 f"for a bilevel one; got {lower!r}. For AllRows() hold data in memory, marked xv.Samples"
             )
         chosen = self.backend.to_numpy(indices).tolist()
-        if own.group is not None or stream.remote is not None:
-            with nullcontext() if own.group is None else own.group.together():
+        if own.group is not None:
+            with own.group.together():
                 levels = [replace(level, y=replace(own, source=stream.drawn(i))) for i in chosen]
             return self._on(*levels)
         parts = []
@@ -178,7 +178,7 @@ class Streamed(Objective):
         return _OfChunks(problem, self.compiler, self.treedef, program=self.structure.program)
 
     def _on(self, drawn: Level, second: Level | None = None) -> Streamed:
-        """The objective on a chunk of each process, or on one that another holds; w follows from the second, if any."""
+        """The objective on a chunk of each process; w follows from the second, if any."""
         problem = self.problem
         if not problem.is_separable:
             problem = replace(problem, upper=drawn)

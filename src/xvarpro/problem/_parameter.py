@@ -23,25 +23,13 @@ from xvarpro.sets.interface import Set
 @final
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """A parameter with a value of its own; all arrays have the shape of `value` and are never written to.
+    """A parameter with a value of its own; all arrays have the shape of `value` and are never written to."""
 
-    Attributes
-    ----------
-    value : array
-        Start, or for entries that are fixed the value.
-    min, max : array
-        Bounds, infinite where there is none.
-    vary : array of bool
-        Which entries vary.
-    over : Set or Free, optional
-        Set of the whole array, in the place of bounds.
-    """
-
-    value: np.ndarray
-    min: np.ndarray
+    value: np.ndarray  # start, or for entries that are fixed the value
+    min: np.ndarray  # bounds, infinite where there is none
     max: np.ndarray
-    vary: np.ndarray
-    over: Set | Free | None = None
+    vary: np.ndarray  # of bool: which entries vary
+    over: Set | Free | None = None  # set of the whole array, in the place of bounds
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -83,19 +71,11 @@ class Parameter:
 @final
 @dataclass(frozen=True, eq=False)
 class Tied:
-    """A parameter that follows from others: ``sum of factors[name] * parameter + offset``, entry by entry.
-
-    Attributes
-    ----------
-    factors : mapping of str to array
-    offset : array
-    shape : tuple of int
-        To which all of these broadcast.
-    """
+    """A parameter that follows from others: ``sum of factors[name] * parameter + offset``, entry by entry."""
 
     factors: Mapping[str, np.ndarray]
     offset: np.ndarray
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # to which all of these broadcast
 
     def combined(self, found: Mapping[str, Array], like: Array, lead: tuple[int, ...]) -> Array:
         """The value, (*lead, *shape), from those of the parameters before it."""

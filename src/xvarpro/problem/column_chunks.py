@@ -113,17 +113,11 @@ class ColumnChunks(Struct):
 
 @dataclass
 class Passes:
-    """Passes over chunks that must have as many rows as M, and as many columns together as on the pass before.
-
-    Attributes
-    ----------
-    columns : int
-        Of a whole pass; 0 before the first one.
-    """
+    """Passes over chunks that must have as many rows as M, and as many columns together as on the pass before."""
 
     chunks: ColumnChunks
     rows: int
-    columns: int = 0
+    columns: int = 0  # of a whole pass; 0 before the first one
 
     def __call__(self) -> Iterator[Array]:
         passed = 0

@@ -39,11 +39,6 @@ def relocated(name: str, folder: str, other: str) -> str:
     """A name whose file is looked up from `folder`, as a name that is looked up from another folder.
 
     A module keeps its name, as do an absolute path and one where there is no file. Folders are divided by ``/``.
-
-    Raises
-    ------
-    ProblemError
-        It is no name of a function.
     """
     where, function = split_name(name)
     path = os.path.join(folder, where)
@@ -57,20 +52,10 @@ def relocated(name: str, folder: str, other: str) -> str:
 
 
 def load(name: str, folder: str = "") -> ProblemSpec:
-    """Call the function that `name` points to.
+    """Call the function that `name` points to, which returns ``(problem, theta0)`` or ``(problem, theta0, over)``.
 
-    Parameters
-    ----------
-    name : str
-        ``package.module:function``, found from the current folder too, or ``path/to/file.py:function``. The function
-        takes no arguments and returns ``(problem, theta0)`` or ``(problem, theta0, over)``.
-    folder : str
-        Where a relative path to a file begins; the current folder by default.
-
-    Raises
-    ------
-    ProblemError
-        The module, file or function does not exist, or the function returns something else.
+    A module is found from the current folder too; a relative path to a file begins in `folder`. A ProblemError says
+    that module, file or function does not exist, or that the function returns something else.
     """
     _, make = find(name, folder)
     with failures(name):

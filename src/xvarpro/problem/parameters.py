@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -90,13 +89,13 @@ class Parameters:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Parameters:
-        """Parameters from a dict, or from a table of pandas with a row per parameter.
+        """Parameters from a dict.
 
         Parameters
         ----------
         table : mapping of str
-            To each name a value, a tuple ``(value, min, max)``, or a dict of arguments of `add`. The columns of a
-            table are such arguments; missing cells are left out.
+            To each name a value, a tuple ``(value, min, max)``, or a dict of arguments of `add`; so a table of pandas
+            with a row for each is ``table.to_dict("index")``.
 
         Raises
         ------
@@ -112,8 +111,10 @@ class Parameters:
         k2     8      -inf  inf  True
         omega  3      -inf  inf  False
         """
+        if not isinstance(table, Mapping):
+            raise ProblemError(f"from_dict must be given a dict, got {type(table).__name__}")
         made = cls()
-        for name, row in _rows(table):
+        for name, row in table.items():
             if isinstance(row, tuple):
                 if not 1 <= len(row) <= len(_POSITIONS):
                     raise ProblemError(f"{name} must be a tuple ({', '.join(_POSITIONS)}), got {len(row)} entries")
@@ -389,23 +390,6 @@ _FIELDS = (*_POSITIONS, "vary", "over", "tie", "offset")
 
 def _called(parameters: Parameters, function: Callable[..., Any], theta: Tree, *data: Tree) -> Any:
     return function(parameters.values(theta), *data)
-
-
-def _rows(table: Any) -> Iterator[tuple[str, Any]]:
-    """Names and what a dict or a table has for each."""
-    if not hasattr(table, "columns"):
-        if not isinstance(table, Mapping):
-            raise ProblemError(f"from_dict must be given a dict or a table, got {type(table).__name__}")
-        yield from table.items()
-        return
-    index = list(getattr(table, "index", ()))
-    if "name" in table.columns or len(set(index)) < len(index):
-        raise ProblemError(
-            "a table must have the names of its parameters, each once, for its index; got "
-            + ("a column 'name'. Pass table.set_index('name')" if "name" in table.columns else "a name twice")
-        )
-    for name, row in table.to_dict("index").items():
-        yield name, {key: x for key, x in row.items() if not (x is None or (isinstance(x, float) and math.isnan(x)))}
 
 
 def _leading(leaves: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

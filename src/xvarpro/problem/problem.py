@@ -318,25 +318,13 @@ def separable(
         Arrays (and anything else) that M and y read; moved to the backend once per solve. Lists of numbers and columns
         of tables become arrays; tuples stay, for shapes and intervals. `Samples` marks those of which a mini-batch
         needs a part.
-    lam : float, array or callable
-        Ridge on w, >= 0: one number, or for weights (n, 1), right-hand sides (1, k) or both (n, k), with 0 for those
-        without; or ``lam(theta, data)``, which a separable problem makes as small as theta allows.
-    Omega : array, shape (n, n), optional
-        Invertible weight of the ridge; None is the identity.
     R : callable, optional
         Penalty ``R(theta)`` -> scalar.
     mu : float
         Its weight, >= 0.
-    solver : LowerSolver, optional
-        How `w` is solved for; None chooses by shape.
-    weights : array, shape (m,) or (m, k), optional
-        Weights of the squared residuals, by row or by entry; booleans are a mask. See `Level`.
-    W : WeightSet, optional
-        Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere.
-    covariance : array, shape (m, m), optional
-        Covariance of the data of each column, in the place of weights. See `Level`.
-    loss : Loss or str, optional
-        One of `xvarpro.losses` in the place of half the squared residual, such as "logistic". See `Level`.
+    lam, Omega, solver, weights, W, covariance, loss : optional
+        Ridge and its weight, the lower solver, weights or covariance of the data, the set of w, and the loss in the
+        place of squares, as of `Level`. A separable problem makes ``lam(theta, data)`` as small as theta allows.
     compress : bool
         Replace k > m right-hand sides by m equivalent ones; same value and gradient to rounding.
 

@@ -70,13 +70,8 @@ class Reader(Iterator[Any]):
     """What `supply` yields, the next item taken by a thread from when one is handed out.
 
     A thread lives for one item: none is left waiting where a pass is dropped, and it is over before its item is handed
-    out, so that `supply` is never entered twice.
-
-    Parameters
-    ----------
-    supply : iterator
-    scope : callable
-        A context manager that the thread takes items in: settings of a framework that belong to a thread.
+    out, so that `supply` is never entered twice. It takes items in a context manager that `scope` makes: settings of a
+    framework that belong to a thread.
     """
 
     def __init__(self, supply: Iterator[Any], scope: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:

@@ -227,38 +227,20 @@ class Remote(ABC):
         joins two, and both are called where the chunks are. `done` is called for each chunk.
         """
 
-    @abstractmethod
-    def rows(self) -> list[int]:
-        """The number of rows of each chunk."""
-
-    @abstractmethod
-    def one(self, i: int) -> Remote:
-        """The source with chunk i alone."""
-
 
 class Drawn:
-    """The source of a mini-batch: a chunk that stands for all rows of this process, or for those that others hold.
+    """The source of a mini-batch: a chunk that stands for all rows of this process, times the factor `scale`."""
 
-    Parameters
-    ----------
-    name : str
-        As of `Stream`.
-    scale : float
-        Factor of its rows.
-    chunk : Chunk, optional
-    remote : Remote, optional
-        The chunk, where another process holds it.
-    """
+    remote = None
 
-    def __init__(self, name: str, scale: float, chunk: Chunk | None = None, remote: Remote | None = None) -> None:
-        self.name, self.scale, self.remote, self._chunk = name, scale, remote, chunk
+    def __init__(self, name: str, scale: float, chunk: Chunk) -> None:
+        self.name, self.scale, self._chunk = name, scale, chunk
         self.found: tuple[int, int] | None = None
         self.own: tuple[int, int] | None = None
 
     def __call__(self) -> Generator[Chunk, None, None]:
         """One pass."""
-        if self._chunk is not None:
-            yield self._chunk
+        yield self._chunk
 
     def confirm(self, rows: int, chunks: int) -> None:
         """Note what a pass found."""
@@ -268,17 +250,9 @@ class Drawn:
 class Stream:
     """Passes over the rows of one level: each chunk is checked, moved to the backend and counted.
 
-    Parameters
-    ----------
-    rows : RowChunks
-    name : str
-        Prefix of messages: "", "lower " or "upper ".
-    first, move : callable
-        ``move(x, name, real)`` moves an array to the backend; `first` moves the first chunk, and may warn.
-    scope : callable
-        Context manager of everything that is computed: what belongs to a thread in it holds in one that reads ahead.
-    check : callable, optional
-        ``check(y)`` refuses a target; asked in the first pass.
+    `name` is the prefix of messages, "", "lower " or "upper ". ``move(x, name, real)`` moves an array to the backend;
+    `first` moves the first chunk, and may warn. `scope` makes the context manager of everything that is computed: what
+    belongs to a thread in it holds in one that reads ahead. In the first pass ``check(y)`` refuses targets.
     """
 
     def __init__(
@@ -355,9 +329,6 @@ class Stream:
 
     def drawn(self, i: int) -> Drawn:
         """Chunk i as a mini-batch; begins again after the last one, where other processes have more."""
-        if self.remote is not None:
-            each = self.remote.rows()
-            return Drawn(self.name, (sum(each) / each[i]) ** 0.5, remote=self.remote.one(i))
         assert self.own is not None  # an algorithm begins with a certificate
         rows, chunks = self.own
         chunk = self.chunk(i % chunks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from mmap import mmap
 from typing import Any
 
@@ -16,13 +15,12 @@ from xvarpro.core.namespace import is_array
 from xvarpro.errors import ProblemError
 
 CHUNK_BYTES = 64 * 2**20  # of a chunk whose size is not given
-PIECE_BYTES = 2**22  # of what is read at once, unless a stored chunk is larger
 THREAD_BYTES = 2**21  # of a map that the system has in memory: copied in about the time that a thread takes
 
 
 @dataclass(frozen=True, eq=False)
-class FileSlices:
-    """Slices of a read-only memory map along one axis, read from its file.
+class FileRows:
+    """Rows of a read-only memory map, read from its file.
 
     A process that touches a map holds all of it in the end, as memory that the system may take back but counts as the
     process's; and a file that became shorter ends the process. What is read is held as long as it is used, and a short
@@ -33,44 +31,21 @@ class FileSlices:
     offset: int
     dtype: np.dtype
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    axis: int
 
-    @classmethod
-    def of(cls, x: Any, axis: int) -> FileSlices | None:
-        """None for anything else, maps that may hold what the file does not, and slices that are no block of it."""
-        root = x
-        while isinstance(getattr(root, "base", None), np.ndarray):
-            root = root.base
-        if not (isinstance(x, np.ndarray) and isinstance(root, np.memmap) and isinstance(root.base, mmap)):
-            return None
-        if root.mode != "r" or root.filename is None or not x.size or min(x.strides) < 0:
-            return None
-        start = x.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-        found = cls(str(root.filename), root.offset + start, x.dtype, x.shape, x.strides, axis)
-        return found if x.shape[axis] == 1 or found.strides[axis] >= found._extent else None
-
-    @property
-    def _extent(self) -> int:
-        """Bytes from the first entry of a slice of length 1 to the end of its last one."""
-        others = ((n - 1) * s for j, (n, s) in enumerate(zip(self.shape, self.strides, strict=True)) if j != self.axis)
-        return self.dtype.itemsize + sum(others)
-
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray:
-        a, b, _ = index[self.axis].indices(self.shape[self.axis])
-        step = self.strides[self.axis]
-        size = (b - a - 1) * step + self._extent
-        block = np.fromfile(self.path, np.uint8, size, offset=self.offset + a * step)
-        if block.size < size:
+    def __getitem__(self, index: tuple[slice]) -> np.ndarray:
+        a, b, _ = index[0].indices(self.shape[0])
+        each = math.prod(self.shape[1:])
+        found = np.fromfile(self.path, self.dtype, (b - a) * each, offset=self.offset + a * each * self.dtype.itemsize)
+        if found.size < (b - a) * each:
             raise EOFError(f"{self.path} has become shorter since it was opened")
-        shape = (*self.shape[: self.axis], b - a, *self.shape[self.axis + 1 :])
-        x: np.ndarray = np.ndarray(shape, self.dtype, block, strides=self.strides)
-        return x if x.nbytes == size else x.copy(order="K")  # some columns of wider rows
+        return found.reshape(b - a, *self.shape[1:])
 
 
 def sliceable(x: Any, axis: int) -> Any:
-    """What slices of `x` are taken from."""
-    return FileSlices.of(x, axis) or x
+    """What slices of `x` are taken from: the file of a whole map whose rows follow one another, which it holds."""
+    if not (isinstance(x, np.memmap) and isinstance(x.base, mmap) and x.mode == "r" and x.filename is not None):
+        return x
+    return FileRows(str(x.filename), x.offset, x.dtype, x.shape) if axis == 0 and x.flags.c_contiguous else x
 
 
 def waits(x: Any, size: int, axis: int) -> bool:
@@ -82,7 +57,7 @@ def waits(x: Any, size: int, axis: int) -> bool:
 def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
     """The slice from `a` to `b` along an axis, in memory."""
     try:
-        part = _read(x, a, b, axis)
+        part = x[(slice(None),) * axis + (slice(a, b),)]
         part = np.array(part) if isinstance(x, np.memmap) else exchange.as_array(part, name)
     except ProblemError:
         raise
@@ -96,30 +71,6 @@ def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
             "array must stay as it was when it was cut"
         )
     return part
-
-
-def _read(x: Any, a: int, b: int, axis: int) -> Any:
-    """The slice from `a` to `b`. Zarr holds what it decompresses as long as it reads: a few stored chunks at a time."""
-
-    def index(a: int, b: int) -> tuple[slice, ...]:
-        return (*[slice(None)] * axis, slice(a, b))
-
-    stored = _stored(x, axis)
-    if stored is None or hasattr(x, "read_direct"):  # h5py decompresses into the result, one stored chunk at a time
-        return x[index(a, b)]
-    step = max(PIECE_BYTES // max(stored * _bytes(x, axis), 1), 1) * stored
-    cuts = [a, *range(a - a % step + step, b, step), b]
-    found = first = x[index(*cuts[:2])]
-    if len(cuts) > 2:
-        if not isinstance(first, np.ndarray):
-            return x[index(a, b)]
-        found = np.empty((*x.shape[:axis], b - a, *x.shape[axis + 1 :]), first.dtype)
-        for i, j in pairwise(cuts):
-            part = first if i == a else x[index(i, j)]
-            if part.shape[axis] != j - i:
-                return part  # no b - a rows: the caller says so
-            found[index(i - a, j - a)] = part
-    return found
 
 
 def length(arrays: Sequence[Any], axis: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -9,9 +10,8 @@ from sklearn.utils import check_random_state
 
 from xvarpro import lower, sets
 from xvarpro.core.struct import Array
-from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
-from xvarpro.sklearn._base import Factorisation, design, exact_codes, nonnegative, whole
+from xvarpro.sklearn._base import Factorisation, design, exact_codes, nonnegative, solved, whole
 
 
 def archetypes(theta: Array, X: Array) -> Array:
@@ -20,6 +20,7 @@ def archetypes(theta: Array, X: Array) -> Array:
 
 
 @final
+@dataclass(eq=False, repr=False)
 class ArchetypalAnalysis(Factorisation):
     """Archetypal analysis, ``min 1/2 |S B X - X|^2`` with the rows of S and of B on the simplex (Cutler, Breiman 1994).
 
@@ -33,14 +34,10 @@ class ArchetypalAnalysis(Factorisation):
         Number of archetypes, >= 1.
     lam : float
         Ridge on the codes, >= 0, relative to the variance of X, so that codes are unique.
-    max_iter : int
-        Iterations of the solve at most, >= 0.
-    tol : float
-        Of the solve, relative.
     random_state : int, RandomState or None
         Of the first sample to start from; others are those furthest from all before.
-    backend, device : str, optional
-        Where to compute; arrays in and out are NumPy's.
+    max_iter, tol, backend, device
+        As of `xvarpro.solve`; arrays in and out are NumPy's.
 
     Attributes
     ----------
@@ -64,24 +61,14 @@ class ArchetypalAnalysis(Factorisation):
     (True, True)
     """
 
-    def __init__(
-        self,
-        n_components: int = 4,
-        *,
-        lam: float = 1e-9,
-        max_iter: int = 300,
-        tol: float = 1e-2,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.lam = lam
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.backend = backend
-        self.device = device
+    n_components: int = 4
+    _: KW_ONLY
+    lam: float = 1e-9
+    max_iter: int = 300
+    tol: float = 1e-2
+    random_state: Any = None
+    backend: Any = None
+    device: Any = None
 
     def _codes(self, X: np.ndarray) -> np.ndarray:
         # moved as in the fit: shares of archetypes do not depend on the origin
@@ -101,16 +88,8 @@ class ArchetypalAnalysis(Factorisation):
         Y = np.ascontiguousarray(X.T)
         B = np.zeros((len(X), self.n_components))
         B[furthest(X, self.n_components, check_random_state(self.random_state)), np.arange(self.n_components)] = 1.0
-        fit = solve(
-            separable(archetypes, Y, data=Y, lam=self._ridge, W=lower.Simplex()),
-            B,
-            over=sets.Columns(sets.Simplex()),
-            tol=self.tol,
-            max_iter=self.max_iter,
-            progress=False,
-            backend=self.backend,
-            device=self.device,
-        )
+        problem = separable(archetypes, Y, data=Y, lam=self._ridge, W=lower.Simplex())
+        fit = solved(self, problem, B, sets.Columns(sets.Simplex()))
         self.mixtures_ = np.ascontiguousarray(fit.theta.T)
         self.components_ = self.mixtures_ @ X + self._mean
         self._keep(fit)

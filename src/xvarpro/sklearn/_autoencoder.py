@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -14,10 +15,9 @@ from xvarpro.core.checks import number
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.errors import ProblemError
-from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
 from xvarpro.sets import CappedSimplex
-from xvarpro.sklearn._base import Factorisation, computed, nonnegative, whole
+from xvarpro.sklearn._base import Factorisation, computed, nonnegative, solved, whole
 from xvarpro.sklearn._head import check_widths, features, layers
 
 
@@ -27,6 +27,7 @@ def latents(theta: Tree, X: Array) -> Array:
 
 
 @final
+@dataclass(eq=False, repr=False)
 class SparseAutoencoder(Factorisation):
     """An autoencoder with tanh layers, a linear decoder that is solved for exactly, and gates that select latents.
 
@@ -44,16 +45,10 @@ class SparseAutoencoder(Factorisation):
         Of the gates, > 0.
     lam : float
         Ridge on the decoder, per sample, > 0; with ``budget = b`` it acts as ``lam / b^2``.
-    algorithm : Algorithm, optional
-        Of `xvarpro.algorithms`; None is the default.
-    max_iter : int
-        Of the solve, >= 0.
-    tol : float
-        Of the solve, relative.
+    algorithm, max_iter, tol, backend, device
+        As of `xvarpro.solve`; arrays in and out are NumPy's.
     random_state : int, RandomState or None
         Of the start.
-    backend, device : str, optional
-        Where to compute; arrays in and out are NumPy's.
 
     Attributes
     ----------
@@ -78,30 +73,17 @@ class SparseAutoencoder(Factorisation):
     (True, True)
     """
 
-    def __init__(
-        self,
-        n_components: int = 8,
-        *,
-        hidden: int | tuple[int, ...] = (),
-        budget: float = 1.0,
-        lam: float = 1e-4,
-        algorithm: Algorithm | None = None,
-        max_iter: int = 500,
-        tol: float = 0.1,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.hidden = hidden
-        self.budget = budget
-        self.lam = lam
-        self.algorithm = algorithm
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.backend = backend
-        self.device = device
+    n_components: int = 8
+    _: KW_ONLY
+    hidden: int | tuple[int, ...] = ()
+    budget: float = 1.0
+    lam: float = 1e-4
+    algorithm: Algorithm | None = None
+    max_iter: int = 500
+    tol: float = 0.1
+    random_state: Any = None
+    backend: Any = None
+    device: Any = None
 
     def fit(self, X: Any, y: Any = None) -> SparseAutoencoder:
         """Find layers, gates and decoder for the samples X, shape (n_samples, n_features)."""
@@ -120,17 +102,8 @@ class SparseAutoencoder(Factorisation):
         phi["A0"] *= GAIN / (np.sqrt(np.mean(Y**2)) or 1.0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeadUnitsWarning)  # that is what gates are for
-            fit = solve(
-                separable(latents, Y, data=Y, lam=self.lam * len(Y)),
-                {"phi": phi, "s": np.full(n, self.budget / n)},
-                over={"s": CappedSimplex(self.budget)},
-                algorithm=self.algorithm,
-                tol=self.tol,
-                max_iter=self.max_iter,
-                progress=False,
-                backend=self.backend,
-                device=self.device,
-            )
+            problem, start = separable(latents, Y, data=Y, lam=self.lam * len(Y)), np.full(n, self.budget / n)
+            fit = solved(self, problem, {"phi": phi, "s": start}, {"s": CappedSimplex(self.budget)}, self.algorithm)
         self.theta_, self.gates_, self.components_ = fit.theta, fit.theta["s"], np.ascontiguousarray(fit.w)
         self._keep(fit)
         return self

@@ -20,7 +20,10 @@ from xvarpro.core.status import Status
 from xvarpro.driver.evaluate import solve_lower
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.fit.result import Result
+from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
+
+ITERATIONS = 20  # of a solve after sweeps, by default
 
 
 def design(theta: Any, data: Any) -> Any:
@@ -51,6 +54,13 @@ def computed(backend: Any, device: Any, fun: Callable[..., tuple[Any, ...]], *ar
         place = None if device is None else find_device(on, device)
         found = fun(*(on.asarray(np.asarray(x, dtype=np.float64), dtype="float64", device=place) for x in arrays))
         return tuple(np.array(on.to_numpy(x)) if hasattr(x, "shape") else x for x in found)
+
+
+def solved(owner: Any, problem: Problem, theta0: Any, over: Any, algorithm: Any = None) -> Result:
+    """The solve of an estimator, to its tolerance, where it computes; at most 20 iterations unless it says how many."""
+    place = {"backend": owner.backend, "device": owner.device}
+    max_iter = ITERATIONS if owner.max_iter is None else owner.max_iter
+    return solve(problem, theta0, over, algorithm=algorithm, tol=owner.tol, max_iter=max_iter, progress=False, **place)
 
 
 def exact_codes(problem: Problem, atoms: np.ndarray, backend: Any, device: Any) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, final
 
@@ -18,12 +19,11 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError, warn_caller
-from xvarpro.fit.solve import solve
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.problem.column_chunks import compress
 from xvarpro.problem.problem import Problem, separable
 from xvarpro.sets import Set
-from xvarpro.sklearn._base import Factorisation, computed, design, exact_codes, nonnegative, whole
+from xvarpro.sklearn._base import ITERATIONS, Factorisation, computed, design, exact_codes, nonnegative, solved, whole
 from xvarpro.sklearn._starts import nndsvd, samples
 from xvarpro.sklearn._sweeps import Atoms, Factors, best_atoms, factorise, sweepable
 
@@ -31,9 +31,7 @@ from xvarpro.sklearn._sweeps import Atoms, Factors, best_atoms, factorise, sweep
 # start has come to earlier says nothing of where it ends.
 ROUGH, FINE = 0.1, 1e-4
 
-# Iterations of the solve by default; samples times the cube of the atoms, above which they may take more than a second
-# where the lower level is singular.
-ITERATIONS, LARGE = 20, 1e6
+LARGE = 1e6  # samples times atoms^3, above which iterations may take over a second where the lower level is singular
 
 
 def _longest(X: np.ndarray) -> float:
@@ -106,17 +104,7 @@ class _Dictionary(Factorisation):
                     ConvergenceWarning,
                 )
             return self
-        fit = solve(
-            self._problem(X),
-            end.D,
-            over=self._atoms().over,
-            algorithm=self._algorithm(end.D.size),
-            tol=self.tol,
-            max_iter=ITERATIONS if self.max_iter is None else self.max_iter,
-            progress=False,
-            backend=self.backend,
-            device=self.device,
-        )
+        fit = solved(self, self._problem(X), end.D, self._atoms().over, self._algorithm(end.D.size))
         self.components_ = np.ascontiguousarray(fit.theta.T)
         self._keep(fit)
         self.n_iter_ = max(1, self.n_sweeps_ + fit.n_iter)
@@ -170,6 +158,7 @@ class _Dictionary(Factorisation):
 
 
 @final
+@dataclass(eq=False, repr=False)
 class ConstrainedDictionary(_Dictionary):
     """Dictionary learning with atoms in any set: ``min 1/2 |codes D - X|^2 + lam/2 |codes|^2`` over codes and D.
 
@@ -236,36 +225,20 @@ class ConstrainedDictionary(_Dictionary):
     ((60, 4), True, 'CONVERGED')
     """
 
-    def __init__(
-        self,
-        n_components: int = 8,
-        *,
-        atoms: Set | None = None,
-        codes: WeightSet | None = None,
-        lam: float = 1e-8,
-        shared: bool = False,
-        n_init: int = 1,
-        sweeps: int = 1000,
-        max_iter: int | None = None,
-        tol: float = 1e-3,
-        algorithm: Algorithm | None = None,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.atoms = atoms
-        self.codes = codes
-        self.lam = lam
-        self.shared = shared
-        self.n_init = n_init
-        self.sweeps = sweeps
-        self.max_iter = max_iter
-        self.tol = tol
-        self.algorithm = algorithm
-        self.random_state = random_state
-        self.backend = backend
-        self.device = device
+    n_components: int = 8
+    _: KW_ONLY
+    atoms: Set | None = None
+    codes: WeightSet | None = None
+    lam: float = 1e-8
+    shared: bool = False
+    n_init: int = 1
+    sweeps: int = 1000
+    max_iter: int | None = None
+    tol: float = 1e-3
+    algorithm: Algorithm | None = None
+    random_state: Any = None
+    backend: Any = None
+    device: Any = None
 
     def fit(self, X: Any, y: Any = None) -> ConstrainedDictionary:
         """Find atoms for the samples X, shape (n_samples, n_features)."""
@@ -308,6 +281,7 @@ class ConstrainedDictionary(_Dictionary):
 
 
 @final
+@dataclass(eq=False, repr=False)
 class NMF(_Dictionary):
     """Nonnegative matrix factorisation, ``min 1/2 |codes D - X|^2`` over ``codes >= 0`` and ``D >= 0``.
 
@@ -348,28 +322,16 @@ class NMF(_Dictionary):
 
     nonnegative_data = True
 
-    def __init__(
-        self,
-        n_components: int = 8,
-        *,
-        lam: float = 1e-8,
-        n_init: int = 2,
-        sweeps: int = 1000,
-        max_iter: int | None = None,
-        tol: float = 1e-3,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.lam = lam
-        self.n_init = n_init
-        self.sweeps = sweeps
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.backend = backend
-        self.device = device
+    n_components: int = 8
+    _: KW_ONLY
+    lam: float = 1e-8
+    n_init: int = 2
+    sweeps: int = 1000
+    max_iter: int | None = None
+    tol: float = 1e-3
+    random_state: Any = None
+    backend: Any = None
+    device: Any = None
 
     def fit(self, X: Any, y: Any = None) -> NMF:
         """Find atoms for the samples X, shape (n_samples, n_features), nonnegative."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any, final
 
@@ -19,10 +20,9 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import project
 from xvarpro.errors import ProblemError
-from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import separable
 from xvarpro.sets.region import resolve
-from xvarpro.sklearn._base import nonnegative, warn_unless_converged, whole
+from xvarpro.sklearn._base import nonnegative, solved, warn_unless_converged, whole
 from xvarpro.sklearn._regressor import product
 
 
@@ -67,6 +67,7 @@ def check_widths(owner: object, widths: Any) -> tuple[int, ...]:
     return found
 
 
+@dataclass(eq=False, repr=False)
 class NeuralHead(BaseEstimator):
     """Base of networks ``[h(theta, X), 1] w`` with tanh layers h, whose last layer w is solved for exactly.
 
@@ -86,14 +87,12 @@ class NeuralHead(BaseEstimator):
         For the layers ``A0``, ``b0``, ``A1``, ..., as in `xvarpro.solve`; they project. The others are free.
     algorithm : Algorithm, optional
         Of `xvarpro.algorithms`; None is the default, without Levenberg-Marquardt.
-    max_iter : int
-        Of the solve, >= 0.
     tol : float
         Of the solve, relative: a training ends where a quadratic model promises less than ``tol^2`` of the objective.
+    max_iter, backend, device
+        As of `xvarpro.solve`; arrays in and out are NumPy's.
     random_state : int, RandomState or None
         Of the start.
-    backend, device : str, optional
-        Where to compute; arrays in and out are NumPy's.
 
     Attributes
     ----------
@@ -105,28 +104,16 @@ class NeuralHead(BaseEstimator):
         As those of `ConstrainedDictionary`.
     """
 
-    def __init__(
-        self,
-        hidden: int | tuple[int, ...] = (16,),
-        *,
-        lam: float = 1e-3,
-        over: Any = None,
-        algorithm: Algorithm | None = None,
-        max_iter: int = 500,
-        tol: float = 0.1,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.hidden = hidden
-        self.lam = lam
-        self.over = over
-        self.algorithm = algorithm
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.backend = backend
-        self.device = device
+    hidden: int | tuple[int, ...] = (16,)
+    _: KW_ONLY
+    lam: float = 1e-3
+    over: Any = None
+    algorithm: Algorithm | None = None
+    max_iter: int = 500
+    tol: float = 0.1
+    random_state: Any = None
+    backend: Any = None
+    device: Any = None
 
     def _fit(self, X: np.ndarray, Y: np.ndarray, **level: Any) -> None:
         whole(self, "max_iter", least=0)
@@ -135,17 +122,8 @@ class NeuralHead(BaseEstimator):
         lam = np.append(np.full(widths[-1], self.lam * len(X)), 0.0)[:, None]
         theta0 = project(layers(widths, check_random_state(self.random_state)), self.over)
         spread = float(np.sum((Y - Y.mean(axis=0)) ** 2))
-        fit = solve(
-            separable(design, Y, data=X, lam=lam, R=squared_layers, mu=self.lam * spread, **level),
-            theta0,
-            over=self.over,
-            algorithm=self.algorithm or self._default(theta0),
-            tol=self.tol,
-            max_iter=self.max_iter,
-            progress=False,
-            backend=self.backend,
-            device=self.device,
-        )
+        problem = separable(design, Y, data=X, lam=lam, R=squared_layers, mu=self.lam * spread, **level)
+        fit = solved(self, problem, theta0, self.over, self.algorithm or self._default(theta0))
         self.theta_, self.w_, self.n_iter_ = fit.theta, np.array(fit.w), max(1, fit.n_iter)
         self.objective_, self.gap_, self.status_ = float(fit.value), float(fit.gap), fit.status
         warn_unless_converged(self, fit.status, self.gap_, self.objective_)
@@ -194,6 +172,7 @@ def _has_probabilities(owner: NeuralHeadClassifier) -> bool:
 
 
 @final
+@dataclass(eq=False, repr=False)
 class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
     """A network with tanh layers whose last layer is solved for exactly, for classification; see `NeuralHead`.
 
@@ -228,34 +207,9 @@ class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
     (150, 3)
     """
 
-    def __init__(
-        self,
-        hidden: int | tuple[int, ...] = (16,),
-        *,
-        loss: str = "squares",
-        class_weight: Any = None,
-        lam: float = 1e-3,
-        over: Any = None,
-        algorithm: Algorithm | None = None,
-        max_iter: int = 500,
-        tol: float = 0.1,
-        random_state: Any = None,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        super().__init__(
-            hidden,
-            lam=lam,
-            over=over,
-            algorithm=algorithm,
-            max_iter=max_iter,
-            tol=tol,
-            random_state=random_state,
-            backend=backend,
-            device=device,
-        )
-        self.loss = loss
-        self.class_weight = class_weight
+    _: KW_ONLY
+    loss: str = "squares"
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any) -> NeuralHeadClassifier:
         """Find layers and head for X, (n_samples, n_features), and labels y, (n_samples,)."""

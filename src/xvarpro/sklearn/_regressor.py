@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -12,14 +13,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Tree
-from xvarpro.fit.solve import solve
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.operators import as_operator
 from xvarpro.problem.problem import Problem, separable
-from xvarpro.sklearn._base import computed, warn_unless_converged, whole
+from xvarpro.sklearn._base import computed, solved, warn_unless_converged, whole
 
 
 @final
+@dataclass(eq=False, repr=False)
 class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A separable model ``y ~ M(theta, X) w``: curve fitting, in a Pipeline.
 
@@ -37,14 +38,8 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         w, (n, 1), or both, (n, n_targets). An entry that is not to be shrunk, such as an intercept, has 0.
     W : WeightSet, optional
         Where w lies, such as ``xv.lower.Nonnegative()``.
-    algorithm : Algorithm, optional
-        Of `xvarpro.algorithms`; None is the default.
-    max_iter : int
-        Of the solve, >= 0.
-    tol : float
-        Of the solve.
-    backend, device : str, optional
-        Where to compute; arrays in and out are NumPy's.
+    algorithm, max_iter, tol, backend, device
+        As of `xvarpro.solve`; arrays in and out are NumPy's.
 
     Attributes
     ----------
@@ -69,30 +64,17 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     (array([1., 5.]), array([2., 1.]), 1.0)
     """
 
-    def __init__(
-        self,
-        model: Callable[[Tree, Any], Any],
-        theta0: Any,
-        *,
-        over: Any = None,
-        lam: float | Array = 0.0,
-        W: WeightSet | None = None,
-        algorithm: Algorithm | None = None,
-        max_iter: int = 1000,
-        tol: float = 1e-6,
-        backend: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.model = model
-        self.theta0 = theta0
-        self.over = over
-        self.lam = lam
-        self.W = W
-        self.algorithm = algorithm
-        self.max_iter = max_iter
-        self.tol = tol
-        self.backend = backend
-        self.device = device
+    model: Callable[[Tree, Any], Any]
+    theta0: Any
+    _: KW_ONLY
+    over: Any = None
+    lam: float | Array = 0.0
+    W: WeightSet | None = None
+    algorithm: Algorithm | None = None
+    max_iter: int = 1000
+    tol: float = 1e-6
+    backend: Any = None
+    device: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> VarProRegressor:
         """Find theta and w for X, (n_samples, n_features), and y, (n_samples,) or (n_samples, n_targets).
@@ -103,17 +85,8 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
-        fit = solve(
-            self._problem(X, y, weights),
-            self.theta0(X) if callable(self.theta0) else self.theta0,
-            over=self.over,
-            algorithm=self.algorithm,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            progress=False,
-            backend=self.backend,
-            device=self.device,
-        )
+        theta0 = self.theta0(X) if callable(self.theta0) else self.theta0
+        fit = solved(self, self._problem(X, y, weights), theta0, self.over, self.algorithm)
         self.result_, self.theta_, self.w_, self.n_iter_ = fit, fit.theta, np.asarray(fit.w), max(1, fit.n_iter)
         warn_unless_converged(self, fit.status, fit.gap, fit.value)
         return self

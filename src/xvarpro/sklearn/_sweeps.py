@@ -30,39 +30,19 @@ STEPS = 10  # accelerated steps on a block that does not part into rows
 
 
 class Factors(NamedTuple):
-    """A factorisation.
+    """A factorisation."""
 
-    Attributes
-    ----------
-    D : array, shape (m, n)
-        Atoms.
-    W : array, shape (n, k)
-        Codes.
-    value : float
-        The objective; inf where it is not known.
-    sweeps : int
-        How many led here.
-    """
-
-    D: Array
-    W: Array
-    value: float
-    sweeps: int
+    D: Array  # atoms, (m, n)
+    W: Array  # codes, (n, k)
+    value: float  # the objective; inf where it is not known
+    sweeps: int  # how many led here
 
 
 class Atoms(NamedTuple):
-    """Where a dictionary, shape (m, n), lies.
+    """Where a dictionary, shape (m, n), lies."""
 
-    Attributes
-    ----------
-    C : Set
-        Of vectors, or, for all atoms together, of matrices.
-    shared : bool
-        Whether a set of vectors holds the whole dictionary and not each of its columns.
-    """
-
-    C: Set
-    shared: bool = False
+    C: Set  # of vectors, or, for all atoms together, of matrices
+    shared: bool = False  # whether a set of vectors holds the whole dictionary and not each of its columns
 
     @property
     def together(self) -> bool:
@@ -111,26 +91,11 @@ def factorise(
     tol: float = 1e-4,
     revive: bool = True,
 ) -> Factors:
-    """Sweeps on ``1/2 |D W - X|^2 + lam/2 |W|^2 + penalty(W)`` from D and W.
+    """Sweeps on ``1/2 |D W - X|^2 + lam/2 |W|^2 + penalty(W)`` from D, (m, n), and W, (n, k); X is (m, k).
 
-    Parameters
-    ----------
-    X : array, shape (m, k)
-    D, W : array, shape (m, n) and (n, k)
-        Where to start.
-    atoms : Atoms
-        Of a set with a projection.
-    codes : WeightSet, optional
-        That of the codes; None leaves them free.
-    lam : float
-        Ridge on the codes, >= 0.
-    sweeps : int
-        At most so many.
-    tol : float
-        Ends where ten sweeps lower the objective by less than this share of it, or where it is below ``tol^2 |X|^2/2``.
-    revive : bool
-        Whether atoms that no sample uses become the samples that are approximated worst. Under a budget that all
-        share they never do: it would take from those in use.
+    It ends where ten sweeps lower the objective by less than a share `tol` of it, or where it is below
+    ``tol^2 |X|^2/2``. With `revive`, atoms that no sample uses become the samples that are approximated worst. Under a
+    budget that all share they never do: it would take from those in use.
     """
     xp, backend = namespace_of(X), owner(X)
     eye = xp.eye(W.shape[0], dtype=X.dtype, device=device(X))

@@ -51,24 +51,13 @@ class Lower(NamedTuple):
 
 
 class Influence:
-    """How theta and w answer to changes of the target, (m, k) real numbers.
+    """How theta and w answer to changes of the target, (m, k) real numbers, of a problem in real numbers.
 
-    Parameters
-    ----------
-    at : Linearised
-        In real numbers.
-
-    Attributes
-    ----------
-    theta : array, shape (p, m, k)
-        ``dtheta / dy``.
-    undetermined_theta, undetermined_w : arrays of bool, shape (p,) and (n, k)
-        Entries that the data do not determine: moving them changes no residual, to working precision.
-    imprecise : bool
-        Whether rounding may leave fewer than three digits of standard errors: parameters are nearly dependent.
-    parameters : float
-        Trace of ``d(fitted) / dy``: as many as theta and w have directions, less where there is a ridge. Of compressed
-        right-hand sides, that of the target as given.
+    `theta` is ``dtheta / dy``, (p, m, k). The data do not determine the entries of `undetermined_theta`, (p,), and
+    `undetermined_w`, (n, k): moving them changes no residual, to working precision. `imprecise` says whether parameters
+    are so nearly dependent that rounding may leave fewer than three digits of errors. `parameters` is the trace of
+    ``d(fitted) / dy``: as many as theta and w have directions, less where there is a ridge; of compressed right-hand
+    sides that of the target as given.
     """
 
     def __init__(self, at: Linearised) -> None:
@@ -98,8 +87,8 @@ class Influence:
         inverse, Q, null, self._slight, share = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), slight, lost)
         self.imprecise = share > SHARE
         data = Q[: m * k]
-        self._ways, self._null, self._root = V, null, V @ inverse
-        self.theta = (self._root @ data.T).reshape(p, m, k)
+        self._ways, self._null = V, null
+        self.theta = (V @ inverse @ data.T).reshape(p, m, k)
         self.parameters += float(np.sum(data**2))
         self.undetermined_theta = _moved(V, np.abs(V), null, self._slight)
         self.undetermined_w = np.empty(at.w.shape, dtype=bool)
@@ -130,43 +119,24 @@ class Influence:
         return _lengths((self.theta * noise).reshape(len(self.theta), -1))
 
     def errors_of_w(self, noise: np.ndarray) -> np.ndarray:
-        """Standard errors of w, (n, k)."""
+        """Standard errors of w, (n, k).
+
+        Noise e of a right-hand side moves it by ``F e + T K e``, that of others has a covariance. NaN where rounding
+        leaves nothing: where theta answers to what w would answer to, in the presence of a ridge.
+        """
         answers = np.stack([low.answer for low in self._lower])[np.arange(self._k) % len(self._lower)]
-        unit = self._units(noise)
+        unit = _positive(self.errors_of_theta(noise))[:, None]  # squares in units of the user may leave the range
         K = (self.theta * noise).transpose(2, 0, 1) / unit
         own, none = K @ K.mT, np.zeros((1, len(unit), len(unit)))
         others = np.concatenate([none, np.cumsum(own, axis=0)[:-1]])
         others += np.concatenate([np.cumsum(own[::-1], axis=0)[-2::-1], none])
-        return self._errors(self._tangents * unit.T, answers * noise.T[:, None, :], K, others)
-
-    def _units(self, noise: np.ndarray) -> np.ndarray:
-        """Errors of theta, (p, 1): squares in units of the user may leave the range of numbers."""
-        return _positive(self.errors_of_theta(noise))[:, None]
-
-    def _errors(self, T: np.ndarray, F: np.ndarray, K: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Of w, (n, k): noise e of each right-hand side moves it by ``F e + T K e``, that of others has a covariance.
-
-        NaN where rounding leaves nothing: where theta answers to what w would answer to, in the presence of a ridge.
-        """
+        T, F = self._tangents * unit.T, answers * noise.T[:, None, :]
         size = _positive(np.maximum(np.max(np.abs(T), axis=-1, initial=0.0), np.max(np.abs(F), axis=-1)))[..., None]
         T, F = T / size, F / size
         by_theta = T @ K
         found = np.sum((F + by_theta) ** 2, axis=-1) + np.maximum(np.sum((T @ others) * T, axis=-1), 0.0)
         terms = np.sum(F**2, axis=-1) + np.sum(by_theta**2, axis=-1)
         return (size[..., 0] * np.sqrt(np.where(found < self._least**2 * terms, np.nan, found))).T
-
-    def of_columns(self, X: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Standard errors of w, (n, k), and whether they are undetermined, for k other right-hand sides of the target.
-
-        They share the design and the standard deviation of all data. X, (k, m, p), has the tangents of their residuals.
-        """
-        low, sigma = self._lower[0], noise.flat[0]
-        tangents, rows = -low.answer @ X, X - low.Q @ (low.Q.T @ X)
-        unit, F = self._units(noise), np.broadcast_to(sigma * low.answer, (len(X), *low.answer.shape))
-        K = sigma / unit * self._root @ (rows @ self._root).mT  # their part of `theta`
-        moved = (self.theta * noise).reshape(len(unit), -1) / unit
-        found = self._errors(tangents * unit.T, F, K, moved @ moved.T - K @ K.mT)
-        return found, self._lost(tangents, low, X).T
 
     def _lost(self, tangent: np.ndarray, low: Lower, X: np.ndarray) -> np.ndarray:
         """Which entries of w the data leave open, by theta or by w itself."""

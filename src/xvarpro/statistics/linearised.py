@@ -16,8 +16,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.lower import WeightSet
-from xvarpro.objective.gauss_newton import condensed, design_tangent, has_tangents, residual_tangent
-from xvarpro.objective.in_memory import ModelOutputs
+from xvarpro.objective.gauss_newton import condensed, has_tangents, residual_tangent
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed
 from xvarpro.problem.column_chunks import ColumnChunks, check_same_columns
@@ -39,53 +38,25 @@ class Linearised(NamedTuple):
     Right-hand sides that come in chunks are those of the compressed target, ``y V`` with a unitary V: all that is a sum
     over right-hand sides is the same for them.
 
-    Attributes
-    ----------
-    prepared : Prepared
-        What it was computed with; uncompressed, but for right-hand sides in chunks.
-    theta : array, shape (p,)
-        All entries of theta, in the order of its leaves.
-    M : array, shape (1, m, n) or (k, m, n)
-        The design, or one for each right-hand side.
-    y, w : arrays, shape (m, k) and (n, k)
-    X : array, shape (p, m, k)
-        ``dM w - dy`` along each entry of theta.
-    ridge : array, shape (1, r, n) or (k, r, n)
-        ``sqrt(lam) Omega``, or one for each right-hand side; no rows without a ridge.
-    root : array, shape (m, k), or None
-        Roots of the weights of the squared residuals; None where rows are condensed or right-hand sides compressed.
-    columns : int
-        Right-hand sides of the target as given, of all processes.
-    data : int
-        Numbers in the target whose weight is not 0; a complex one counts twice.
-    spread : float
-        Weighted sum of squares of the target about its mean, column by column.
-    directions : list of arrays, shape (n, r_j), one or one for each right-hand side
-        Columns that span the directions in which w may move in its set.
-    gradient : array, shape (p,)
-    J : array, shape (p, p)
-        Derivative of the projection onto the sets of theta at ``theta - step * gradient``.
-    step : float
-    degenerate : bool
-        Whether some constraint is active with a multiplier of 0.
     """
 
-    prepared: Prepared
-    theta: np.ndarray
-    M: np.ndarray
-    y: np.ndarray
-    w: np.ndarray
-    X: np.ndarray
-    ridge: np.ndarray
+    prepared: Prepared  # what it was computed with; uncompressed, but for right-hand sides in chunks
+    theta: np.ndarray  # all entries, (p,), in the order of its leaves
+    M: np.ndarray  # the design, (1, m, n), or one for each right-hand side, (k, m, n)
+    y: np.ndarray  # (m, k)
+    w: np.ndarray  # (n, k)
+    X: np.ndarray  # ``dM w - dy`` along each entry of theta, (p, m, k)
+    ridge: np.ndarray  # ``sqrt(lam) Omega``, (1, r, n), or one for each right-hand side; no rows without a ridge
+    # roots of the weights of the squared residuals, (m, k); None of condensed rows and compressed right-hand sides
     root: np.ndarray | None
-    columns: int
-    data: int
-    spread: float
-    directions: list[np.ndarray]
-    gradient: np.ndarray
-    J: np.ndarray
+    columns: int  # right-hand sides of the target as given, of all processes
+    data: int  # numbers in the target whose weight is not 0; a complex one counts twice
+    spread: float  # weighted sum of squares of the target about its mean, column by column
+    directions: list[np.ndarray]  # (n, r_j), columns that span those of w in its set; one, or one per right-hand side
+    gradient: np.ndarray  # (p,)
+    J: np.ndarray  # derivative of the projection onto the sets of theta at ``theta - step * gradient``, (p, p)
     step: float
-    degenerate: bool
+    degenerate: bool  # whether some constraint is active with a multiplier of 0
 
     @property
     def residual(self) -> np.ndarray:
@@ -129,20 +100,11 @@ class Linearised(NamedTuple):
         return isinstance(self.prepared.original.lower.y, ColumnChunks)
 
     @property
-    def design_tangents(self) -> np.ndarray:
-        """``dM`` along each entry of theta, (p, m, n), of a design that right-hand sides share."""
-        return _host(self.prepared.call(_design_tangents, self.prepared.theta, once=True))
-
-    @property
     def slope(self) -> np.ndarray:
         """Gradient of the lower level by w, (n, k)."""
         back = self.M.conj().mT @ self.residual.T[:, :, None]
         back = back + self.ridge.conj().mT @ (self.ridge @ self.w.T[:, :, None])
         return back[:, :, 0].T
-
-    def parts(self, x: np.ndarray, both: bool = False) -> np.ndarray:
-        """Of right-hand sides in chunks: columns of w, or with `both` matrices that act on them, in real numbers."""
-        return _parts(x, both) if np.iscomplexobj(self.y) else x
 
     @property
     def in_real_numbers(self) -> Linearised:
@@ -285,27 +247,16 @@ def _condensed(f: Streamed, theta: Leaves) -> tuple[Array, Array, Array, int]:
 
 
 def _tangents(f: Reduced, theta: Leaves) -> tuple[Array, ...]:
-    """Design, target, w, tangents of the residual with w held, and the gradient."""
-    outputs, moved = _moved(f, theta)
+    """Design, target, w, tangents of the residual with w held, one along each entry of theta, and the gradient."""
+    outputs, push = f.tangents(theta)
+    flat = trees.raveled(theta)
+    eye = namespace_of(flat).eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
+    moved = [push(trees.unraveled(eye[j, :], theta)) for j in range(flat.shape[0])]
     low, _, solver, system = f.solved(outputs)
     w, r = f.solution(solver, low, solver.factor(f.backend, system))
     X = [residual_tangent(low, x.lower, w) for x in moved]
     xp = namespace_of(X[0])
     return low.M.dense(), low.y, w, xp.stack(X), xp.stack([trees.inner(x, r) for x in X])
-
-
-def _design_tangents(f: Reduced, theta: Leaves) -> Array:
-    outputs, moved = _moved(f, theta)
-    X = [design_tangent(outputs.lower.M, x.lower.M).dense() for x in moved]
-    return namespace_of(X[0]).stack(X)
-
-
-def _moved(f: Reduced, theta: Leaves) -> tuple[ModelOutputs, list[Any]]:
-    """What the user's functions return, and its tangent along each entry of theta."""
-    outputs, push = f.tangents(theta)
-    flat = trees.raveled(theta)
-    eye = namespace_of(flat).eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
-    return outputs, [push(trees.unraveled(eye[j, :], theta)) for j in range(flat.shape[0])]
 
 
 def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[np.ndarray, bool, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -15,11 +15,8 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_array
-from xvarpro.driver.weights import coefficients
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.objective.in_memory import model_failures
-from xvarpro.problem.column_chunks import columns
-from xvarpro.results.outcome import joined
 from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.frames import aligned, on_host, vector
@@ -27,13 +24,12 @@ from xvarpro.statistics.linearised import Linearised
 
 SHOWN = 30  # entries in a text
 LARGEST = 5000  # entries of theta and w up to which their covariance is one matrix
-IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and so do its errors, fit.statistics().w_stderr_chunks()"
+IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and has standard errors only where y is one array"
 NO_LIKELIHOOD = "the loss is no log likelihood of the data: AIC and BIC are not given"
 NO_NOISE = "the residual is zero to rounding: standard errors measure rounding, not noise"
 EXACT = 100.0  # in eps of the target: a residual below says nothing of noise
 ROUNDED = 1e3  # in eps of its terms: a residual below has less than three digits
 OFF = 0.05  # standard errors that theta may be off by before that is said
-AT_ONCE = 2**20  # entries of the tangents of right-hand sides in chunks
 # a design near the smallest numbers has weights near the largest: what is beyond them comes out as the error inf
 QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
 
@@ -133,26 +129,13 @@ class Statistics:
     def w_stderr(self) -> Array:
         """Standard errors of w, (n,) or (n, k), in theta's framework; of a complex w those of both parts, as its parts.
 
-        They are computed when they are first asked for; of right-hand sides in chunks `w_stderr_chunks` does it in
-        blocks.
+        Right-hand sides in chunks have none.
         """
-        return joined(self.w_stderr_chunks())
-
-    def w_stderr_chunks(self) -> Iterator[Array]:
-        """Yield blocks of columns of `w_stderr`, as `Result.w_chunks` those of w; where processes share, the own ones.
-
-        Raises
-        ------
-        ProblemError
-            Arrays of the problem are others than those that the statistics are of.
-        """
-        if "w_stderr" in vars(self):
-            return iter((self.w_stderr,))
         if self.at.in_columns:
-            return _errors_by_column(self.at, self.influence, self.noise)
+            raise ProblemError(IN_CHUNKS)
         with np.errstate(**QUIET):
             errors = or_inf(self.influence.errors_of_w(self.noise), self.influence.undetermined_w)
-            return iter((_shaped(_like_w(self.at, errors), self.w_shape),))
+            return _shaped(_like_w(self.at, errors), self.w_shape)
 
     @property
     def reduced_chi2(self) -> float:
@@ -195,10 +178,9 @@ class Statistics:
     def __repr__(self) -> str:
         errors = vector(self.errors)
         rows = zip(self.entries[:SHOWN], (f"{x:.6g}" for x in errors), strict=False)
-        more = ["  and those of w, in chunks: w_stderr_chunks()"] if self.at.in_columns else []
         notes = ["", "notes", *(f"  {reason}" for reason in self.reasons)] if self.reasons else []
         return "\n".join(
-            ["standard errors", *aligned(rows, len(errors) - SHOWN), *more, "", "fit", *aligned(self.goodness), *notes]
+            ["standard errors", *aligned(rows, len(errors) - SHOWN), "", "fit", *aligned(self.goodness), *notes]
         )
 
     @property
@@ -245,7 +227,7 @@ class Statistics:
         if self.at.in_columns:
             raise ProblemError(
                 "the covariance of theta and w needs all right-hand sides of the target in memory; got them in chunks. "
-                "Use theta_covariance, and w_stderr_chunks() for the errors of w"
+                "Use theta_covariance"
             )
         p, (n, k) = len(self.influence.theta), self.at.in_real_numbers.w.shape
         if p + n * k > LARGEST:
@@ -364,20 +346,6 @@ def noise_variance(chi2: Any, dof: Any, data: Any, rounding: Any) -> Any:
 def or_inf(errors: np.ndarray, undetermined: np.ndarray) -> np.ndarray:
     """Errors that are infinite where the data do not determine what they are of."""
     return np.where(undetermined | np.isnan(errors), np.inf, errors)
-
-
-def _errors_by_column(at: Linearised, influence: Influence, noise: np.ndarray) -> Iterator[Array]:
-    """Standard errors of w, (n, k_i), a chunk of right-hand sides at a time: another pass over the caller's target."""
-    dM = at.parts(at.design_tangents, True)
-    p, m, _ = dM.shape
-    for block in coefficients(at.prepared, at.prepared.theta):
-        all_w = at.parts(on_host(block))
-        found = [np.empty((len(all_w), 0))]
-        for w in columns(all_w, max(1, AT_ONCE // (p * m))):
-            X = (dM @ w).transpose(2, 1, 0)
-            with np.errstate(**QUIET):
-                found.append(or_inf(*influence.of_columns(X, noise)))
-        yield _like_w(at, np.concatenate(found, axis=1))
 
 
 def _reasons(s: Statistics) -> list[str]:
