@@ -94,10 +94,16 @@ class LossSystem(NamedTuple):
         M = Rooted(self.M, *loss.root(z, self.y, self.weights))
         return M, M.root(z) - loss.slope(z, self.y, self.weights) / positive_or_one(M.u)
 
-    def joined(self, z: Array) -> tuple[System, Array]:
-        """As `squares`, of a loss of rows, for one column that has all of w; rows of the ridge are among the others."""
-        (M, y), A, xp = self.rooted(z), self.M.dense(), namespace_of(z)
-        rows, y = joined(A, M.blocks), as_one(y, y.shape[1])
+    def roots(self, z: Array, curvature: Callable[..., Array]) -> tuple[Array, Array]:
+        """Matrices (m, k, k) of rows, B with a second derivative ``B^T B``, and slopes ``B^-T s``, (m, k)."""
+        loss, given = cast(Any, self.loss), (z, self.y, self.weights)
+        u, p = (namespace_of(z).sqrt(curvature(*given)), 0 * z) if loss.by_entry else loss.root(*given)
+        return Rooted(self.M, u, p).blocks, loss.slope(*given) / positive_or_one(u)
+
+    def joined(self, z: Array, curvature: Callable[..., Array]) -> tuple[System, Array]:
+        """As `squares`, for one column that has all of w; the rows of the ridge are among the others."""
+        (B, s), A, xp = self.roots(z, curvature), self.M.dense(), namespace_of(z)
+        rows, y = joined(A, B), as_one((B @ z[:, :, None])[:, :, 0] - s, z.shape[1])
         if self.ridge.present:
             below = joined(self.ridge.dense(A), identity(z))
             rows, y = xp.concat([rows, below]), xp.concat([y, 0 * below[:, :1]])
@@ -195,7 +201,7 @@ class Newton(LowerSolver):
 
     def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
         """``H^-1 c``, H the Hessian at w."""
-        if self.coupled or (_is_squares(system.loss) and self.inner.exact):
+        if system.loss.convex and (self.coupled or (system.loss.by_entry and self.inner.exact)):
             near, target = self._near(system, z, system.loss.second)
             return self._inverse(backend, near, self._hessian(backend, near, factor), target, w, c)
         bend, P = system.loss.bend(z, system.y, system.weights), self._preconditioner(backend, system, w, z)
@@ -307,8 +313,9 @@ class Newton(LowerSolver):
 
     def _near(self, system: Any, z: Array, curvature: Callable[..., Array]) -> tuple[System, Array]:
         """The level of least squares near z, and its target."""
-        near: Any = system.joined(z) if self.coupled else system.squares(z, curvature(z, system.y, system.weights))
-        return near
+        if self.coupled:
+            return cast(LossSystem, system).joined(z, curvature)
+        return cast(LossSystem, system).squares(z, curvature(z, system.y, system.weights))
 
     def _column(self, w: Array) -> Array:
         return as_one(w, w.shape[1]) if self.coupled else w

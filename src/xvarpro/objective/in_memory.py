@@ -164,7 +164,9 @@ class InMemory(Objective):
             from xvarpro.lower import newton
 
             if level.W is not None:
-                joined: Any = None if level.loss.by_entry else level.W.joined(low.y.shape[1])
+                # equations take one design for all columns
+                k, apart = low.y.shape[1], level.loss.by_entry and not isinstance(level.W, lower.Affine)
+                joined: Any = None if apart or (k == 1 and level.loss.by_entry) else level.W.joined(k)
                 within = (joined or level.W).solver(level.solver)
                 return newton.Newton(within, constrained=True, coupled=joined is not None)
             inner = level.solver or lower.choose(Weighted(low.M, low.y), low.ridge)

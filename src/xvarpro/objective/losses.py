@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Adjoint
-from xvarpro.lower.newton import LossSystem, Rooted
-from xvarpro.lower.stack import as_one, identity, joined
+from xvarpro.lower.newton import LossSystem
+from xvarpro.lower.stack import as_one, joined
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
 
 
@@ -85,16 +85,9 @@ class LossLevel(EvaluatedLevel):
 
     def step(self, w: Array, z: Array, curvature: Any) -> tuple[Array, Array]:
         """Rows and target of a Newton step from w with the derivatives at predictions z, as one column (`joined`)."""
-        xp, loss, given = namespace_of(z), self.loss, (z, self.y, self.weights)
-        if loss.by_entry:
-            u = xp.sqrt(curvature(*given))
-            B = u[:, :, None] * identity(u)
-        else:
-            rooted = Rooted(self.M, *loss.root(*given))
-            B, u = rooted.blocks, rooted.u
+        B, s = self.system.roots(z, curvature)
         off = (B @ (z - self.M.matvec(w))[:, :, None])[:, :, 0]
-        target = off - loss.slope(*given) / positive_or_one(u)
-        return joined(self.M.dense(), B @ apart(loss, w)), as_one(target, w.shape[1])
+        return joined(self.M.dense(), B @ apart(self.loss, w)), as_one(off - s, w.shape[1])
 
     @property
     def size(self) -> Array:
