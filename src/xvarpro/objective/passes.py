@@ -193,13 +193,12 @@ def _condition_gradient(block: Block, total: Leaves, theta: Leaves, w: Array, v:
     return plus(total, pullback(level.condition_cotangents(outputs, w, adjoint)))
 
 
-StepSums: TypeAlias = tuple[Any, Array, Array]  # of a Newton step: state of an accumulation, value, energy
+StepSums: TypeAlias = tuple[Any, UpperSums]  # of a Newton step: the state of an accumulation, and sums at w
 
 
 def _with_step(block: Block, state: StepSums, level: Any, w: Array, z: Array, curvature: Any) -> StepSums:
-    rows, value, energy = state
-    rows = block.accumulation.fold(block.backend, rows, *level.step(w, z, curvature))
-    return rows, value + level.value(w, z), energy + level.size
+    rows = block.accumulation.fold(block.backend, state[0], *level.step(w, z, curvature))
+    return rows, state[1].with_rows(level, w, z)
 
 
 def _first_step(block: Block, state: StepSums, theta: Leaves, w: Array) -> StepSums:
@@ -220,7 +219,7 @@ def _curved(block: Block, state: StepSums, theta: Leaves, w: Array) -> StepSums:
 
 
 def _merged_steps(backend: Backend, accumulation: Accumulation, a: StepSums, b: StepSums) -> StepSums:
-    return accumulation.merge(backend, a[0], b[0]), a[1] + b[1], a[2] + b[2]
+    return accumulation.merge(backend, a[0], b[0]), added(backend, accumulation, a[1], b[1])
 
 
 def _merged(backend: Backend, accumulation: Accumulation, a: Any, b: Any) -> Any:

@@ -7,11 +7,12 @@ from typing import Any
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import inner
+from xvarpro.lower.interface import Condensed
 from xvarpro.lower.newton import descended
 from xvarpro.lower.stack import as_one, identity, joined
 from xvarpro.objective.interface import LowerReport, Objective
 from xvarpro.objective.losses import apart
-from xvarpro.objective.passes import CURVED, FIRST_STEP, STEP, Pass, StepSums
+from xvarpro.objective.passes import CURVED, FIRST_STEP, STEP, Pass, StepSums, UpperSums
 from xvarpro.objective.streamed import Streamed, StreamedPoint
 
 
@@ -32,43 +33,52 @@ class StreamedLosses(Streamed):
             return last[1], last[2]
 
         def value(w: Array) -> Array:
-            found = at(w)[0][1]
+            found = at(w)[0][1].value
             return found + ridge.value(w) if ridge.present else found
 
         start: Any = self.start
         if isinstance(start, tuple) or not bool(xp.isfinite(value(start))):
             start = self.ridge(theta)[1]
             if self.problem.lower.loss.by_entry:
-                start = self._step(self._walk(FIRST_STEP, theta, start)[0], start)[0]
+                first, _ = self._walk(FIRST_STEP, theta, start)
+                start = self._whole(self._condensed(first).argmin(self.backend), start)
         w = descended(self.backend, value, lambda w, error: self._step(at(w)[0], w), start)
-        (state, _, energy), rows = at(w)
-        R = self._accumulation.condensed(self.backend, state).R
-        return w, R, value(w), energy, rows * w.shape[1]
+        sums, rows = at(w)
+        return w, self._condensed(sums).R, value(w), sums[1].energy, rows * w.shape[1]
 
     def _walk(self, one: Pass, theta: Leaves, w: Array) -> tuple[StepSums, int]:
         """A pass from the rows of the ridge."""
         a = w @ apart(self.problem.lower.loss, w)
-        A, a, zero = joined(self.ridge(theta)[0], identity(a)), as_one(a, a.shape[1]), 0 * inner(w, w)
-        state = self._accumulation.start(0 * A, 0 * a)
-        if self.problem.lower.ridge.present:
-            state = self._accumulation.fold(self.backend, state, A, -A @ a)
-        return self.walk(0, one, (state, zero, zero), theta, w)
+        zero = 0 * inner(w, w)
+        state = self._accumulation.start(joined(self.ridge(theta)[0], identity(a)), 0 * as_one(a, a.shape[1]))
+        return self.walk(0, one, (state, UpperSums(zero, 0 * w, zero)), theta, w)
+
+    def _condensed(self, sums: StepSums) -> Condensed:
+        return self._accumulation.condensed(self.backend, sums[0])
 
     def _step(self, sums: StepSums, w: Array) -> tuple[Array, Array]:
-        """The Newton step from w, and the square of its length by the Hessian, 0-d."""
-        condensed, group = self._accumulation.condensed(self.backend, sums[0]), self.problem.group
-        found = self._whole(condensed.argmin(self.backend), w), inner(condensed.z, condensed.z)
+        """The Newton step from w, and the square of its length by the Hessian, 0-d.
+
+        By the slope: targets of rows that hardly bend are so large that the step would be their rounding.
+        """
+        ridge, group = self.problem.lower.ridge, self.problem.group
+        g = sums[1].slope + ridge.slope(w) if ridge.present else sums[1].slope
+        d = -self._inverse(self._condensed(sums).R, g)
+        found = d, -inner(g, d)
         return found if group is None else group.same(found)
+
+    def _inverse(self, R: Array, c: Array) -> Array:
+        """``H^-1 c``."""
+        a, solve = c @ apart(self.problem.lower.loss, c), self.backend.solve_triangular
+        return self._whole(solve(R, solve(R, as_one(a, a.shape[1]), transpose=True)), c)
 
     def _whole(self, x: Array, w: Array) -> Array:
         """One column as an array like w."""
         return namespace_of(w).reshape(x, (w.shape[0], -1)) @ apart(self.problem.lower.loss, w).mT
 
     def _adjoint(self, point: StreamedPoint) -> Array:
-        (state, *_), _ = self._walk(CURVED, point.theta, point.w)
-        c = point.slope @ apart(self.problem.lower.loss, point.w)
-        R = self._accumulation.condensed(self.backend, state).R
-        return self._whole(super()._adjoint(point._replace(R=R, slope=as_one(c, c.shape[1]))), point.w)
+        sums, _ = self._walk(CURVED, point.theta, point.w)
+        return self._inverse(self._condensed(sums).R, point.slope)
 
     def diagnose(self, theta: Leaves) -> LowerReport:
         """Of the design; w is that of the loss."""
