@@ -88,12 +88,6 @@ class LossSystem(NamedTuple):
         y = root * z - self.loss.slope(z, self.y, self.weights) / xp.where(root > 0, root, 1)
         return System(Weighted(self.M, root), self.ridge), y
 
-    def rooted(self, z: Array) -> tuple[Rooted, Array]:
-        """Design and target of `squares` for a loss of rows."""
-        loss: Any = self.loss
-        M = Rooted(self.M, *loss.root(z, self.y, self.weights))
-        return M, M.root(z) - loss.slope(z, self.y, self.weights) / positive_or_one(M.u)
-
     def roots(self, z: Array, curvature: Callable[..., Array]) -> tuple[Array, Array]:
         """Matrices (m, k, k) of rows, B with a second derivative ``B^T B``, and slopes ``B^-T s``, (m, k)."""
         loss, given = cast(Any, self.loss), (z, self.y, self.weights)

@@ -80,8 +80,8 @@ class LossLevel(EvaluatedLevel):
         if loss.by_entry:
             system, y = self.system.squares(z, loss.scoring(*given))
             return EvaluatedLevel(system.M, y, self.ridge, self.W)
-        M, y = self.system.rooted(z)
-        return EvaluatedLevel(M, y, self.ridge)
+        M: Any = Rooted(self.M, *loss.root(*given))
+        return EvaluatedLevel(M, M.root(z) - loss.slope(*given) / positive_or_one(M.u), self.ridge)
 
     def step(self, w: Array, z: Array, curvature: Any) -> tuple[Array, Array]:
         """Rows and target of a Newton step from w with the derivatives at predictions z, as one column (`joined`)."""
