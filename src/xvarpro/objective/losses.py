@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Adjoint
-from xvarpro.lower.newton import LossSystem
+from xvarpro.lower.newton import LossSystem, Rooted
 from xvarpro.lower.stack import as_one, joined
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
 
