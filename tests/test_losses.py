@@ -210,6 +210,19 @@ def test_classes_in_a_set_have_no_slope_along_it(backend, where):
         assert error([host(x) for x in found], [value, grad]) < 1e-11
 
 
+@pytest.mark.parametrize("name", ["logistic", "cauchy"])
+def test_several_columns_take_equations(name):
+    Y, W = np.stack([target(name), target(name, seed=1)], axis=1), xv.lower.Equality(np.ones((1, 3)), 0.7)
+    level = xv.Level(design, Y, loss=LOSSES[name], lam=0.1, W=W)
+    above = xv.Level(half, np.stack([np.sin(T[::2]), np.cos(T[::2])], axis=1))
+    both = xv.bilevel(lower=level, upper=above, data=data())
+    given = {"data": data(), "loss": LOSSES[name], "lam": 0.1, "W": W}
+    w = np.stack([xv.solve_lower(xv.separable(design, y, **given), THETA).w for y in Y.T], axis=1)
+    assert error(xv.solve_lower(both, THETA).w, w) < 1e-10
+    want = central_differences(lambda theta: float(xv.value_and_gradient(both, theta)[0]), THETA)
+    assert error(xv.value_and_gradient(both, THETA)[1], want) < 1e-7
+
+
 def test_classes_in_a_set_without_a_ridge_have_many_best_w():
     fit = xv.solve(one_level("softmax", W=xv.lower.Nonnegative()), THETA, xv.sets.Box(0.1, 3.0))
     assert fit.status is xv.Status.RANK_DEFICIENT
