@@ -415,15 +415,6 @@ def test_classes_that_are_told_apart_have_no_best_w(loss, y):
     assert xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=1e-3), np.ones(1), box).success
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_dependent_columns_are_said(loss):
-    y = rng(4).integers(0, 2, 12).astype(float)
-    y = y if loss == "logistic" else np.stack([1 - y, y], axis=1)
-    A = np.stack([np.arange(12.0), np.arange(12.0)], axis=1)
-    fit = xv.solve(xv.separable(times, y, data=A, loss=loss), np.ones(1), xv.sets.Box(0.5, 2.0))
-    assert fit.status is xv.Status.RANK_DEFICIENT
-
-
 def test_a_loss_that_bends_down_has_no_adjoint():
     lower = xv.Level(times, np.array([0.0, 50.0]), loss=xv.losses.Cauchy(1.0))  # the first w is half way
     problem = xv.bilevel(lower=lower, upper=xv.Level(times, np.array([1.0, 2.0])), data=np.ones((2, 1)))
