@@ -273,16 +273,6 @@ def test_a_problem_without_a_best_w_ends_by_itself():
     assert found.value[0] == pytest.approx(float(xv.solve(alone, START, box, tol=1e-8).value), rel=1e-8)
 
 
-def test_chunks_of_rows_are_squares():
-    """Of another loss neither level is taken for one."""
-    lower = xv.Level(exponentials, CLASS, lam=0.1, loss="logistic")
-    chunks = xv.Level(exponentials, xv.RowChunks([({"x": X}, CLASS)]))
-    with pytest.raises(ProblemError, match="by squares where rows come as RowChunks; got the loss Logistic"):
-        xv.bilevel(lower=lower, upper=chunks, data={"x": X})
-    with pytest.raises(ProblemError, match=r"takes a target in memory.* got y as RowChunks"):
-        xv.separable(exponentials, chunks.y, lam=0.1, loss="logistic")
-
-
 def test_what_a_batch_of_losses_does_not_take(subtests):
     classes, both = np.stack([LOSSES["softmax"][1]] * 2), np.stack([NOISY, NOISY])
     for M, y, more, message in (

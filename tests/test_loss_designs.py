@@ -143,6 +143,17 @@ def test_chunks_of_a_loss_by_normal_equations():
         assert error(list(xv.value_and_gradient(problem, THETA)), list(want)) < 1e-10
 
 
+def test_rows_that_hardly_bend_leave_w_its_digits():
+    """Their weighted targets are 1e8 and more, of which a factorisation would keep the rounding."""
+    draw = rng(5)
+    A, y = draw.normal(size=(60, 3)), draw.standard_t(1, size=60)
+    loss = xv.losses.Quantile(0.4, 0.05)
+    chunks = xv.RowChunks([(A[:25], y[:25]), (A[25:], y[25:])])
+    problem = xv.separable(lambda theta, A: A * theta, chunks, loss=loss, lam=0.1)
+    w = xv.solve_lower(problem, np.ones(1)).w
+    assert np.max(np.abs(A.T @ loss.slope((A @ w)[:, None], y[:, None], 1.0)[:, 0] + 0.1 * w)) < 1e-11
+
+
 def test_members_of_a_group_hold_chunks_of_a_loss():
     y = target("log_poisson")
 

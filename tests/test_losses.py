@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.lower.newton import Newton
+from xvarpro.lower.newton import LossSystem, Newton, _conjugate_gradients
 
 from .support import central_differences, error, host, rng, send
 
@@ -122,6 +122,15 @@ def test_values_far_out_keep_their_digits(name, y):
 # -- the lower level ---------------------------------------------------------------------------------------------------
 
 
+def test_a_preconditioner_that_is_no_number_gives_none():
+    numpy, c = xv.backends.get("numpy"), np.ones((3, 1))
+    system = LossSystem(xv.operators.Dense(np.eye(3)), xv.losses.Logistic(), np.zeros((3, 1)))
+    for tol in (None, 0.1):
+        found = _conjugate_gradients(numpy, system, lambda d: d, lambda r: np.nan * r, c, tol)
+        assert np.isnan(found).all()
+        np.testing.assert_allclose(_conjugate_gradients(numpy, system, lambda d: d, lambda r: r, c, tol), c)
+
+
 SETS = {
     "free": (None, {}),
     "nonnegative": (xv.lower.Nonnegative(), {"bounds": [(0, None)] * 3}),
@@ -199,6 +208,19 @@ def test_classes_in_a_set_have_no_slope_along_it(backend, where):
         assert error(grad, want) < 1e-8
         found = xv.value_and_gradient(build("softmax", lambda x: send(backend, x), lam=0.1, W=W), send(backend, THETA))
         assert error([host(x) for x in found], [value, grad]) < 1e-11
+
+
+@pytest.mark.parametrize("name", ["logistic", "cauchy"])
+def test_several_columns_take_equations(name):
+    Y, W = np.stack([target(name), target(name, seed=1)], axis=1), xv.lower.Equality(np.ones((1, 3)), 0.7)
+    level = xv.Level(design, Y, loss=LOSSES[name], lam=0.1, W=W)
+    above = xv.Level(half, np.stack([np.sin(T[::2]), np.cos(T[::2])], axis=1))
+    both = xv.bilevel(lower=level, upper=above, data=data())
+    given = {"data": data(), "loss": LOSSES[name], "lam": 0.1, "W": W}
+    w = np.stack([xv.solve_lower(xv.separable(design, y, **given), THETA).w for y in Y.T], axis=1)
+    assert error(xv.solve_lower(both, THETA).w, w) < 1e-10
+    want = central_differences(lambda theta: float(xv.value_and_gradient(both, theta)[0]), THETA)
+    assert error(xv.value_and_gradient(both, THETA)[1], want) < 1e-7
 
 
 def test_classes_in_a_set_without_a_ridge_have_many_best_w():

@@ -308,6 +308,28 @@ def test_a_head_of_classes_is_the_logistic_regression_of_its_features(classes):
     np.testing.assert_allclose(np.sum(by_class, axis=0), 1.0, atol=1e-8)  # the offset has no ridge
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_penalties_tell_features_apart_and_weights_are_those_of_all_samples(classes):
+    X = rng(0).normal(size=(240, 8))
+    y = np.array(list("abc"))[np.argmax(X[:, :classes] + 0.5 * rng(1).normal(size=(240, classes)), axis=1)]
+    groups = (np.arange(8) >= classes).astype(int)
+    model = LearnedPenaltyClassifier(groups, random_state=0).fit(X, y)
+    assert model.status_.success
+    assert len(np.unique(model.penalties_)) == 2
+    assert model.penalties_[-1] > 10 * model.penalties_[0]
+    scale = np.sqrt(240 * model.penalties_ * X.var(axis=0))
+    same = LogisticRegression(C=1.0, tol=1e-10, max_iter=2000).fit(X / scale, y)
+    np.testing.assert_allclose(model.predict_proba(X), same.predict_proba(X / scale), atol=1e-6)
+
+
+def test_penalties_need_groups_of_features_and_two_samples_of_each_class():
+    X, y = rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    with pytest.raises(ProblemError, match="for each of 3 features, got"):
+        LearnedPenaltyClassifier([0, 1]).fit(X, y)
+    with pytest.raises(ProblemError, match="two samples or more"):
+        LearnedPenaltyClassifier().fit(X, np.append(y[:-1], 2))
+
+
 def test_probabilities_are_those_of_cross_entropy_alone():
     assert not hasattr(NeuralHeadClassifier(), "predict_proba")
     with pytest.raises(ProblemError, match="'squares' or 'softmax', got 'hinge'"):

@@ -92,12 +92,20 @@ class LossSystem(NamedTuple):
         y = root * z - self.loss.slope(z, self.y, self.weights) / xp.where(root > 0, root, 1)
         return System(Weighted(self.M, root), self.ridge), y
 
-    def coupled(self, z: Array) -> tuple[Any, Array]:
-        """As `squares`, of a loss of rows, for a solver of coupled columns."""
-        loss: Any = self.loss
-        rooted: Any = Rooted(self.M, *loss.root(z, self.y, self.weights))
-        target = rooted.root(z) - loss.slope(z, self.y, self.weights) / positive_or_one(rooted.u)
-        return System(rooted, self.ridge), target
+    def roots(self, z: Array, curvature: Callable[..., Array]) -> tuple[Array, Array]:
+        """Matrices (m, k, k) of rows, B with a second derivative ``B^T B``, and slopes ``B^-T s``, (m, k)."""
+        loss, given = cast(Any, self.loss), (z, self.y, self.weights)
+        u, p = (namespace_of(z).sqrt(curvature(*given)), 0 * z) if loss.by_entry else loss.root(*given)
+        return Rooted(self.M, u, p).blocks, loss.slope(*given) / positive_or_one(u)
+
+    def joined(self, z: Array, curvature: Callable[..., Array]) -> tuple[System, Array]:
+        """As `squares`, for one column that has all of w; the rows of the ridge are among the others."""
+        (B, s), A, xp = self.roots(z, curvature), self.M.dense(), namespace_of(z)
+        rows, y = joined(A, B), as_one((B @ z[:, :, None])[:, :, 0] - s, z.shape[1])
+        if self.ridge.present:
+            below = joined(self.ridge.dense(A), identity(z))
+            rows, y = xp.concat([rows, below]), xp.concat([y, 0 * below[:, :1]])
+        return System(Dense(rows)), y
 
 
 class Minimum(NamedTuple):
@@ -133,6 +141,8 @@ class Newton(LowerSolver):
         Of the weighted levels; of `LSMR` only its preconditioner and limit are used.
     constrained : bool
         Whether it keeps w in a set.
+    coupled : bool
+        Whether `inner` is of one column that has all of w, row by row.
     adjoined : bool
         Whether an adjoint is asked for with the gradient.
 
@@ -151,6 +161,7 @@ class Newton(LowerSolver):
 
     inner: LowerSolver = REQUIRED
     constrained: bool = False
+    coupled: bool = False
     adjoined: bool = False
 
     def factor(self, backend: Backend, system: Any) -> Minimum:
@@ -161,7 +172,7 @@ class Newton(LowerSolver):
 
         def unique(w: Array) -> Array:
             """NaN where conjugate gradients have found one of several solutions."""
-            xp, (near, target) = namespace_of(w), self._model(system, system.M.matvec(w))
+            xp, (near, target) = namespace_of(w), self._near(system, system.M.matvec(w), system.loss.model)
             found = self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
             return xp.where(xp.all(xp.isfinite(found)), w, xp.full_like(w, xp.nan))
 
@@ -191,10 +202,10 @@ class Newton(LowerSolver):
 
     def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
         """``H^-1 c``, H the Hessian at w."""
-        factored = _is_squares(system.loss) and self.inner.exact and not factor.shared
-        if factored or isinstance(self.inner, Coupled):
-            near, target = self._exact(system, z)
-            return _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
+        exact = self.coupled or (system.loss.by_entry and self.inner.exact and not factor.shared)
+        if system.loss.convex and exact:
+            near, target = self._near(system, z, system.loss.second)
+            return self._inverse(backend, near, self._hessian(backend, near, factor), target, w, c)
         bend = system.loss.bend(z, system.y, system.weights)
         P = factor.shared or self._preconditioner(backend, system, w, z)
         return _conjugate_gradients(backend, system, bend, P, c, limit=self._limit)
@@ -234,7 +245,8 @@ class Newton(LowerSolver):
         z = system.loss.start(y)
         near, target = self._near(system, z, system.loss.scoring)
         inner = self.inner.to(ROUGH, ROUGH) if isinstance(self.inner, LSMR) else self.inner
-        return inner.argmin(backend, near, inner.factor(backend, near), target)
+        found: Array = inner.argmin(backend, near, inner.factor(backend, near), target)
+        return namespace_of(y).reshape(found, (-1, y.shape[1]))
 
     def _step(self, backend: Backend, system: Any, w: Array, error: Array, shared: Any) -> tuple[Array, Array, Any]:
         """The Newton step at w, the square of its decrement, its length by the Hessian, 0-d, and the next `shared`.
@@ -251,14 +263,14 @@ class Newton(LowerSolver):
             d = -_conjugate_gradients(backend, system, bend, P, g, tol, self._limit)
             return d, -inner(g, d), shared
         g = system.back(system.loss.slope(z, system.y, system.weights), w)
-        near, target = self._model(system, z)
+        near, target = self._near(system, z, system.loss.model)
         factor = self.inner.factor(backend, near)
         if self.constrained:
-            d = self.inner.argmin(backend, near, factor, target) - w
+            d = namespace_of(w).reshape(self.inner.argmin(backend, near, factor, target), w.shape) - w
         else:
-            d = -_inverse(backend, self.inner, near, factor, target, w, g)
+            d = -self._inverse(backend, near, factor, target, w, g)
         # no more than minus the slope along d, which in a set is lost to rounding: g is a multiplier there
-        q = near.M.matvec(d)
+        q = near.M.matvec(self._column(d))
         square = inner(q, q)
         return d, square + near.ridge.coupling(d, d) if near.ridge.present else square, shared
 
@@ -307,8 +319,8 @@ class Newton(LowerSolver):
             return self.inner.normal(near, self.inner.factor(backend, near)).precondition
         if not system.loss.by_entry:
             return self._shared(backend, system, w) or (lambda r: r)
-        near, target = self._model(system, z)
-        return partial(_inverse, backend, self.inner, near, self.inner.factor(backend, near), target, w)
+        near, target = self._near(system, z, system.loss.model)
+        return partial(self._inverse, backend, near, self.inner.factor(backend, near), target, w)
 
     def _mean_curvature(self, system: Any, z: Array) -> Array:
         """The mean curvature of a row of z, (m, 1)."""
@@ -318,30 +330,26 @@ class Newton(LowerSolver):
     def _limit(self) -> int:
         return self.inner.limit if isinstance(self.inner, LSMR) else PRODUCTS
 
-    def _model(self, system: Any, z: Array) -> tuple[System, Array]:
-        return self._near(system, z, system.loss.model)
-
-    def _exact(self, system: Any, z: Array) -> tuple[System, Array]:
-        return self._near(system, z, system.loss.second)
-
     def _near(self, system: Any, z: Array, curvature: Callable[..., Array]) -> tuple[System, Array]:
-        found: tuple[System, Array] = (
-            system.coupled(z)
-            if isinstance(self.inner, Coupled)
-            else system.squares(z, curvature(z, system.y, system.weights))
-        )
-        return found
+        """The level of least squares near z, and its target."""
+        if self.coupled:
+            return cast(LossSystem, system).joined(z, curvature)
+        return cast(LossSystem, system).squares(z, curvature(z, system.y, system.weights))
+
+    def _column(self, w: Array) -> Array:
+        return as_one(w, w.shape[1]) if self.coupled else w
+
+    def _inverse(self, backend: Backend, system: System, factor: Any, y: Array, w: Array, c: Array) -> Array:
+        """``H^-1 c`` of a level of least squares; w says on which face of a set."""
+        column = self._column(w)
+        r = system.M.residual(column, y)
+        v: Any = self.inner.adjoint(backend, system, factor, self._column(c), y, column, r).v
+        return namespace_of(w).reshape(v, w.shape)
 
 
 def _is_squares(loss: Loss) -> bool:
     """Whether a loss is a weighted square to second order."""
     return loss.by_entry and loss.convex
-
-
-def _inverse(backend: Backend, solver: LowerSolver, system: System, factor: Any, y: Array, w: Array, c: Array) -> Array:
-    """``H^-1 c`` of a weighted level; w says on which face of a set."""
-    v: Any = solver.adjoint(backend, system, factor, c, y, w, system.M.residual(w, y)).v
-    return v
 
 
 def descended(
@@ -395,54 +403,6 @@ def _searched(
     alpha, value, n = backend.while_loop(refused, halve, (one, value_of(now.w + d), 0 * now.steps))
     found = n < HALVINGS
     return xp.where(found, alpha, 0 * alpha), xp.where(found, value, now.value)
-
-
-# -- columns in one ----------------------------------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True)
-class Coupled(LowerSolver):
-    """A level with the design `Rooted`, by a solver of one column; the rows of its ridge are rows like others.
-
-    Parameters
-    ----------
-    inner : LowerSolver
-        Of the column, such as that of a set (`WeightSet.joined`).
-    """
-
-    inner: LowerSolver
-
-    def factor(self, backend: Backend, system: System) -> Any:
-        return self.inner.factor(backend, self._system(system))
-
-    def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
-        w = self.inner.argmin(backend, self._system(system), factor, self._target(system, y))
-        return namespace_of(w).reshape(w, (-1, y.shape[1]))
-
-    def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
-        given, k = (backend, self._system(system), factor), y.shape[1]
-        target = self._target(system, y)
-        v: Any = self.inner.adjoint(*given, as_one(c, k), target, as_one(w, k), target).v  # which asks no residual
-        v = namespace_of(v).reshape(v, (-1, k))
-        return Adjoint(system.M.matvec(v), (), v)
-
-    def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
-        return self.inner.diagnose(backend, self._system(system), factor, self._target(system, y))
-
-    def _system(self, system: System) -> System:
-        rooted: Any = system.M
-        A = rooted.M.dense()
-        rows = joined(A, rooted.blocks)
-        if system.ridge.present:
-            rows = namespace_of(A).concat([rows, joined(system.ridge.dense(A), identity(rooted.u))])
-        return System(Dense(rows))
-
-    def _target(self, system: System, y: Array) -> Array:
-        rooted: Any = system.M
-        y = as_one(y, y.shape[1])
-        zeros = namespace_of(y).zeros((rooted.M.shape[1] * rooted.columns, 1), dtype=y.dtype, device=device(y))
-        return namespace_of(y).concat([y, zeros]) if system.ridge.present else y
 
 
 # -- conjugate gradients -----------------------------------------------------------------------------------------------

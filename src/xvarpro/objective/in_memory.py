@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -101,7 +100,6 @@ class InMemory(Objective):
         super().__init__(problem, backend, energy)
         self.treedef, self.structure, self.group = treedef, structure, group
         self._counted: list[int] = []
-        self.start: Any = ()
         weights = problem.lower.weights, problem.upper and problem.upper.weights
         self.constants, self._held = partition((plain(problem.data), weights))
 
@@ -153,11 +151,6 @@ class InMemory(Objective):
 
     # -- the levels
 
-    def starting_at(self, w: Array) -> InMemory:
-        other = copy.copy(self)
-        other.start = w
-        return other
-
     def levels(self, outputs: ModelOutputs) -> tuple[EvaluatedLevel, EvaluatedLevel]:
         """The lower and the upper level, which are the same for a separable problem."""
         low = _evaluated(self.problem.lower, outputs.lower)._replace(start=self.start)
@@ -171,9 +164,11 @@ class InMemory(Objective):
             from xvarpro.lower import newton
 
             if level.W is not None:
-                joined: Any = None if level.loss.by_entry else level.W.joined(low.y.shape[1])
+                # equations take one design for all columns
+                k, apart = low.y.shape[1], level.loss.by_entry and not isinstance(level.W, lower.Affine)
+                joined: Any = None if apart or (k == 1 and level.loss.by_entry) else level.W.joined(k)
                 within = (joined or level.W).solver(level.solver)
-                return newton.Newton(newton.Coupled(within) if joined else within, constrained=True)
+                return newton.Newton(within, constrained=True, coupled=joined is not None)
             inner = level.solver or lower.choose(Weighted(low.M, low.y), low.ridge)
             return newton.Newton(inner, adjoined=not self.problem.is_separable)
         if level.W is not None:
@@ -312,7 +307,7 @@ class InMemory(Objective):
             problem = mini_batch(self.problem, indices, self.samples, self._by_column, lower)
         else:
             problem = self._own_columns(indices, lower)
-        part = type(self)(problem, self.backend, self.treedef, group=self.group)
+        part: Any = type(self)(problem, self.backend, self.treedef, group=self.group)
         return part if self._by_column else part.starting_at(self.start)
 
     def _own_columns(self, indices: Array, lower: LowerRows | None) -> Problem:

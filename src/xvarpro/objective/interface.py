@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ class Objective(ABC):
     """
 
     exact = True  # whether gradients are right to rounding
+    start: Any = ()  # a w, of `starting_at`
 
     def __init__(self, problem: Problem, backend: Backend, energy: Array | float = 0.0) -> None:
         self.problem = problem
@@ -51,7 +53,9 @@ class Objective(ABC):
 
     def starting_at(self, w: Array) -> Objective:
         """The objective with a lower level that starts from this w, where it is solved from a start."""
-        return self
+        other = copy.copy(self)
+        other.start = w
+        return other
 
     @abstractmethod
     def point(self, theta: Leaves, ahead: bool = False) -> Any:

@@ -12,7 +12,7 @@ from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Adjoint
 from xvarpro.lower.newton import LossSystem, Rooted
-from xvarpro.lower.stack import as_one, identity, joined
+from xvarpro.lower.stack import as_one, joined
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
 
 
@@ -80,21 +80,14 @@ class LossLevel(EvaluatedLevel):
         if loss.by_entry:
             system, y = self.system.squares(z, loss.scoring(*given))
             return EvaluatedLevel(system.M, y, self.ridge, self.W)
-        system, y = self.system.coupled(z)
-        return EvaluatedLevel(system.M, y, self.ridge)
+        M: Any = Rooted(self.M, *loss.root(*given))
+        return EvaluatedLevel(M, M.root(z) - loss.slope(*given) / positive_or_one(M.u), self.ridge)
 
     def step(self, w: Array, z: Array, curvature: Any) -> tuple[Array, Array]:
         """Rows and target of a Newton step from w with the derivatives at predictions z, as one column (`joined`)."""
-        xp, loss, given = namespace_of(z), self.loss, (z, self.y, self.weights)
-        if loss.by_entry:
-            u = xp.sqrt(curvature(*given))
-            B = u[:, :, None] * identity(u)
-        else:
-            rooted = Rooted(self.M, *loss.root(*given))
-            B, u = rooted.blocks, rooted.u
+        B, s = self.system.roots(z, curvature)
         off = (B @ (z - self.M.matvec(w))[:, :, None])[:, :, 0]
-        target = off - loss.slope(*given) / positive_or_one(u)
-        return joined(self.M.dense(), B @ apart(loss, w)), as_one(target, w.shape[1])
+        return joined(self.M.dense(), B @ apart(self.loss, w)), as_one(off - s, w.shape[1])
 
     @property
     def size(self) -> Array:

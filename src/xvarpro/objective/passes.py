@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core.namespace import namespace_of
@@ -193,17 +193,12 @@ def _condition_gradient(block: Block, total: Leaves, theta: Leaves, w: Array, v:
     return plus(total, pullback(level.condition_cotangents(outputs, w, adjoint)))
 
 
-class StepSums(NamedTuple):
-    """Of a Newton step of a level with a loss, from w."""
-
-    rows: Any  # the state of an accumulation
-    value: Array
-    energy: Array
+StepSums: TypeAlias = tuple[Any, UpperSums]  # of a Newton step: the state of an accumulation, and sums at w
 
 
 def _with_step(block: Block, state: StepSums, level: Any, w: Array, z: Array, curvature: Any) -> StepSums:
-    rows = block.accumulation.fold(block.backend, state.rows, *level.step(w, z, curvature))
-    return StepSums(rows, state.value + level.value(w, z), state.energy + level.size)
+    rows = block.accumulation.fold(block.backend, state[0], *level.step(w, z, curvature))
+    return rows, state[1].with_rows(level, w, z)
 
 
 def _first_step(block: Block, state: StepSums, theta: Leaves, w: Array) -> StepSums:
@@ -224,7 +219,7 @@ def _curved(block: Block, state: StepSums, theta: Leaves, w: Array) -> StepSums:
 
 
 def _merged_steps(backend: Backend, accumulation: Accumulation, a: StepSums, b: StepSums) -> StepSums:
-    return StepSums(accumulation.merge(backend, a.rows, b.rows), a.value + b.value, a.energy + b.energy)
+    return accumulation.merge(backend, a[0], b[0]), added(backend, accumulation, a[1], b[1])
 
 
 def _merged(backend: Backend, accumulation: Accumulation, a: Any, b: Any) -> Any:

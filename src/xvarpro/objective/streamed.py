@@ -61,17 +61,6 @@ class StreamedPoint(NamedTuple):
     start: Any = ()  # as of `reduced.Point`
 
 
-class Solved(NamedTuple):
-    """The lower level at one theta."""
-
-    w: Array
-    R: Array  # triangular factor
-    value: Array  # 0-d
-    energy: Array  # 0-d
-    rows: int
-    start: Any = ()
-
-
 class Streamed(Objective):
     """The reduced objective of a prepared problem with one level or both given as `RowChunks`.
 
@@ -214,7 +203,7 @@ class Streamed(Objective):
 
     def _point(self, theta: Leaves, ahead: bool) -> StreamedPoint:
         problem = self.problem
-        w, R, value, energy, rows, start = self._solved(theta)
+        w, R, value, energy, rows = self._solved(theta)
         slope, gradient = R, None
         if problem.upper is not None:
             value, slope, energy, gradient = self._upper(theta, w, ahead)
@@ -224,12 +213,13 @@ class Streamed(Objective):
             xp = namespace_of(value)
             deficient = self._accumulation.deficient(self.backend, R, rows)
             value = xp.where(deficient, xp.full_like(value, xp.nan), value)
-        return StreamedPoint(theta, value, w, R, slope, energy, gradient, start)
+        return StreamedPoint(theta, value, w, R, slope, energy, gradient, () if problem.lower.loss is None else w)
 
-    def _solved(self, theta: Leaves) -> Solved:
+    def _solved(self, theta: Leaves) -> tuple[Array, Array, Array, Array, int]:
+        """Of the lower level w, the triangle, value, energy and number of rows."""
         state, rows = self.walk(0, FOLD, self._start(theta), theta)
         condensed = self._accumulation.condensed(self.backend, state)
-        return Solved(condensed.argmin(self.backend), condensed.R, 0.5 * condensed.rest, condensed.energy(), rows)
+        return condensed.argmin(self.backend), condensed.R, 0.5 * condensed.rest, condensed.energy(), rows
 
     def _upper(self, theta: Leaves, w: Array, ahead: bool) -> tuple[Array, Array, Array, Leaves | None]:
         """Value of the upper level, its derivative with respect to w, its energy, and its part of the gradient."""
@@ -264,7 +254,7 @@ class Streamed(Objective):
         return StreamedPoint(theta, value, w, R, w, value)
 
     def solve_lower(self, theta: Leaves, *y: Array) -> Array:
-        return self._solved(theta).w
+        return self._solved(theta)[0]
 
     def scale(self, theta: Leaves) -> Array:
         point = self._latest

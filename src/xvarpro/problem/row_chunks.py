@@ -252,7 +252,7 @@ class Stream:
 
     `name` is the prefix of messages, "", "lower " or "upper ". ``move(x, name, real)`` moves an array to the backend;
     `first` moves the first chunk, and may warn. `scope` makes the context manager of everything that is computed: what
-    belongs to a thread in it holds in one that reads ahead. ``check(y)`` refuses a target; asked in the first pass.
+    belongs to a thread in it holds in one that reads ahead. In the first pass ``check(y)`` refuses targets.
     """
 
     def __init__(
