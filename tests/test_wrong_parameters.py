@@ -275,10 +275,6 @@ WRONG = [
     (lambda: lower.Equality(np.array([[1.0] * 3, [0.0] * 3]), np.array([1.0, 1.0])), "contradict"),
     # levels
     (lambda: xv.Level(model, Y, W=lower.L1(), solver=lower.QR()), "has its own"),
-    (lambda: xv.Level(model, Y, loss="logistic", lam=0.1, solver=lower.LSMR()), "got solver=LSMR"),
-    (lambda: xv.Level(model, Y, loss="logistic", lam=0.1, covariance=np.eye(15)), "got covariance"),
-    (lambda: xv.Level(model, Y, loss="logistic", lam=0.1, W=lower.L1(0.1)), "got W=L1"),
-    (lambda: xv.Level(model, xv.RowChunks([(A23, Y[:2])]), loss="logistic", lam=0.1), "got y as RowChunks"),
     (lambda: xv.separable(model, [A23, A23[:, :1]]), "arrays with the same number of columns"),
     (lambda: xv.Samples(Y, axis=1), "must mark an array that has the axis 1"),
     (lambda: xv.Samples(1.0), "must mark an array"),
