@@ -1,6 +1,7 @@
 """Searches behind projections and violations: what they promise, and what those who call them promise."""
 
 import math
+from fractions import Fraction
 from importlib import import_module
 
 import numpy as np
@@ -116,6 +117,35 @@ def test_what_is_far_away_comes_back_with_the_rounding_of_the_set(dtype, scales)
             assert (C.violation(p) <= (1e-14 if dtype == "float64" else 4e-7)).all(), (C, scale)
             if dtype == "float64":
                 assert C.project(p) == pytest.approx(p, abs=1e-13), C
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [2, 9, 60])
+def test_a_projection_onto_a_simplex_has_the_digits_of_the_simplex(n, dtype):
+    """Next to rational numbers: ties, one entry far ahead, entries of all sizes, sets and points large and small."""
+    g, place = rng(n).normal(size=n), np.arange(1.0, n + 1)
+    x = [g, np.round(g), 0.1 + 0 * g, 1e5 + g, -1e4 * abs(g), 10 ** (4 * g), 1 / place, np.where(place == 2, 1e6, g)]
+    # of a sum in pairs, of a threshold, and of an entry less that
+    rounding = (2 + math.log2(n)) * np.finfo(dtype).eps
+    for scale, radius in ((1.0, 1.0), (1.0, n / 2), (1e-20, 1.0), (1e20, 1.0), (1.0, 1e-20), (1e-20, 1e-20)):
+        y, r = (scale * np.array(x)).astype(dtype), float(np.dtype(dtype).type(radius))
+        want = np.array([nearest(row, r) for row in y])
+        assert np.abs(sets.Simplex(r).project(y) - want).max() <= rounding * r, (scale, radius)
+
+
+def test_a_sum_of_many_entries_has_the_digits_of_one():
+    x = rng(0).uniform(size=100_000).astype(np.float32)
+    total = sets.Simplex(5e4).project(x).sum(dtype=np.float64)
+    assert total == pytest.approx(5e4, rel=float((2 + math.log2(x.size)) * np.finfo(x.dtype).eps))
+
+
+def nearest(x, radius):
+    """The nearest point of a simplex in rational numbers, rounded to doubles."""
+    x, total, t = [Fraction(float(v)) for v in x], -Fraction(radius), None
+    for k, v in enumerate(sorted(x, reverse=True), 1):
+        total += v
+        t = total / k if t is None else max(t, total / k)
+    return [float(max(v - t, 0)) for v in x]
 
 
 # -- the search itself -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro import algorithms, steps
+from xvarpro import algorithms, sets, steps
 
 from .hostile import LAUNCHES, READS
 from .support import decays, product, rng
@@ -52,11 +52,11 @@ METHODS = {
     "atoms": (algorithms.ActiveSetFrankWolfe(), 3, 270),
     "away steps": (algorithms.ActiveSetFrankWolfe(algorithms.AwayStep()), 3, 300),
     "pairwise steps": (algorithms.ActiveSetFrankWolfe(algorithms.Pairwise()), 3, 290),
-    "in the face": (algorithms.InFaceFrankWolfe(), 3, 285),
+    "in the face": (algorithms.InFaceFrankWolfe(), 2, 285),
     "projected gradient": (algorithms.SpectralProjectedGradient(), 2, 125),
-    "accelerated": (algorithms.AcceleratedProjectedGradient(), 3, 155),
+    "accelerated": (algorithms.AcceleratedProjectedGradient(), 2, 160),
     "quasi-Newton, before it begins": (algorithms.ProjectedQuasiNewton(), 2, 190),
-    "quasi-Newton": (algorithms.ProjectedQuasiNewton(settle=0), 3, 330),
+    "quasi-Newton": (algorithms.ProjectedQuasiNewton(settle=0), 2, 330),
     "in-face quasi-Newton, before it begins": (algorithms.InFaceQuasiNewton(), 3, 230),
     "mini-batches": (algorithms.StochasticProjectedGradient(batch=K), 2, 110),
 }
@@ -68,6 +68,22 @@ def test_an_iteration_reads_two_or_three_numbers(name, hostile):
     found = seen(dictionary, method, (-1.0, 1.0), hostile, 2, 4)
     assert found[0] <= 4 * reads
     assert found[1] <= 4 * launches
+
+
+L1 = sets.Columns(sets.L1Ball(0.5))
+BALLS = {
+    "the default": (L1, algorithms.ProjectedQuasiNewton(), 230),
+    "quasi-Newton": (L1, algorithms.ProjectedQuasiNewton(settle=0), 420),
+    "singular values": (sets.NuclearBall(0.2), algorithms.SpectralProjectedGradient(), 200),
+}
+
+
+@pytest.mark.parametrize("name", BALLS)
+def test_a_projection_onto_balls_of_l1_and_its_kin_reads_nothing(name, hostile):
+    over, method, launches = BALLS[name]
+    reads, launched, _ = seen(dictionary, method, over, hostile, 2, 4)
+    assert reads <= 4 * 2
+    assert launched <= 4 * launches
 
 
 @pytest.mark.parametrize(("over", "reads", "launches"), [(None, 2, 265), ((0.0, 10.0), 4, 280)])

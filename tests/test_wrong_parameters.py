@@ -84,7 +84,6 @@ WRONG = [
     (lambda: sets.Fantope(0), "k must be a whole number >= 1"),
     (lambda: sets.Lanczos(tol=1.0), "tol must be in (0, 1), got 1.0"),
     (lambda: sets.Lanczos(restarts=0), "restarts must be a whole number >= 1"),
-    (lambda: sets.Lanczos(gram=1), "gram must be True or False"),
     (lambda: sets.Transport(np.array([1.0, -1.0]), np.array([0.0])), "a must be a vector of finite numbers >= 0"),
     (lambda: sets.Transport(np.array([1.0]), np.array([2.0])), "equal totals"),
     (lambda: sets.Transport(np.ones((2, 2))), "a must be a vector"),

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from xvarpro.algorithms._polish import FirstOrder, InFace, Projecting, Way
-from xvarpro.algorithms.common import add, at, certified, curvature, moved, shorter, start, status
+from xvarpro.algorithms.common import add, at, certified, chosen, curvature, moved, shorter, start, status
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.algorithms.steps.interface import Point
-from xvarpro.backends.interface import select
 from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
@@ -68,7 +67,7 @@ class Accelerated(FirstOrder):
         t_next = 0.5 * (1 + xp.sqrt(1 + 4 * t * t))
         momentum = xp.where(forward, (t - 1) / t_next, 0 * t)
         found = at(iterate, point, direction, n + at_z, 1 + at_z)
-        iterate, kept = select(f.backend, better, (found, grad), (iterate._replace(counts=found.counts), old))
+        iterate, kept = chosen(better, (found, grad), (iterate._replace(counts=found.counts), old))
         # at t = 1 the step started from the iterate itself: there is nothing left to drop
         outcome = status(t, progress | ~restart)
         counts = add(iterate.counts, **{self.oracle: calls})

@@ -12,7 +12,7 @@ from xvarpro.algorithms.steps.interface import Line, Point
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import axpy, dot, sub
+from xvarpro.core.trees import axpy, dot, map_leaves, sub
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.region import Direction, Region
 
@@ -43,6 +43,12 @@ def moved(alpha: Array, dd: Array, theta: Leaves) -> Array:
     """Whether a step alpha along d, ``dd = |d|^2``, changes theta by more than its rounding; 0 and NaN do not."""
     eps = namespace_of(alpha).finfo(alpha.dtype).eps
     return (alpha * alpha) * dd > (eps * eps) * dot(theta, theta)
+
+
+def chosen(condition: Array, a: Any, b: Any) -> Any:
+    """`select` for a 0-d condition that is not read: the arrays that differ are copied instead."""
+    where = namespace_of(condition).where
+    return map_leaves(lambda x, y: x if x is y else where(condition, x, y), a, b)
 
 
 def start(f: Objective, region: Region, theta: Leaves) -> tuple[Iterate, Leaves, Leaves]:

@@ -7,8 +7,7 @@ from typing import ClassVar, final
 
 from xvarpro.algorithms._conditional_gradient import ConditionalGradientState, Move
 from xvarpro.algorithms._corrective import Correction, Corrective, Mix, combine, either
-from xvarpro.algorithms.common import moved
-from xvarpro.backends.interface import select
+from xvarpro.algorithms.common import chosen, moved
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import corner, dot, inner, sub, sum_
@@ -100,16 +99,16 @@ class InFaceFrankWolfe(Corrective):
         if self.correction.in_face:
             promise = tuple(_decrease(g, dot(part, part), carrier) for g, part in zip(gaps, parts, strict=True))
         mix = self.correction.mix(*promise)
-        chosen = _without_rounding(combine(mix, parts), mix, parts)
+        d = _without_rounding(combine(mix, parts), mix, parts)
         cap = xp.ones_like(forward)
         if not self.correction.in_face:  # how far the last piece of a path could go on is a matter of rounding
-            cap = xp.where(mix.vertex - mix.away - mix.inner > 0, cap, _reach(region, chosen, theta))
+            cap = xp.where(mix.vertex - mix.away - mix.inner > 0, cap, _reach(region, d, theta))
         # a face that ends at once, up to the rounding of the objective: leave it by the vertex
-        stuck = ~moved(2.0**-12 * cap, dot(chosen, chosen), theta) | ~xp.isfinite(cap)
+        stuck = ~moved(2.0**-12 * cap, dot(d, d), theta) | ~xp.isfinite(cap)
         vertex = Mix(*(xp.full_like(forward, c) for c in (1.0, 0.0, 0.0)))
-        chosen, mix, cap = select(f.backend, stuck, (parts[0], vertex, xp.ones_like(cap)), (chosen, mix, cap))
+        d, mix, cap = chosen(stuck, (parts[0], vertex, xp.ones_like(cap)), (d, mix, cap))
         gap = sum_(c * g for c, g in zip(mix, gaps, strict=True))
-        return Move(chosen, gap, cap)
+        return Move(d, gap, cap)
 
     def settle(
         self, f: Objective, region: Region, state: ConditionalGradientState, move: Move, alpha: Array, drop: Array

@@ -33,7 +33,8 @@ class QuasiNewtonState(NamedTuple):
     face: Array  # (n,), the part of it that lies in the face, by which faces are distinguished
     calm: Array  # iterations since the face last changed
     recalled: Array  # whether pairs are remembered
-    settled: Array  # whether the face is
+    ready: Array  # whether the face will be settled if it stays
+    way: tuple[Leaves, Array]  # in the face, and whether it is taken: found where the record is not yet read
     failed: Array  # whether the last pairs led nowhere, which are then forgotten
     lowest: tuple[Array, Array]  # objective and gap so far
     stalled: Array  # iterations since one of them fell by more than rounding
@@ -76,22 +77,40 @@ class QuasiNewton(Algorithm):
         probe = unraveled(xp.sin(xp.arange(1, n + 1, dtype=like.dtype, device=device(like))), theta)
         empty = xp.zeros((self.memory, 2, n), dtype=like.dtype, device=device(like))
         face = raveled(self.first_order.tangent(region, probe, theta))
-        lowest, rest = (like, _gap(base.iterate)), base._replace(iterate=())
-        return QuasiNewtonState(base.iterate, rest, empty, probe, face, zero, *self._calm(zero), zero > 0, lowest, zero)
+        rest, lowest = base._replace(iterate=()), (like, _gap(base.iterate))
+        calm = zero, *self._calm(zero)
+        no_way = theta, zero > 0
+        state = QuasiNewtonState(base.iterate, rest, empty, probe, face, *calm, no_way, zero > 0, lowest, zero)
+        return state if self.settle else self._onward(f, region, state, base, zero)
 
     def _calm(self, calm: Array) -> tuple[Array, Array]:
         """Whether pairs are remembered, since earlier ones would be gone by the time they are wanted; and used."""
-        return calm + self.memory >= self.settle, calm >= self.settle
+        return calm + self.memory >= self.settle, calm + 1 >= self.settle
+
+    def _onward(
+        self, f: Objective, region: Region, state: QuasiNewtonState, base: Any, calm: Array
+    ) -> QuasiNewtonState:
+        """The state where the first-order method's is `base`, and the face has been the same for `calm` iterations."""
+        no_way = base.iterate.theta, calm < 0
+        base, (d, taken) = f.backend.when(state.ready, partial(self._inside, f, region, state), (base, no_way))
+        recalled, ready = self._calm(calm)
+        return state._replace(
+            iterate=base.iterate,
+            rest=base._replace(iterate=()),
+            calm=calm,
+            recalled=recalled,
+            ready=ready,
+            way=(d, taken & (calm >= self.settle)),
+        )
 
     def advance(self, f: Objective, region: Region, state: QuasiNewtonState) -> QuasiNewtonState:
         old, method = state.iterate, self.first_order
         before = state.rest._replace(iterate=old)
-        no_way = old.theta, state.settled
-        start, (d, taken) = f.backend.when(state.settled, partial(self._inside, f, region, state), (before, no_way))
+        d, taken = state.way
         if f.backend.compiled or f.backend.holds(taken):
-            base = method.step(f, region, start, Way(d, taken, self.gamma, self.limit))
+            base = method.step(f, region, before, Way(d, taken, self.gamma, self.limit))
         else:
-            base = method.advance(f, region, start)
+            base = method.advance(f, region, before)
         iterate = base.iterate
         xp = namespace_of(old.value)
 
@@ -113,9 +132,8 @@ class QuasiNewton(Algorithm):
         stalled = xp.where(better, xp.zeros_like(calm), state.stalled + 1)
         out_of_patience = xp.full_like(running, Status.STALLED.code)
         code = xp.where(stalled < self.patience, xp.where(failed, running, iterate.status), out_of_patience)
-        iterate = iterate._replace(status=code)
-        rest, calm = base._replace(iterate=()), (calm, *self._calm(calm))
-        return QuasiNewtonState(iterate, rest, pairs, state.probe, face, *calm, failed, lowest, stalled)
+        state = state._replace(pairs=pairs, face=face, failed=failed, lowest=lowest, stalled=stalled)
+        return self._onward(f, region, state, base._replace(iterate=iterate._replace(status=code)), calm)
 
     def _inside(
         self, f: Objective, region: Region, state: QuasiNewtonState, now: tuple[Any, tuple[Leaves, Array]]

@@ -24,6 +24,7 @@ from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import provenance
 
 PARTINGS = 3  # of problems in a saddle, at most
+FEW = 4096  # problems whose iterations, all together, take less time than code that is a third faster takes to compile
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
 TOGETHER = 8  # iterations between two looks at which problems run; Ctrl-C waits for as many of a compiled loop
 
@@ -75,8 +76,9 @@ class Run:
             return partial(_end, f, tol)
 
         key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+        few = prepared.theta.shape[0] <= FEW  # the fastest code is for iterations of many
         self._start, self._advance, self._end = (
-            backend.call(make, (make.__name__, *key)) for make in (start, advance, end)
+            backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
         )
 
     def _operands(self, problem: Problem) -> tuple[Leaves, Any]:

@@ -24,6 +24,7 @@ from xvarpro.driver.model_check import (
     check_shared,
     is_feasible,
 )
+from xvarpro.driver.prepare import violation
 from xvarpro.driver.transfer import CallerLayout, Transfer, destination
 from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
@@ -139,7 +140,7 @@ def prepare(
         for _, ball in region.free:
             if not isinstance(ball.norm, norms.L2):
                 raise ProblemError(f"free leaves of a batch must have norm=norms.L2(); got {ball.norm!r}")
-        if not is_feasible(region.violation(theta)):
+        if not is_feasible(violation(to, region, theta)):
             i = _first_infeasible(region, theta)
             nearest = "xv.project(theta, over) gives the nearest one of a single problem"
             check_feasible(region.violation(_members(theta, i, i + 1)), f"theta0 of problem {i}", nearest)
@@ -429,16 +430,16 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
 def _check_independence(prepared: Prepared) -> None:
     """Check that every second problem is the same alone and in a batch whose other problems have moved."""
     backend, b = prepared.backend, min(prepared.theta.shape[0], 2 * PROBED)
-    xp, x = backend.xp, prepared.theta[:b, :]
     if b < 2:
         return
-    region = prepared.region
-    probe = xp.broadcast_to(xp.sin(1 + xp.arange(x.shape[1], dtype=x.dtype, device=device_of(x))), x.shape)
+    # by NumPy, which has no operation of its own to compile
+    x, region = (trees.map_arrays(backend.to_numpy, part) for part in (prepared.theta[:b, ...], prepared.region))
+    probe = np.broadcast_to(np.sin(1 + np.arange(x.shape[1])).astype(x.dtype), x.shape)
     ways = [region.nearest(x - sign * probe, sign * probe) - x for sign in (1.0, -1.0)]
-    odd = backend.asarray(np.arange(b) % 2 == 1, device=device_of(x))[:, None]
-    together = _host(prepared, xp.where(odd, x + 0.03 * ways[0] + 0.01 * ways[1], x), slice(0, b))
+    odd = (np.arange(b) % 2 == 1)[:, None]
+    together = _host(prepared, np.where(odd, x + 0.03 * ways[0] + 0.01 * ways[1], x), slice(0, b))
     alone = _host(prepared, x[::2, :], slice(0, b, 2))
-    eps = xp.finfo(x.dtype).eps
+    eps = np.finfo(x.dtype).eps
     for name, a in alone.items():
         other = together[name][::2]
         if a.shape == other.shape:
@@ -453,8 +454,8 @@ def _check_independence(prepared: Prepared) -> None:
         )
 
 
-def _host(prepared: Prepared, x: Array, members: slice) -> dict[str, np.ndarray]:
-    outputs = _outputs(prepared, x, members)
+def _host(prepared: Prepared, x: np.ndarray, members: slice) -> dict[str, np.ndarray]:
+    outputs = _outputs(prepared, prepared.backend.asarray(x, device=device_of(prepared.theta)), members)
     return {k: prepared.backend.to_numpy(y) for k, y in outputs._asdict().items() if y is not None}
 
 

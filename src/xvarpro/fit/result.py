@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xvarpro.core import trees
 from xvarpro.core.lazy import Method
@@ -15,10 +14,7 @@ from xvarpro.problem.problem import Problem, with_loss
 from xvarpro.results.outcome import Outcome
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from xvarpro.fit import intervals, plotting, stored
-    from xvarpro.problem.parameters import Parameters
     from xvarpro.statistics import bands, reports, theory
 
 
@@ -189,16 +185,6 @@ class Result(Outcome):
     def _alone(self) -> bool:
         """Whether statistics ask no other process, which would wait for one that only shows its result."""
         return self._problem is None or self._problem.group is None
-
-    def to_frame(
-        self,
-        names: Sequence[str] | Mapping[str, Any] | Parameters | None = None,
-        amplitudes: Sequence[str] | None = None,
-        *,
-        absolute_sigma: bool | None = None,
-    ) -> DataFrame:
-        """Parameters and amplitudes of `report` as a pandas data frame: values, errors, bounds, multipliers."""
-        return self.report(names, amplitudes, absolute_sigma=absolute_sigma).to_frame()
 
     @classmethod
     def load(cls, path: str | PathLike[str], like: Tree = None) -> Result:

@@ -3,7 +3,7 @@ from xvarpro.lower.dual import DualQR
 from xvarpro.lower.fourier import FourierDivision
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, Ridge, System
 from xvarpro.lower.krylov import LSMR
-from xvarpro.lower.preconditioners import Given, Identity, Jacobi, Preconditioner
+from xvarpro.lower.preconditioners import Given, Jacobi, Preconditioner
 from xvarpro.lower.qr import QR, Cholesky
 from xvarpro.lower.svd import SVD
 from xvarpro.lower.weight_sets.affine import Affine, Equality, Fixed, Shared
@@ -27,7 +27,6 @@ __all__ = [
     "Fixed",
     "FourierDivision",
     "Given",
-    "Identity",
     "Jacobi",
     "LowerSolver",
     "Nonnegative",

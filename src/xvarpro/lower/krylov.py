@@ -14,7 +14,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.lower._bidiagonal import Basis, advance, begin_fit, begin_solve, condition
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.normal import Normal, norms, products
-from xvarpro.lower.preconditioners import Identity, Preconditioner
+from xvarpro.lower.preconditioners import Given, Preconditioner
 
 
 @final
@@ -34,7 +34,7 @@ class LSMR(LowerSolver):
     limit : int
         Steps at most. A solve that needs more ends with the status `LOWER_LEVEL`.
     preconditioner : Preconditioner
-        `Identity`, `Jacobi`, or `Given` for one of the user's.
+        `Jacobi`, or `Given` for one of the user's; none by default.
     loosest : float
         The largest relative residual inside a solve, < 1.
     share : float
@@ -50,7 +50,7 @@ class LSMR(LowerSolver):
 
     tol: float | Array = 1e-10
     limit: int = 1000
-    preconditioner: Preconditioner = field(default_factory=Identity)
+    preconditioner: Preconditioner = field(default_factory=Given)
     loosest: float = 1e-2
     share: float = 0.1
     value_tol: float | Array | None = field(default=None, repr=False)

@@ -31,25 +31,6 @@ class Preconditioner(Struct):
 
 @final
 @dataclass(frozen=True)
-class Identity(Preconditioner):
-    """No preconditioner.
-
-    Examples
-    --------
-    >>> import xvarpro as xv
-    >>> xv.lower.LSMR(preconditioner=xv.lower.Identity()) == xv.lower.LSMR()
-    True
-    """
-
-    def prepare(self, system: System, like: Array) -> Leaves:
-        return ()
-
-    def apply(self, system: System, prepared: Leaves, x: Array) -> Array:
-        return x
-
-
-@final
-@dataclass(frozen=True)
 class Jacobi(Preconditioner):
     """The inverse of the diagonal of H: columns are scaled to equal length.
 
@@ -93,9 +74,10 @@ class Given(Preconditioner):
 
     Parameters
     ----------
-    fun : callable
+    fun : callable, optional
         ``fun(M, parameters, x)`` -> P x for the operator M at the current theta and x of shape (n, k), written with
         ``xp = xv.array_namespace(x)``. It must be linear in x, Hermitian and positive definite.
+        None is the identity: no preconditioner.
     parameters : pytree of arrays, optional
         Moved to the backend with the problem.
 

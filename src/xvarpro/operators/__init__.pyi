@@ -1,4 +1,4 @@
-from xvarpro.operators._dottest import DotTest, dottest
+from xvarpro.operators._dottest import dottest
 from xvarpro.operators.blocks import BlockDiagonal, Stacked
 from xvarpro.operators.circulant import Circulant, CirculantPerColumn, StackedCirculant
 from xvarpro.operators.combined import Composition, Sum
@@ -17,7 +17,6 @@ __all__ = [
     "Composition",
     "Dense",
     "Diagonal",
-    "DotTest",
     "FullConvolution",
     "Kronecker",
     "LowRankPlusDiagonal",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
-from threading import Event, Thread
 from typing import Any, final
 
 from xvarpro.errors import ProblemError
@@ -69,55 +69,33 @@ def check_source(name: str, source: Any) -> None:
 class Reader(Iterator[Any]):
     """What `supply` yields, the next item taken by a thread from when one is handed out.
 
-    A thread lives for one item: none is left waiting where a pass is dropped, and it is over before its item is handed
-    out, so that `supply` is never entered twice. It takes items in a context manager that `scope` makes: settings of a
-    framework that belong to a thread.
+    An item is there before it is handed out, so that `supply` is never entered twice. The thread takes items in a
+    context manager that `scope` makes: settings of a framework that belong to a thread.
     """
 
     def __init__(self, supply: Iterator[Any], scope: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
         self._supply, self._scope = supply, scope
-        self._thread: Thread | None = None
-        self._taken = Event()
-        self._item: Any = None
-        self._error: BaseException | None = None
+        self._pool = ThreadPoolExecutor(1, "xvarpro reads a chunk")
+        self._next: Future[Any] | None = None
 
     def __next__(self) -> Any:
-        self._wait() if self._thread else self._take()
-        self._taken.clear()
-        item, error, self._item, self._error = self._item, self._error, None, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # it holds this frame
+        item = self._take() if self._next is None else self._next.result()
+        self._next = None
         if item is _END:
+            self.close()
             raise StopIteration
-        self._thread = Thread(target=copy_context().run, args=(self._take,), name="xvarpro reads a chunk")
-        try:
-            self._thread.start()
-        except RuntimeError:  # no more threads: there is none to wait for
-            self._thread = None
-            raise
+        self._next = self._pool.submit(copy_context().run, self._take)
         return item
 
     def close(self) -> None:
         """End the pass; waits for the item that is being taken."""
-        self._wait()
-        self._item = self._error = None
+        if self._next is not None:
+            wait([self._next])  # where an interrupted join would take the thread for ended: CPython's gh-89455
+        self._pool.shutdown()
+        self._next = None
         if isinstance(self._supply, Generator):
             self._supply.close()
 
-    def _wait(self) -> None:
-        if self._thread is not None:
-            self._taken.wait()  # a join that is interrupted takes the thread for ended: CPython's gh-89455
-            self._thread.join()
-            self._thread = None
-
-    def _take(self) -> None:
-        try:
-            with self._scope():
-                self._item = next(self._supply, _END)
-        except BaseException as error:  # raised where the item is asked for
-            self._error = error
-        finally:
-            self._taken.set()
+    def _take(self) -> Any:
+        with self._scope():
+            return next(self._supply, _END)

@@ -1,46 +1,74 @@
-"""Projections onto a simplex and onto slices of a box: one threshold, found without sorting."""
+"""Projections onto a simplex and onto slices of a box: one threshold."""
 
 from __future__ import annotations
 
 from xvarpro import backends
+from xvarpro.backends import Backend
 from xvarpro.backends.transformations import Curve, implicit
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.sets._root_finding import root
+from xvarpro.sets.vectors import positive_part
 
 PASSES = 40  # each takes as many digits as the precision has
 
 
 def onto_simplex(x: Array, radius: float) -> Array:
-    """Projection onto ``{x >= 0, sum x = radius}`` along the last axis.
+    """Projection onto ``{x >= 0, sum x = radius}`` along the last axis."""
+    xp, backend = namespace_of(x), backends.owner(x)
+    top = xp.max(x, axis=-1, keepdims=True)
+    y = xp.maximum(x - top, xp.full_like(top, -radius))  # entries further down are 0
+    if backend.compiled:  # where passes are fused and nothing is read, while a sort is slow
+        t = _climbed(backend, y, radius)
+    else:
+        t = level(xp.sort(y, axis=-1, descending=True, stable=False), radius)
+    return positive_part(y - implicit(_excess(y, radius), t))
 
-    Newton's method on ``sum max(x - tau, 0) = radius``, from the left: the function is convex, decreasing and piecewise
-    linear, so the iterates rise to the root in finitely many steps (Michelot 1986; Condat, Mathematical Programming
-    158, 2016). Some ten passes over the data cost less than a sort.
+
+def level(falling: Array, total: Array | float) -> Array:
+    """The t with ``sum max(falling - t, 0) = total`` for entries in that order along the last axis, keepdims.
+
+    The first k entries alone have the root ``(their sum - total) / k``, and the largest one of these is that of all
+    (Held, Wolfe, Crowder, Mathematical Programming 6, 1974). A step of Newton's makes up for the rounding of sums.
     """
-    xp = namespace_of(x)
-    backend = backends.owner(x)
-    y = x - xp.max(x, axis=-1, keepdims=True)
-    smallest = xp.finfo(x.dtype).eps * radius
-    tau = xp.maximum(xp.full_like(y[..., :1], -radius), (xp.sum(y, axis=-1, keepdims=True) - radius) / x.shape[-1])
+    xp = namespace_of(falling)
+    count = xp.arange(1, falling.shape[-1] + 1, dtype=falling.dtype, device=device(falling))
+    t = xp.max((xp.cumulative_sum(falling, axis=-1) - total) / count, axis=-1, keepdims=True)
+    return t + _newton(_excess(falling, total), t)
 
-    def surplus(tau: Array) -> tuple[Array, Array]:
-        above = y - tau
-        active = above > 0
-        excess = xp.sum(xp.where(active, above, xp.zeros_like(above)), axis=-1, keepdims=True) - radius
-        return excess, -xp.sum(xp.astype(active, x.dtype), axis=-1, keepdims=True)
+
+def _climbed(backend: Backend, y: Array, radius: float) -> Array:
+    """`level` of entries in any order, the largest of them 0: Newton's steps from the left rise to the root, for the
+    function is convex (Michelot 1986; Condat, Mathematical Programming 158, 2016).
+    """
+    xp, excess = namespace_of(y), _excess(y, radius)
+    smallest = xp.finfo(y.dtype).eps * radius
+    start = xp.mean(y, axis=-1, keepdims=True) - radius / y.shape[-1]
 
     def body(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        tau, _ = state
-        excess, slope = surplus(tau)
-        rise = excess / xp.maximum(-slope, xp.ones_like(slope))
-        return xp.where(rise > 0, tau + rise, tau), rise
+        rise = _newton(excess, state[0])
+        return state[0] + positive_part(rise), rise
 
-    tau, _ = backend.while_loop(lambda state: xp.any(state[1] > smallest), body, (tau, xp.full_like(tau, xp.inf)))
-    tau = implicit(surplus, tau)
-    above = y - tau
-    # a NaN of x stays one
-    return xp.where(above < 0, xp.zeros_like(above), above)
+    first = start, xp.full_like(start, xp.inf)
+    return backend.while_loop(lambda state: xp.any(state[1] > smallest), body, first)[0]
+
+
+def _newton(fun: Curve, t: Array) -> Array:
+    value, slope = fun(t)
+    return value / positive_or_one(-slope)
+
+
+def _excess(y: Array, total: Array | float) -> Curve:
+    """The function ``sum max(y - t, 0) - total`` of t with its slope, keepdims."""
+    xp = namespace_of(y)
+
+    def excess(t: Array) -> tuple[Array, Array]:
+        above = y - t
+        active = xp.astype(above > 0, y.dtype)
+        value = xp.sum(active * above, axis=-1, keepdims=True) - total
+        return value, -xp.sum(active, axis=-1, keepdims=True)
+
+    return excess
 
 
 def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | float) -> Array:
@@ -99,9 +127,8 @@ def _surplus(y: Array, weights: Array, upper: Array | None, total: Array | float
     def surplus(t: Array) -> tuple[Array, Array]:
         z = y - t * weights
         inside = z > 0 if upper is None else (z > 0) & (z < upper)
-        z = xp.where(z < 0, xp.zeros_like(z), z)
-        z = z if upper is None else xp.where(z > upper, xp.zeros_like(z) + upper, z)
-        rate = xp.sum(xp.where(inside, squares, xp.zeros_like(z)), axis=-1, keepdims=True)
+        z = positive_part(z) if upper is None else xp.minimum(positive_part(z), upper)
+        rate = xp.sum(squares * xp.astype(inside, z.dtype), axis=-1, keepdims=True)
         return xp.sum(weights * z, axis=-1, keepdims=True) - total, -rate
 
     return surplus

@@ -58,7 +58,7 @@ class ShiftScale(MappedSet):
     def __post_init__(self) -> None:
         is_set(self, self.inner)
         checks.above(self, "scale", 0)
-        finite(self, "shift")
+        finite(self, "shift", "finite numbers", kinds="iufc")
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:
@@ -135,10 +135,10 @@ class LinearImage(WrappedSet):
         if self.inner.event_ndim > 1:
             raise ProblemError(f"LinearImage: inner must be a set of vectors, got {self.inner!r}")
         if self.matrix is not None:
-            matrix = finite(self, "matrix")
+            matrix = finite(self, "matrix", "finite numbers", kinds="iufc")
             if matrix.ndim != 2 or 0 in matrix.shape:
                 raise ProblemError(f"LinearImage: matrix must have two axes, got shape {matrix.shape}")
-        finite(self, "shift")
+        finite(self, "shift", "finite numbers", kinds="iufc")
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:

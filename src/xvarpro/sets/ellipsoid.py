@@ -19,6 +19,7 @@ from xvarpro.sets.vectors import (
     apply,
     as_like,
     direction,
+    finite,
     fits,
     host_numbers,
     norm,
@@ -79,11 +80,7 @@ class Ellipsoid(RadiusSet):
             values = 1 / np.sqrt(backends.to_numpy(self.matrix).astype(np.float64))
             object.__setattr__(self, "lengths", values if values.ndim else float(values))
             return
-        if matrix.ndim > 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
-            raise ProblemError(f"Ellipsoid: matrix must be finite and square, got shape {matrix.shape}")
-        matrix = matrix.astype(np.float64)
-        if backends.of(self.matrix) is None:
-            object.__setattr__(self, "matrix", matrix)
+        matrix = finite(self, "matrix", "finite and square", lambda x: x.ndim == 2 and x.shape[0] == x.shape[1])
         if np.abs(matrix - matrix.T).max() > 1e-6 * np.abs(matrix).max():
             raise ProblemError(f"Ellipsoid: matrix must be symmetric, got {self.matrix!r}")
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)

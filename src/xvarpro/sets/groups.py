@@ -22,7 +22,7 @@ from xvarpro.sets._grouping import (
     split,
 )
 from xvarpro.sets._root_finding import root
-from xvarpro.sets._thresholds import onto_simplex, threshold
+from xvarpro.sets._thresholds import level, onto_simplex
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import direction, largest, norm, phase, scaled, vanishes
 
@@ -72,7 +72,7 @@ class GroupL12Ball(_GroupBall):
     LMO : ``-radius g_G / |g_G|_2`` in the group with most ``|g_G|_2``; first group
     Cost : O(n)
     Diameter : ``2 radius``
-    Projection : the group norms onto `Simplex`, O(n) a pass
+    Projection : the group norms onto `Simplex`
 
     Yuan and Lin (2006).
 
@@ -127,7 +127,7 @@ class GroupL1InfBall(_GroupBall):
     LMO : ``-radius sign(g_G)`` in the group with most ``|g_G|_1``; first group
     Cost : O(n)
     Diameter : ``2 radius sqrt(max |G|)``
-    Projection : root search, another per group a trial
+    Projection : sort, then root search, O(n) a trial
 
     Quattoni, Carreras, Collins, Darrell (2009). The projection cuts every group at a height of its own, so that all
     groups that remain lose the same sum: one root over that sum, with a simplex projection per group inside.
@@ -160,7 +160,8 @@ class GroupL1InfBall(_GroupBall):
         # the largest one holds; and no group is cut higher than at the radius
         whole = [xp.sum(part, axis=-1, keepdims=True) for part in sizes]
         highest = xp.max(by_group(self.groups, [part[..., 0] for part in whole], n), axis=-1, keepdims=True)
-        parts = [xp.where(part > self.radius, self.radius + 0 * part, part) for part in sizes]
+        cut_off = [xp.minimum(part, xp.full_like(part, self.radius)) for part in sizes]
+        parts = [xp.sort(part, axis=-1, descending=True, stable=False) for part in cut_off]
         below = [part - xp.expand_dims(highest, axis=-1) for part in whole]
 
         def cuts(minus_kept: Array) -> list[Array]:
@@ -169,7 +170,7 @@ class GroupL1InfBall(_GroupBall):
             for part, less in zip(parts, below, strict=True):
                 most, kept = xp.sum(part, axis=-1, keepdims=True), less - xp.expand_dims(minus_kept, axis=-1)
                 lost = xp.where(kept < most, most - kept, xp.zeros_like(most))
-                cut = threshold(part, xp.ones((), dtype=x.dtype, device=device(x)), None, lost)
+                cut = level(part, lost)
                 out.append(xp.where(kept > 0, cut, xp.zeros_like(cut))[..., 0])
             return out
 

@@ -16,7 +16,7 @@ from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.sets._nearest_point import nearest_point
 from xvarpro.sets.interface import Set
-from xvarpro.sets.vectors import apply, as_like, direction, host_numbers, largest, norm, or_one, scaled
+from xvarpro.sets.vectors import apply, as_like, direction, finite, largest, norm, or_one, scaled
 
 
 @final
@@ -51,12 +51,8 @@ class ConvexHull(Set):
     polytope = True
 
     def __post_init__(self) -> None:
-        atoms = host_numbers(self.atoms)
-        if atoms is None or atoms.ndim != 2 or not atoms.size or not np.isfinite(atoms).all():
-            got = f"shape {atoms.shape}" if atoms is not None else repr(self.atoms)
-            raise ProblemError(f"ConvexHull: atoms must be a finite matrix of real numbers, one atom a row, got {got}")
-        if backends.of(self.atoms) is None:
-            object.__setattr__(self, "atoms", atoms.astype(np.float64))
+        wanted = "a finite matrix of real numbers, one atom a row"
+        finite(self, "atoms", wanted, lambda x: x.ndim == 2 and x.size)
 
     @classmethod
     def examples(cls, shape: tuple[int, ...]) -> tuple[Set, ...]:

@@ -61,9 +61,6 @@ class Lanczos(Struct):
         The most restarts, >= 1.
     tol : float
         Relative accuracy aimed at, > 0; the bound holds whether it is reached or not.
-    gram : bool
-        Whether the bound may use the Gram matrix. Without it memory stays that of the matrix and of the Krylov space,
-        and the bound is the Frobenius norm, tight for matrices of rank one only.
 
     Notes
     -----
@@ -89,14 +86,11 @@ class Lanczos(Struct):
     depth: int = 6
     restarts: int = 30
     tol: float = 1e-6
-    gram: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("width", 2), ("depth", 2), ("restarts", 1)):
             checks.whole(self, name, least)
         checks.between(self, "tol", 0, 1)
-        if not isinstance(self.gram, bool):
-            raise ProblemError(f"Lanczos: gram must be True or False, got {self.gram!r}")
 
     def replaces(self, shape: tuple[int, ...]) -> bool:
         """Whether a matrix of that shape is large enough: its shorter side exceeds the Krylov space."""
@@ -122,7 +116,7 @@ class Lanczos(Struct):
         value = _norm(there)
         bound = xp.full_like(value, xp.nan)
         if certify:
-            bound = xp.maximum(xp.sqrt(self._bound(found, lambda: adjoint(G) @ G, _norm(G) ** 2)), value)
+            bound = xp.maximum(xp.sqrt(self._bound(found, adjoint(G) @ G, _norm(G) ** 2)), value)
         image = direction(there)
         # the roles of the two sides were exchanged for a wide matrix
         v, u = (image, x) if wide else (x, image)
@@ -138,7 +132,7 @@ class Lanczos(Struct):
         value = real_inner(x, A @ x, 1)
         bound = xp.full_like(value, xp.nan)
         if certify:
-            bound = xp.maximum(self._bound(found, lambda: A, _norm(A)), value)
+            bound = xp.maximum(self._bound(found, A, _norm(A)), value)
         x = x + poison[0, 0]
         return Leading(x, x, value * size, bound * size)
 
@@ -177,13 +171,11 @@ class Lanczos(Struct):
         found, _, _ = backends.owner(like).while_loop(going, again, (first, first.radius, xp.ones_like(first.first)))
         return found
 
-    def _bound(self, found: _Ritz, matrix: Callable[[], Array], size: Array) -> Array:
+    def _bound(self, found: _Ritz, A: Array, size: Array) -> Array:
         """Upper bound on the largest eigenvalue; `size` is a norm of A that no eigenvalue exceeds."""
         eps = namespace_of(size).finfo(size.dtype).eps
-        n, bound = found.block.shape[0], size
-        if self.gram:
-            bound = _by_cholesky(matrix(), found.first, found.radius * max(self.tol, 16 * float(eps)), size)
-        return bound + eps * (16 * abs(bound) + 8 * size / n**0.5)
+        bound = _by_cholesky(A, found.first, found.radius * max(self.tol, 16 * float(eps)), size)
+        return bound + eps * (16 * abs(bound) + 8 * size / A.shape[0] ** 0.5)
 
 
 def _by_cholesky(A: Array, lowest: Array, step: Array, ceiling: Array) -> Array:

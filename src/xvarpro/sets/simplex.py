@@ -29,7 +29,7 @@ class Simplex(RadiusSet):
     LMO : ``radius e_i``, ``i = argmin g``; first index
     Cost : O(n)
     Diameter : ``sqrt(2) radius``; 0 for n = 1
-    Projection : root search, O(n) a pass
+    Projection : one threshold, O(n log n)
 
     Examples
     --------

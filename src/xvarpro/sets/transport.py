@@ -18,7 +18,7 @@ from xvarpro.core.struct import Array
 from xvarpro.errors import BackendNotInstalledError, ProblemError
 from xvarpro.sets._faces import negligible
 from xvarpro.sets.interface import Set, check_matrix
-from xvarpro.sets.vectors import as_like, host_numbers, norm, positive_part
+from xvarpro.sets.vectors import as_like, finite, norm, positive_part
 
 _TOLERANCE = 1e-10  # the least that HiGHS accepts
 ROUNDS = 500  # of Newton's method: matrices of 30 by 30 take up to 50
@@ -167,11 +167,8 @@ class Transport(_OnHost):
             if x is None:
                 totals.append(1.0)
                 continue
-            sums = host_numbers(x)
-            if sums is None or sums.ndim != 1 or not (np.isfinite(sums) & (sums >= 0)).all() or not sums.sum() > 0:
-                raise ProblemError(f"Transport: {name} must be a vector of finite numbers >= 0, not all 0, got {x!r}")
-            if backends.of(x) is None:
-                object.__setattr__(self, name, sums)
+            wanted = "a vector of finite numbers >= 0, not all 0"
+            sums = finite(self, name, wanted, lambda x: x.ndim == 1 and (x >= 0).all() and x.sum() > 0)
             totals.append(float(sums.sum()))
         if not abs(totals[0] - totals[1]) <= 1e-6 * totals[0]:
             raise ProblemError(f"Transport: a and b must have equal totals, got {totals[0]} and {totals[1]}")

@@ -142,26 +142,28 @@ def apply(matrix: Array, x: Array) -> Array:
     return x @ namespace_of(x).matrix_transpose(matrix)
 
 
-def vector(owner: object, name: str, need: str = "", ok: Callable[[np.ndarray], Any] | None = None) -> None:
-    """Refuse a field that is no finite number nor a vector of such, or one for which ``ok(values)`` fails somewhere.
+def vector(owner: object, name: str, need: str = "", ok: Callable[[np.ndarray], Any] = np.isfinite) -> None:
+    """Refuse a field that is no finite number nor a vector of such, or one for which ``ok(values)`` fails somewhere."""
+    wanted = f"finite{' and ' + need if need else ''}, a number or a vector"
+    finite(owner, name, wanted, lambda x: x.ndim <= 1 and x.size and np.all(ok(x)))
 
-    NumPy's scalars count as arrays; they are kept as Python floats.
+
+def finite(
+    owner: object, name: str, wanted: str, ok: Callable[[np.ndarray], Any] | None = None, kinds: str = "iuf"
+) -> np.ndarray:
+    """The values of a field on the host; refuse what is no array of finite numbers, or one for which ``ok`` fails.
+
+    Numbers and NumPy's scalars are kept as Python floats, lists and the like as arrays.
     """
-    value: Any = getattr(owner, name)
-    values = host_numbers(value)
-    if (
-        values is None
-        or values.ndim > 1
-        or not values.size
-        or not np.isfinite(values).all()
-        or (ok is not None and not np.all(ok(values)))
-    ):
-        wanted = f"finite{' and ' + need if need else ''}, a number or a vector"
+    value = getattr(owner, name)
+    numbers = host_numbers(value, kinds)
+    if numbers is None or not np.isfinite(numbers).all() or not (ok is None or ok(numbers)):
         raise ProblemError(f"{type(owner).__name__}: {name} must be {wanted}, got {shown(value)}")
-    if values.ndim == 0:
-        object.__setattr__(owner, name, float(values))
-    elif backends.of(value) is None:
-        object.__setattr__(owner, name, values.astype(np.float64))
+    if numbers.dtype.kind != "c":
+        numbers = numbers.astype(np.float64)
+    if not numbers.ndim or backends.of(value) is None:
+        object.__setattr__(owner, name, numbers if numbers.ndim else numbers.item())
+    return numbers
 
 
 def host_numbers(value: Any, kinds: str = "iuf") -> np.ndarray | None:
@@ -185,19 +187,6 @@ def fits(owner: object, shape: tuple[int, ...], *names: str) -> None:
             raise ProblemError(
                 f"{type(owner).__name__}: {name} has {got[0]} entries, theta's leaf of shape {shape} has {n}"
             )
-
-
-def finite(owner: object, name: str) -> np.ndarray:
-    """The values of a field on the host; refuse what is no finite number nor an array of such."""
-    value = getattr(owner, name)
-    numbers = host_numbers(value, "iufc")
-    if numbers is None or not np.isfinite(numbers).all():
-        raise ProblemError(f"{type(owner).__name__}: {name} must be finite numbers, got {shown(value)}")
-    if numbers.ndim == 0:
-        object.__setattr__(owner, name, numbers.item())
-    elif backends.of(value) is None:
-        object.__setattr__(owner, name, numbers)
-    return numbers
 
 
 def broadcasts(owner: object, name: str, value: Array | complex, shape: tuple[int, ...]) -> None:

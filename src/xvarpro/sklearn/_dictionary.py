@@ -315,7 +315,7 @@ class NMF(_Dictionary):
     >>> from xvarpro.sklearn import NMF
     >>> draw = np.random.default_rng(0)
     >>> X = draw.uniform(size=(50, 2)) @ draw.uniform(size=(2, 6)) + 0.01 * draw.uniform(size=(50, 6))
-    >>> model = NMF(2).fit(X)
+    >>> model = NMF(2, random_state=0).fit(X)
     >>> bool(model.score(X) > 0.999), bool((model.components_ >= 0).all())
     (True, True)
     """

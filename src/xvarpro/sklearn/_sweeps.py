@@ -89,13 +89,12 @@ def factorise(
     lam: float = 0.0,
     sweeps: int = 200,
     tol: float = 1e-4,
-    revive: bool = True,
 ) -> Factors:
     """Sweeps on ``1/2 |D W - X|^2 + lam/2 |W|^2 + penalty(W)`` from D, (m, n), and W, (n, k); X is (m, k).
 
     It ends where ten sweeps lower the objective by less than a share `tol` of it, or where it is below
-    ``tol^2 |X|^2/2``. With `revive`, atoms that no sample uses become the samples that are approximated worst. Under a
-    budget that all share they never do: it would take from those in use.
+    ``tol^2 |X|^2/2``. Atoms that no sample uses become the samples that are approximated worst. Under a budget that all
+    share they never do: it would take from those in use.
     """
     xp, backend = namespace_of(X), owner(X)
     eye = xp.eye(W.shape[0], dtype=X.dtype, device=device(X))
@@ -132,7 +131,7 @@ def factorise(
             most, momentum = momentum, momentum / SHRINK
         if done % EVERY:
             continue
-        if revive and not atoms.shared and (alive := revived(backend, X, D, W, atoms)) is not D:
+        if not atoms.shared and (alive := revived(backend, X, D, W, atoms)) is not D:
             D = ahead = alive
             V = W
         if not last - low > tol * abs(low) or low <= tol * tol * half:

@@ -132,8 +132,7 @@ class Report:
         parts.append(f"<pre style='font-family: monospace'>{solve}</pre>")
         return f'<div class="xvarpro-report">{"".join(parts)}</div>'
 
-    def _repr_html_(self) -> str:
-        return self.to_html()
+    _repr_html_ = to_html
 
     def to_frame(self) -> DataFrame:
         """Parameters and amplitudes as a pandas data frame, indexed by name.

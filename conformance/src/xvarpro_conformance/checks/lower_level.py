@@ -120,7 +120,7 @@ def solvers() -> dict[str, LowerSolver]:
     """Every solver for arrays, and LSMR with every preconditioner; a newcomer is found by its export."""
     found = {x.__name__: x() for x in exported(lower, LowerSolver) if _solves(x(), np.eye(2), RIDGE)}
     del found["Cholesky"]  # for arrays it is QR
-    preconditioners = [x for x in exported(lower, lower.Preconditioner) if x is not lower.Identity]
+    preconditioners = exported(lower, lower.Preconditioner)
     return found | {f"LSMR, {x.__name__}": lower.LSMR(preconditioner=x()) for x in preconditioners}
 
 
@@ -318,7 +318,7 @@ def loss_of_rank(target: Target, level: Level) -> Iterator[Measured]:
         least = np.linalg.pinv(level.A[0]) @ level.y
         yield Measured("M w", level.A[0] @ w, level.A[0] @ least, ITERATIVE * target.eps, 1.0)
         # a preconditioner has a norm of its own
-        if isinstance(getattr(level.solver, "preconditioner", lower.Identity()), lower.Identity):
+        if isinstance(getattr(level.solver, "preconditioner", lower.Given()), lower.Given):
             yield Measured("w of least norm", w, least, ITERATIVE * target.eps, 1.0)
     if isinstance(level.solver, lower.SVD) and least.any():
         s = np.linalg.svd(level.A[0], compute_uv=False)

@@ -139,14 +139,11 @@ class InBox(OnFace):
     lower, upper : number or array, shape (n,), (n, 1) or (n, k)
     total : float, optional
         > 0, for nonnegative w without upper bounds.
-    limit : int or None
-        Exchanges after which a column that is not solved is NaN; None for ``100 + 10 n``.
     """
 
     lower: Array | float = 0.0
     upper: Array | float = float("inf")
     total: Array | float | None = None
-    limit: int | None = None
 
     numbers = ("total",)
 
@@ -199,9 +196,9 @@ class InBox(OnFace):
         box, xp = self._box(level), namespace_of(level.z)
         if not is_worth_a_guess(box):
             free = xp.ones_like(box.z, dtype=xp.bool)
-            return pivot(backend, box, free, ~free, self.limit)
+            return pivot(backend, box, free, ~free)
         u = nearly(backend, box.R, box.z, lambda u, step: box.nearly_nearest(u))
-        return pivot(backend, box, (u > box.lower) & (u < box.upper), u >= box.upper, self.limit)
+        return pivot(backend, box, (u > box.lower) & (u < box.upper), u >= box.upper)
 
     def _bounds(self, level: Scaled) -> tuple[Array, Array]:
         return _column(self.lower, level.lengths), _column(self.upper, level.lengths)
@@ -226,13 +223,10 @@ class Lasso(OnFace):
         > 0.
     nonnegative : bool
         w >= 0 besides.
-    limit : int or None
-        As for `InBox`.
     """
 
     alpha: Array | float = 1.0
     nonnegative: bool = False
-    limit: int | None = None
 
     numbers = ("alpha",)
 
@@ -258,7 +252,7 @@ class Lasso(OnFace):
             u = nearly(backend, R, z, lambda u, step: self._shrunk(u, step * weight))
         else:
             u = xp.zeros_like(z)
-        solution = pivot(backend, box, u == 0, u < 0, self.limit)
+        solution = pivot(backend, box, u == 0, u < 0)
         free, sign = ~solution.free, xp.where(solution.high, -xp.ones_like(z), xp.ones_like(z))
         X = Inverter(backend, R)(R, free)
         u = X.solve(z - X.adjoint(sign * weight))

@@ -29,6 +29,8 @@ BLOCK = 2**22
 GUESS = 50
 # block exchanges that may fail to make the wrong entries fewer before one entry is moved at a time
 PATIENCE = 3
+# exchanges of a problem at most, and ten more for each of its unknowns; some five are usual
+EXCHANGES = 100
 
 
 Equation: TypeAlias = tuple[()] | tuple[Array, Array]
@@ -99,20 +101,16 @@ class _State(NamedTuple):
     step: Array
 
 
-def pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int | None) -> Solution:
-    """Solve from a first guess of the free entries and of those at the upper bound.
-
-    x is NaN for a problem that `limit` steps have not solved. Some five are usual; None is ``100 + 10 n``.
-    """
+def pivot(backend: Backend, box: Box, free: Array, high: Array) -> Solution:
+    """Solve from a first guess of what is free and what at the upper bound; x is NaN where that has not ended."""
     n, k = box.z.shape
-    limit = 100 + 10 * n if limit is None else limit
     if box.equation:  # which no point meets without a free entry
         free = free | ~namespace_of(free).any(free, axis=0)
     width = max(1, BLOCK // (n * n))
     parts = []
     for start in range(0, k, width):
         here = slice(start, min(start + width, k))
-        parts.append(_pivot(backend, box.some(here), free[:, here], high[:, here], limit))
+        parts.append(_pivot(backend, box.some(here), free[:, here], high[:, here]))
     return Solution(*(namespace_of(box.z).concat(arrays, axis=1) for arrays in zip(*parts, strict=True)))
 
 
@@ -234,7 +232,7 @@ def product(R: Array, x: Array) -> Array:
 # -- pivoting ----------------------------------------------------------------------------------------------------------
 
 
-def _pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int) -> Solution:
+def _pivot(backend: Backend, box: Box, free: Array, high: Array) -> Solution:
     xp = namespace_of(box.z)
     n, k = box.z.shape
     invert = Inverter(backend, box.R)
@@ -251,7 +249,7 @@ def _pivot(backend: Backend, box: Box, free: Array, high: Array, limit: int) -> 
     )
 
     def running(state: _State) -> Array:
-        return xp.any(state.change, axis=0) & (state.step < limit)
+        return xp.any(state.change, axis=0) & (state.step < EXCHANGES + 10 * n)
 
     stack = () if box.R.ndim == 2 else (xp.permute_dims(box.R, (1, 2, 0)),)
 
