@@ -173,7 +173,8 @@ SHARED = {
     **{f"algorithms.steps.{name}": "backtracking" for name in ("armijo", "exact", "open_loop", "short_step")},
     **dict.fromkeys(("operators.circulant", "operators.convolution"), "convolutions fourier"),
     "operators.convolutions": "fourier",
-    **dict.fromkeys(("lower.newton", "lower.weight_sets.affine"), "qr"),
+    "lower.newton": "krylov qr",
+    "lower.weight_sets.affine": "qr",
 }
 
 

@@ -167,6 +167,52 @@ def test_softmax_is_that_of_scikit_learn():
         assert np.linalg.norm(A.T @ (p - np.eye(4)[labels]) + lam * low.w) < 1e-11
 
 
+UPPER = np.array([[0.5, 0.2, 0.4]] * 3)
+OF_CLASSES = {
+    "nonnegative": (xv.lower.Nonnegative(), (0.0, np.inf)),
+    "bounded": (xv.lower.Bounded(np.array([-0.3, -0.5, 0.1]), UPPER), (np.array([[-0.3], [-0.5], [0.1]]), UPPER)),
+    "equality": (xv.lower.Equality(np.ones((1, 3)), np.array([[0.7, 0.0, -0.2]])), None),
+    "fixed": (xv.lower.Fixed(np.array([True, False, False]), 0.3), None),
+    "shared": (xv.lower.Shared(np.array([0, 0, 1])), None),
+    "affine": (xv.lower.Affine(np.array([1.0, 0.0, 0.0]), np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])), None),
+}
+
+
+@pytest.mark.parametrize("where", OF_CLASSES)
+def test_classes_in_a_set_have_no_slope_along_it(backend, where):
+    W, bounds = OF_CLASSES[where]
+    problem = one_level("softmax", lam=0.1, W=W)
+    w = xv.solve_lower(problem, THETA).w
+    A = design(THETA, data())
+    g = A.T @ LOSSES["softmax"].slope(A @ w, target("softmax"), 1.0) + 0.1 * w
+    if bounds is None:
+        (B,) = W.directions(w)
+        assert np.max(np.abs(B.T @ g)) < 1e-12
+    else:
+        assert np.max(np.abs(np.clip(w - g, *bounds) - w)) < 1e-12
+        assert np.any(np.abs(g) > 1e-2)
+        assert np.any(np.abs(g) < 1e-12)
+    for build in (one_level, two_levels):
+        problem = build("softmax", lam=0.1, W=W)
+        value, grad = xv.value_and_gradient(problem, THETA)
+        want = central_differences(lambda theta, p=problem: float(xv.value_and_gradient(p, theta)[0]), THETA)
+        assert error(grad, want) < 1e-8
+        found = xv.value_and_gradient(build("softmax", lambda x: send(backend, x), lam=0.1, W=W), send(backend, THETA))
+        assert error([host(x) for x in found], [value, grad]) < 1e-11
+
+
+def test_classes_in_a_set_without_a_ridge_have_many_best_w():
+    fit = xv.solve(one_level("softmax", W=xv.lower.Nonnegative()), THETA, xv.sets.Box(0.1, 3.0))
+    assert fit.status is xv.Status.RANK_DEFICIENT
+
+
+def test_classes_at_a_bound_are_held_in_the_statistics():
+    fit = xv.solve(one_level("softmax", lam=0.1, W=xv.lower.Nonnegative()), THETA, xv.sets.Box(0.1, 3.0))
+    errors = fit.statistics().w_stderr
+    assert np.any(fit.w == 0)
+    assert np.all((np.reshape(errors, fit.w.shape) > 0) == (fit.w > 0))
+
+
 def test_two_classes_are_the_logistic_loss():
     y = target("logistic")
     alone = xv.solve_lower(one_level("logistic"), THETA)
@@ -376,12 +422,17 @@ def test_targets_that_do_not_fit_a_loss(loss, y, match):
         xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=0.1), np.ones(1))
 
 
-def test_a_design_known_by_its_products_is_refused():
-    def forward(theta, w):
-        return theta[0] * w
-
-    def design(theta, data):
-        return xv.operators.MatrixFree(forward, None, (4096, 4096), theta)
-
-    with pytest.raises(ProblemError, match="can be factored; got MatrixFree"):
-        xv.solve(xv.separable(design, np.ones(4096), loss="logistic", lam=0.1), np.ones(1))
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"solver": xv.lower.LSMR(), "W": xv.lower.Equality(np.ones((1, 2)))}, "LSMR without a set.*got solver=LSMR"),
+        ({"covariance": np.eye(4)}, "got covariance"),
+        ({"W": xv.lower.L1(0.1)}, "without a penalty.*got W=L1"),
+        ({"W": xv.lower.Simplex(), "y": np.eye(2)[[0, 0, 1, 1]], "loss": "softmax"}, "of classes one.*got W=Simplex"),
+        ({"y": xv.ColumnChunks([APART])}, "in memory or RowChunks.*got y as ColumnChunks"),
+        ({"y": xv.RowChunks([(ROWS, APART)]), "loss": "huber", "data": None}, "got y as RowChunks, and no scale"),
+    ],
+)
+def test_what_a_level_with_a_loss_does_not_take(given, match):
+    with pytest.raises(ProblemError, match=match):
+        xv.separable(times, **{"y": APART, "data": ROWS, "lam": 0.1, "loss": "logistic", **given})

@@ -64,7 +64,12 @@ class Prepared:
         """
         shared = {"backend": self.backend, "treedef": self.layout.treedef, "structure": self.structure}
         if self.problem.in_rows:
-            return partial(Streamed, **shared, compiler=self.compiler, progress=self.progress)
+            streamed: Any = Streamed
+            if self.problem.lower.loss is not None:
+                from xvarpro.objective.streamed_losses import StreamedLosses
+
+                streamed = StreamedLosses
+            return partial(streamed, **shared, compiler=self.compiler, progress=self.progress)
         group = self.group if self.in_columns else None
         return partial(Reduced if self.structure.exact else Inexact, **shared, group=group)
 

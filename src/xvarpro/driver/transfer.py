@@ -199,7 +199,8 @@ class Transfer:
         if isinstance(y, RowChunks):
             later = Transfer(self.to, self.dtype, self.device, warn=False)
             scope = partial(self.to.scope, self.dtype)
-            return replace(y, source=Stream(y, prefix.replace(".", " "), self, later, scope))
+            check = None if loss is None else partial(_check_chunk, loss)
+            return replace(y, source=Stream(y, prefix.replace(".", " "), self, later, scope, check))
         if not isinstance(y, ColumnChunks):
             return y
         if trees.is_array(weights) and weights.shape[1] > 1:
@@ -245,6 +246,12 @@ class Transfer:
 
     def _move(self, x: Array, dtype: str | None) -> Array:
         return exchange.move(x, self.to, dtype=dtype, device=self.device)
+
+
+def _check_chunk(loss: Loss, y: Array) -> None:
+    """Refuse rows that are not for a loss; another chunk may have the classes that these do not have."""
+    rows: Any = as_matrix(backends.to_numpy(y))
+    loss.check(rows if loss.by_entry else np.concatenate([rows, np.eye(rows.shape[1])]))
 
 
 def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:

@@ -197,6 +197,11 @@ class Times(Loss):
         slope, second, bend = self.loss.derivatives(mu, y, weights)
         return self.times * slope, self.times * second, lambda d: self.times * bend(d)
 
+    def root(self, mu: Array, y: Array, weights: Weights) -> Any:
+        loss: Any = self.loss
+        u, p = loss.root(mu, y, weights)
+        return self.times**0.5 * u, p
+
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.times * self.loss.model(mu, y, weights)
 

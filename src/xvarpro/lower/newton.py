@@ -13,15 +13,53 @@ from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import inner, rounding
 from xvarpro.losses.interface import Loss, Weights
 from xvarpro.lower.interface import NO_RIDGE, Adjoint, Diagnosis, LowerSolver, Ridge, System
+from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.qr import QR
-from xvarpro.operators import Weighted
+from xvarpro.lower.stack import as_one, identity, joined
+from xvarpro.operators import Dense, Weighted
 from xvarpro.operators.interface import Operator
 
 STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
-ROUGH, FINE = 0.1, 1e-3  # relative residual of systems of conjugate gradients for a step: the error of w, within these
-PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients
+# relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
+# to the third for losses of entries, where the inverse of the Hessian is nearly known
+ROUGH, COARSE, FINE = 0.1, 1e-3, 1e-6
+STALE = ROUGH  # error of w from which on a step takes the curvatures of its own w; a first step has them
+LOST = 1e-11  # relative error up to which adjoints do with a product's inverse: eps times the condition squared
+PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients; LSMR has a limit of its own
+
+
+@dataclass(frozen=True)
+class Rooted:
+    """``B M`` for a loss of rows whose second derivative is ``B^T B``, as `Softmax.root` has it."""
+
+    M: Operator
+    u: Array  # (m, k)
+    p: Array
+
+    @property
+    def columns(self) -> int:
+        return self.u.shape[1]
+
+    def root(self, d: Array) -> Array:
+        """``B d``."""
+        return self.u * (d - namespace_of(d).sum(self.p * d, axis=1, keepdims=True))
+
+    def matvec(self, w: Array) -> Array:
+        return self.root(self.M.matvec(w))
+
+    def residual(self, w: Array, y: Array) -> Array:
+        return self.matvec(w) - y
+
+    def rmatvec(self, r: Array) -> Array:
+        r = self.u * r
+        return self.M.rmatvec(r - self.p * namespace_of(r).sum(r, axis=1, keepdims=True))
+
+    @property
+    def blocks(self) -> Array:
+        """B of every row, (m, k, k)."""
+        return self.u[:, :, None] * (identity(self.u) - self.p[:, None, :])
 
 
 class LossSystem(NamedTuple):
@@ -54,11 +92,19 @@ class LossSystem(NamedTuple):
         y = root * z - self.loss.slope(z, self.y, self.weights) / xp.where(root > 0, root, 1)
         return System(Weighted(self.M, root), self.ridge), y
 
+    def coupled(self, z: Array) -> tuple[Any, Array]:
+        """As `squares`, of a loss of rows, for a solver of coupled columns."""
+        loss: Any = self.loss
+        rooted: Any = Rooted(self.M, *loss.root(z, self.y, self.weights))
+        target = rooted.root(z) - loss.slope(z, self.y, self.weights) / positive_or_one(rooted.u)
+        return System(rooted, self.ridge), target
+
 
 class Minimum(NamedTuple):
-    """The w of a level, and a place for the factor of its Hessian there, which few points are asked for."""
+    """The w of a level, what its steps had for adjoints, and a place for a factor, which few points are asked for."""
 
     w: Array
+    shared: Any  # the inverse of a Hessian near that at w, () where it does not serve
     kept: list[Any] | tuple[()]  # at most one; () in compiled loops
 
 
@@ -69,6 +115,7 @@ class _State(NamedTuple):
     running: Array  # bool
     failed: Array  # bool
     steps: Array  # int32
+    given: tuple[Any, ...]  # to the next step by the last one
 
 
 @final
@@ -77,13 +124,13 @@ class Newton(LowerSolver):
     """Newton's method for a convex loss, to rounding, with a step halved until the objective falls.
 
     Near a prediction the loss is a weighted square, and a step one level of least squares for the solvers there are, in
-    a set for w too. A loss of rows, such as that of classes, is solved by conjugate gradients, as exactly as a step is
-    worth. The adjoint is that of the Hessian at the w that is returned.
+    a set for w too. A loss of rows, such as that of classes, and a design known by its products are solved by conjugate
+    gradients, as exactly as a step is worth. The adjoint is that of the Hessian at the w that is returned.
 
     Parameters
     ----------
     inner : LowerSolver
-        Of the weighted levels.
+        Of the weighted levels; of `LSMR` only its preconditioner and limit are used.
     constrained : bool
         Whether it keeps w in a set.
     adjoined : bool
@@ -107,9 +154,10 @@ class Newton(LowerSolver):
     adjoined: bool = False
 
     def factor(self, backend: Backend, system: Any) -> Minimum:
-        w, cell = self._minimum(backend, system), cast(Any, () if backend.compiled else [])
-        if system.ridge.definite or not self._by_products(system):
-            return Minimum(w, cell)
+        w, shared = self._minimum(backend, system)
+        kept = cast(Any, ((), ()) if backend.compiled else (self._serving(backend, system, shared), []))
+        if system.ridge.definite or not (self.inner.exact and self._by_products(system)):
+            return Minimum(w, *kept)
 
         def unique(w: Array) -> Array:
             """NaN where conjugate gradients have found one of several solutions."""
@@ -118,9 +166,9 @@ class Newton(LowerSolver):
             return xp.where(xp.all(xp.isfinite(found)), w, xp.full_like(w, xp.nan))
 
         if not system.ridge.present:
-            return Minimum(unique(w), cell)
+            return Minimum(unique(w), *kept)
         lam = system.ridge.lam
-        return Minimum(backend.when(~namespace_of(lam).all(lam > 0), unique, w), cell)
+        return Minimum(backend.when(~namespace_of(lam).all(lam > 0), unique, w), *kept)
 
     def argmin(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Array:
         return factor.w
@@ -131,93 +179,77 @@ class Newton(LowerSolver):
         if not (self.adjoined and _is_squares(system.loss) and self._by_products(system)):
             return w, r
         # the digits of the factor that the adjoint needs, where the Hessian of the steps was a product
-        near, target = self._exact(system, r)
         g = system.back(system.loss.slope(r, system.y, system.weights), w)
-        w = w - _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, g)
+        w = w - self._solved(backend, system, factor, w, r, g)
         return w, system.M.matvec(w)
 
     def adjoint(
         self, backend: Backend, system: Any, factor: Minimum, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
-        z = system.M.matvec(w)
-        if _is_squares(system.loss):
-            near, target = self._exact(system, z)
-            v = _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
-        else:
-            bend = system.loss.bend(z, system.y, system.weights)
-            v = _conjugate_gradients(backend, system, bend, self._preconditioner(backend, system, w, z), c)
+        v = self._solved(backend, system, factor, w, system.M.matvec(w), c)
         return Adjoint(system.M.matvec(v), (), v)
+
+    def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
+        """``H^-1 c``, H the Hessian at w."""
+        factored = _is_squares(system.loss) and self.inner.exact and not factor.shared
+        if factored or isinstance(self.inner, Coupled):
+            near, target = self._exact(system, z)
+            return _inverse(backend, self.inner, near, self._hessian(backend, near, factor), target, w, c)
+        bend = system.loss.bend(z, system.y, system.weights)
+        P = factor.shared or self._preconditioner(backend, system, w, z)
+        return _conjugate_gradients(backend, system, bend, P, c, limit=self._limit)
 
     def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
         return w
 
     def diagnose(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Diagnosis:
         """Of the level of least squares near its w, or near a first prediction where there is no w."""
-        xp = namespace_of(y)
-        z, start = system.M.matvec(factor.w), system.loss.start(y)
-        found, h = xp.all(xp.isfinite(z)), system.loss.second if _is_squares(system.loss) else system.loss.model
-        z = xp.where(found, z, start)
-        h = xp.where(found, h(z, y, system.weights), system.loss.scoring(start, y, system.weights))
-        near, target = system.squares(z, h)
+        xp, loss = namespace_of(y), system.loss
+        z = system.M.matvec(factor.w)
+        found, h = xp.all(xp.isfinite(z)), loss.second if _is_squares(loss) else loss.model
+        z = xp.where(found, z, loss.start(y))
+        near, target = self._near(system, z, lambda *given: xp.where(found, h(*given), loss.scoring(*given)))
         return self.inner.diagnose(backend, near, self.inner.factor(backend, near), target)
 
     # -- steps
 
-    def _minimum(self, backend: Backend, system: Any) -> Array:
-        """The minimiser, NaN where none is found."""
-        y, start = system.y, system.start
-        xp = namespace_of(y)
+    def _minimum(self, backend: Backend, system: Any) -> tuple[Array, Any]:
+        """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_shared`."""
+        xp, start = namespace_of(system.y), system.start
         if isinstance(start, tuple):
             start = self._first(backend, system)
         else:
             lost = ~xp.isfinite(system.value(start))
             start = backend.when(lost, lambda _: self._first(backend, system), start)
-        value = system.value(start)
-        eps = xp.finfo(value.dtype).eps
-        steps = xp.zeros((), dtype=xp.int32, device=device(value))
-        finite = xp.isfinite(value)
-        first = _State(start, value, 0 * value, finite, ~finite, steps)
-
-        def advance(now: _State) -> _State:
-            size, before = xp.abs(now.value), now.decrement
-            known = before > 0
-            error = xp.where(known, (before / positive_or_one(size)) ** 0.5, 1)
-            d, decrement = self._step(backend, system, now.w, error)
-            small = decrement <= eps**0.5 * size
-            alpha, value = _searched(backend, system, now, d, decrement, small)
-            ratio = decrement / positive_or_one(before)
-            # a step leaves this share of what it found, or the square of it
-            left = decrement * xp.where(known & (ratio < 1), ratio, 1)
-            end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
-            steps = now.steps + 1
-            lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
-            return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps)
-
-        last = backend.while_loop(lambda state: state.running, advance, first)
-        return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w)
+        shared = self._shared(backend, system, start)
+        w, (shared,) = descended(backend, system.value, partial(self._step, backend, system), start, shared)
+        return w, shared
 
     def _first(self, backend: Backend, system: Any) -> Array:
         """A first w: fitted to what the loss makes of the target; of classes 0."""
         y = system.y
-        if not system.loss.by_entry:
+        if not (system.loss.by_entry or self.constrained):
             zeros: Array = namespace_of(y).zeros((system.M.shape[1], y.shape[1]), dtype=y.dtype, device=device(y))
             return zeros
         z = system.loss.start(y)
-        near, target = system.squares(z, system.loss.scoring(z, y, system.weights))
-        return self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
+        near, target = self._near(system, z, system.loss.scoring)
+        inner = self.inner.to(ROUGH, ROUGH) if isinstance(self.inner, LSMR) else self.inner
+        return inner.argmin(backend, near, inner.factor(backend, near), target)
 
-    def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:
-        """The Newton step at w, and the square of its decrement, its length by the Hessian, 0-d.
+    def _step(self, backend: Backend, system: Any, w: Array, error: Array, shared: Any) -> tuple[Array, Array, Any]:
+        """The Newton step at w, the square of its decrement, its length by the Hessian, 0-d, and the next `shared`.
 
-        `error` is that of w, relative, by the last step.
+        `error` is that of w, relative, by the last step; `shared` the inverse of a Hessian near that at w.
         """
+        shared = backend.when(error > STALE, lambda _: self._shared(backend, system, w), shared)
         z = system.M.matvec(w)
         if self._by_products(system):
-            slope, h, bend = self._derivatives(system, z)
+            slope, bend = self._derivatives(system, z)
             g = system.back(slope, w)
-            tol = namespace_of(error).clip(error, FINE, ROUGH)
-            d = -_conjugate_gradients(backend, system, bend, _of_mean(backend, system, h), g, tol)
-            return d, -inner(g, d)
+            tol = namespace_of(error).clip(error, FINE if system.loss.by_entry else COARSE, ROUGH)
+            P = shared or self._preconditioner(backend, system, w, z)
+            d = -_conjugate_gradients(backend, system, bend, P, g, tol, self._limit)
+            return d, -inner(g, d), shared
         g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._model(system, z)
         factor = self.inner.factor(backend, near)
@@ -228,22 +260,23 @@ class Newton(LowerSolver):
         # no more than minus the slope along d, which in a set is lost to rounding: g is a multiplier there
         q = near.M.matvec(d)
         square = inner(q, q)
-        return d, square + near.ridge.coupling(d, d) if near.ridge.present else square
+        return d, square + near.ridge.coupling(d, d) if near.ridge.present else square, shared
 
-    def _derivatives(self, system: Any, z: Array) -> tuple[Array, Array, Callable[[Array], Array]]:
-        """The slope of the loss, and its curvature as numbers and as a map, those of a step's model."""
+    def _derivatives(self, system: Any, z: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """The slope of the loss and the map of its curvature, those of a step's model."""
         given = z, system.y, system.weights
         if not system.loss.by_entry:
-            found: tuple[Array, Array, Callable[[Array], Array]] = system.loss.derivatives(*given)
-            return found
+            slope, _, bend = system.loss.derivatives(*given)
+            return slope, bend
         h = system.loss.model(*given)
-        return system.loss.slope(*given), h, lambda d: h * d
+        return system.loss.slope(*given), lambda d: h * d
 
     def _by_products(self, system: Any) -> bool:
         """Whether steps are solved by products with the Hessian: of one column that takes half the time of a factor."""
-        return not system.loss.by_entry or (
-            isinstance(self.inner, QR) and not self.constrained and system.y.shape[1] == 1
-        )
+        if self.constrained:
+            return False
+        one = isinstance(self.inner, QR) and system.y.shape[1] == 1
+        return one or not (system.loss.by_entry and self.inner.exact)
 
     def _hessian(self, backend: Backend, near: System, factor: Minimum) -> Any:
         """The factor of the Hessian at w, made when it is first asked for."""
@@ -253,19 +286,50 @@ class Newton(LowerSolver):
             factor.kept.append(self.inner.factor(backend, near))
         return factor.kept[0]
 
+    def _shared(self, backend: Backend, system: Any, w: Array) -> Any:
+        """The inverse of the Hessian at w with the mean curvature of all columns; () where steps have no use for it."""
+        M = system.M
+        if not self._by_products(system) or isinstance(self.inner, LSMR) or M.columns is not None:
+            return ()
+        return _of_weights(backend, system, self._mean_curvature(system, M.matvec(w)))
+
+    def _serving(self, backend: Backend, system: Any, shared: Any) -> Any:
+        """The same where adjoints may have it: a factor has twice the digits of a product."""
+        if not shared or not system.loss.by_entry:
+            return shared
+        lost = namespace_of(shared.half).finfo(shared.half.dtype).eps * shared.condition**2
+        return shared if system.loss.convex and backend.holds(lost < LOST) else ()
+
     def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
         """The inverse of a Hessian near that at w, on the face of w."""
+        if isinstance(self.inner, LSMR):
+            near = System(Weighted(system.M, namespace_of(z).sqrt(self._mean_curvature(system, z))), system.ridge)
+            return self.inner.normal(near, self.inner.factor(backend, near)).precondition
         if not system.loss.by_entry:
-            return _of_mean(backend, system, system.loss.second(z, system.y, system.weights))
+            return self._shared(backend, system, w) or (lambda r: r)
         near, target = self._model(system, z)
         return partial(_inverse, backend, self.inner, near, self.inner.factor(backend, near), target, w)
 
+    def _mean_curvature(self, system: Any, z: Array) -> Array:
+        """The mean curvature of a row of z, (m, 1)."""
+        return namespace_of(z).mean(system.loss.model(z, system.y, system.weights), axis=1, keepdims=True)
+
+    @property
+    def _limit(self) -> int:
+        return self.inner.limit if isinstance(self.inner, LSMR) else PRODUCTS
+
     def _model(self, system: Any, z: Array) -> tuple[System, Array]:
-        found: tuple[System, Array] = system.squares(z, system.loss.model(z, system.y, system.weights))
-        return found
+        return self._near(system, z, system.loss.model)
 
     def _exact(self, system: Any, z: Array) -> tuple[System, Array]:
-        found: tuple[System, Array] = system.squares(z, system.loss.second(z, system.y, system.weights))
+        return self._near(system, z, system.loss.second)
+
+    def _near(self, system: Any, z: Array, curvature: Callable[..., Array]) -> tuple[System, Array]:
+        found: tuple[System, Array] = (
+            system.coupled(z)
+            if isinstance(self.inner, Coupled)
+            else system.squares(z, curvature(z, system.y, system.weights))
+        )
         return found
 
 
@@ -280,8 +344,38 @@ def _inverse(backend: Backend, solver: LowerSolver, system: System, factor: Any,
     return v
 
 
+def descended(
+    backend: Backend, value_of: Callable[[Array], Array], step: Callable[..., Any], start: Array, *given: Any
+) -> tuple[Array, tuple[Any, ...]]:
+    """The minimiser by steps ``d, decrement, *given = step(w, error, *given)``, as `Newton` makes them, and `given`.
+
+    NaN where none is found.
+    """
+    value, xp = value_of(start), namespace_of(start)
+    eps, finite = xp.finfo(value.dtype).eps, xp.isfinite(value)
+    first = _State(start, value, 0 * value, finite, ~finite, xp.zeros((), dtype=xp.int32, device=device(value)), given)
+
+    def advance(now: _State) -> _State:
+        size, before = xp.abs(now.value), now.decrement
+        known = before > 0
+        error = xp.where(known, (before / positive_or_one(size)) ** 0.5, ROUGH)
+        d, decrement, *given = step(now.w, error, *now.given)
+        small = decrement <= eps**0.5 * size
+        alpha, value = _searched(backend, value_of, now, d, decrement, small)
+        ratio = decrement / positive_or_one(before)
+        # a step leaves this share of what it found, or the square of it
+        left = decrement * xp.where(known & (ratio < 1), ratio, 1)
+        end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
+        steps = now.steps + 1
+        lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
+        return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps, tuple(given))
+
+    last = backend.while_loop(lambda state: state.running, advance, first)
+    return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w), last.given
+
+
 def _searched(
-    backend: Backend, system: Any, now: _State, d: Array, decrement: Array, small: Array
+    backend: Backend, value_of: Callable[[Array], Array], now: _State, d: Array, decrement: Array, small: Array
 ) -> tuple[Array, Array]:
     """The first of the steps 1, 1/2, 1/4, ... that brings a part of what it promises, or 0, and the value there.
 
@@ -296,11 +390,59 @@ def _searched(
 
     def halve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         alpha, _, n = state
-        return 0.5 * alpha, system.value(now.w + 0.5 * alpha * d), n + 1
+        return 0.5 * alpha, value_of(now.w + 0.5 * alpha * d), n + 1
 
-    alpha, value, n = backend.while_loop(refused, halve, (one, system.value(now.w + d), 0 * now.steps))
+    alpha, value, n = backend.while_loop(refused, halve, (one, value_of(now.w + d), 0 * now.steps))
     found = n < HALVINGS
     return xp.where(found, alpha, 0 * alpha), xp.where(found, value, now.value)
+
+
+# -- columns in one ----------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Coupled(LowerSolver):
+    """A level with the design `Rooted`, by a solver of one column; the rows of its ridge are rows like others.
+
+    Parameters
+    ----------
+    inner : LowerSolver
+        Of the column, such as that of a set (`WeightSet.joined`).
+    """
+
+    inner: LowerSolver
+
+    def factor(self, backend: Backend, system: System) -> Any:
+        return self.inner.factor(backend, self._system(system))
+
+    def argmin(self, backend: Backend, system: System, factor: Any, y: Array) -> Array:
+        w = self.inner.argmin(backend, self._system(system), factor, self._target(system, y))
+        return namespace_of(w).reshape(w, (-1, y.shape[1]))
+
+    def adjoint(self, backend: Backend, system: System, factor: Any, c: Array, y: Array, w: Array, r: Array) -> Adjoint:
+        given, k = (backend, self._system(system), factor), y.shape[1]
+        target = self._target(system, y)
+        v: Any = self.inner.adjoint(*given, as_one(c, k), target, as_one(w, k), target).v  # which asks no residual
+        v = namespace_of(v).reshape(v, (-1, k))
+        return Adjoint(system.M.matvec(v), (), v)
+
+    def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
+        return self.inner.diagnose(backend, self._system(system), factor, self._target(system, y))
+
+    def _system(self, system: System) -> System:
+        rooted: Any = system.M
+        A = rooted.M.dense()
+        rows = joined(A, rooted.blocks)
+        if system.ridge.present:
+            rows = namespace_of(A).concat([rows, joined(system.ridge.dense(A), identity(rooted.u))])
+        return System(Dense(rows))
+
+    def _target(self, system: System, y: Array) -> Array:
+        rooted: Any = system.M
+        y = as_one(y, y.shape[1])
+        zeros = namespace_of(y).zeros((rooted.M.shape[1] * rooted.columns, 1), dtype=y.dtype, device=device(y))
+        return namespace_of(y).concat([y, zeros]) if system.ridge.present else y
 
 
 # -- conjugate gradients -----------------------------------------------------------------------------------------------
@@ -313,6 +455,7 @@ def _conjugate_gradients(
     precondition: Callable[[Array], Array],
     c: Array,
     tol: Any = None,
+    limit: int = PRODUCTS,
 ) -> Array:
     """``H^-1 c`` to a relative residual, or to rounding, NaN where that is not reached; NaN where H is not positive.
 
@@ -328,12 +471,12 @@ def _conjugate_gradients(
         return found
 
     def solve(v: Array, r: Array, whole: Array) -> Array:
-        s = precondition(r)
+        s = _seen(system, precondition(r))
         rho = inner(r, s)
         n = xp.zeros((), dtype=xp.int32, device=device(rho))
 
         def going(state: tuple[Array, ...]) -> Array:
-            return (state[3] > least * whole) & (state[4] < PRODUCTS)
+            return (state[3] > least * whole) & (state[4] < limit)
 
         def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
             (v, r), p, rho, n = state[:2], *state[2:]
@@ -341,12 +484,13 @@ def _conjugate_gradients(
             curved = inner(p, q)
             alpha = rho / xp.where(curved > 0, curved, xp.nan)
             r = r - alpha * q
-            s = precondition(r)
+            s = _seen(system, precondition(r))
             fresh = inner(r, s)
             return v + alpha * p, r, s + (fresh / positive_or_one(rho)) * p, fresh, n + 1
 
-        found, *_, n = backend.while_loop(going, step, (v, r, s, rho, n))
-        return xp.where(n < PRODUCTS, found, xp.nan) if tol is None else found
+        found, *_, rho, n = backend.while_loop(going, step, (v, r, s, rho, n))
+        reached = (rho >= 0) & (n < limit) if tol is None else rho >= 0
+        return xp.where(reached, found, xp.nan)
 
     whole = inner(c, precondition(c))
     v = solve(0 * c, c, whole)
@@ -354,13 +498,23 @@ def _conjugate_gradients(
     return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
 
 
-def _of_mean(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
-    """The inverse of a Hessian that all columns of w share, with the mean of their curvatures."""
-    M, ridge, xp = system.M, system.ridge, namespace_of(h)
-    if not M.explicit or M.columns is not None:
-        return lambda r: r
-    A = M.dense()
-    G = A.mT @ (xp.mean(h, axis=1, keepdims=True) * A)
+class _Shared(NamedTuple):
+    """The inverse of a Hessian that all columns of w share."""
+
+    half: Array  # its root
+    condition: Array  # of the root, by pivots, 0-d
+
+    def __call__(self, r: Array) -> Array:
+        found: Array = self.half.mT @ (self.half @ r)
+        return found
+
+
+def _of_weights(backend: Backend, system: Any, h: Array) -> _Shared:
+    """The inverse of a Hessian with the same curvatures h for all columns, (m, 1)."""
+    ridge, xp = system.ridge, namespace_of(h)
+    A = system.M.dense()
+    rows = xp.sqrt(h) * A
+    G = rows.mT @ rows
     n, eps = G.shape[0], xp.finfo(G.dtype).eps
     if ridge.present:
         below = ridge.dense(A)
@@ -368,14 +522,9 @@ def _of_mean(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array
     size = xp.sqrt(positive_or_one(xp.linalg.diagonal(G)))[:, None]
     eye = xp.eye(n, dtype=G.dtype, device=device(G))
     L = backend.cholesky(G / (size * size.mT) + 10 * n * eps * eye)
-
+    share = xp.linalg.diagonal(L)
     # products with the inverse are good enough here, and not every framework has a substitution of one vector
-    half = backend.solve_triangular(L, eye, lower=True) / size.mT
-
-    def inverse(r: Array) -> Array:
-        return _seen(system, half.mT @ (half @ r))
-
-    return inverse
+    return _Shared(backend.solve_triangular(L, eye, lower=True) / size.mT, xp.max(share) / xp.min(share))
 
 
 def _seen(system: Any, v: Array) -> Array:

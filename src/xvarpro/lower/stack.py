@@ -117,6 +117,29 @@ def as_columns(x: Array) -> Array:
     return xp.reshape(xp.permute_dims(x, (1, 0, 2)), (m, k * c))
 
 
+def identity(like: Array) -> Array:
+    """That of so many columns, (1, k, k)."""
+    xp = namespace_of(like)
+    return xp.eye(like.shape[1], dtype=like.dtype, device=device(like))[None, :, :]
+
+
+def joined(A: Array, B: Array) -> Array:
+    """Rows ``B_i (M_i w)`` as a matrix (m k, n c) of w, (n, c), row by row.
+
+    A is (m, n), or (c, m, n) with one for each column of w, and B (m, k, c), or (1, k, c) for all rows.
+    """
+    xp = namespace_of(A)
+    A = A[:, :, None] if A.ndim == 2 else xp.permute_dims(A, (1, 2, 0))
+    rows = B[:, :, None, :] * A[:, None, :, :]
+    return xp.reshape(rows, (rows.shape[0] * rows.shape[1], -1))
+
+
+def as_one(x: Array, k: int) -> Array:
+    """An array (n, k), or (n,) or (n, 1) for each of k columns, as one column."""
+    xp, x = namespace_of(x), x if x.ndim == 2 else x[:, None]
+    return xp.reshape(xp.broadcast_to(x, (x.shape[0], k)), (-1, 1))
+
+
 def deficient_gram(L: Array) -> Array:
     """As `deficient`, from the Cholesky factor of ``A^H A``.
 

@@ -35,9 +35,11 @@ class Local(NamedTuple):
 def has_jacobian(problem: Problem, structure: ModelStructure) -> bool:
     """Whether `gauss_newton` is for this problem: as `has_tangents`.
 
-    Rows in chunks are those of a separable problem with few right-hand sides, of each of which a triangle has columns.
+    Rows in chunks are those of a separable problem of least squares with few right-hand sides, of each of which a
+    triangle has columns.
     """
-    if problem.in_rows and not (problem.is_separable and structure.w_shape[1] <= RIGHT_HAND_SIDES):
+    few = problem.is_separable and problem.lower.loss is None and structure.w_shape[1] <= RIGHT_HAND_SIDES
+    if problem.in_rows and not few:
         return False
     return has_tangents(problem, structure)
 

@@ -168,17 +168,14 @@ class InMemory(Objective):
         """The solver of the lower level: the user's, or the one that fits its structure and shape."""
         level = self.problem.lower
         if level.loss is not None:
-            from xvarpro.lower.newton import Newton
+            from xvarpro.lower import newton
 
             if level.W is not None:
-                return Newton(level.W.solver(level.solver), constrained=True)
+                joined: Any = None if level.loss.by_entry else level.W.joined(low.y.shape[1])
+                within = (joined or level.W).solver(level.solver)
+                return newton.Newton(newton.Coupled(within) if joined else within, constrained=True)
             inner = level.solver or lower.choose(Weighted(low.M, low.y), low.ridge)
-            if not inner.exact:
-                raise ProblemError(
-                    f"a level with the loss {level.loss!r} needs a design that can be factored; got "
-                    f"{type(low.M).__name__}, which is known by its products. Return an array from M"
-                )
-            return Newton(inner, adjoined=not self.problem.is_separable)
+            return newton.Newton(inner, adjoined=not self.problem.is_separable)
         if level.W is not None:
             from xvarpro.lower.weight_sets.blocks import by_blocks
 

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from xvarpro import backends
-from xvarpro.core.namespace import namespace_of, positive_or_one
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Adjoint
-from xvarpro.lower.newton import LossSystem
+from xvarpro.lower.newton import LossSystem, Rooted
+from xvarpro.lower.stack import as_one, identity, joined
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
-from xvarpro.operators.interface import Operator
 
 
-@dataclass(frozen=True)
-class Rooted:
-    """``B M`` for a loss of rows whose second derivative is ``B^T B``, as `Softmax.root` has it."""
-
-    M: Operator
-    u: Array  # (m, k)
-    p: Array
-
-    @property
-    def columns(self) -> int:
-        return self.u.shape[1]
-
-    def root(self, d: Array) -> Array:
-        """``B d``."""
-        return self.u * (d - namespace_of(d).sum(self.p * d, axis=1, keepdims=True))
-
-    def matvec(self, w: Array) -> Array:
-        return self.root(self.M.matvec(w))
-
-    def residual(self, w: Array, y: Array) -> Array:
-        return self.matvec(w) - y
-
-    def rmatvec(self, r: Array) -> Array:
-        r = self.u * r
-        return self.M.rmatvec(r - self.p * namespace_of(r).sum(r, axis=1, keepdims=True))
+def apart(loss: Any, w: Array) -> Array:
+    """Columns (k, c) that span the rows of w: of classes those that sum to 0, which a ridge of all classes asks for."""
+    k, xp = w.shape[1], namespace_of(w)
+    V = np.eye(k)
+    return xp.asarray(V if loss.by_entry else np.linalg.qr(V[:, 1:] - 1 / k)[0], dtype=w.dtype, device=device(w))
 
 
 class LossLevel(EvaluatedLevel):
@@ -99,8 +80,21 @@ class LossLevel(EvaluatedLevel):
         if loss.by_entry:
             system, y = self.system.squares(z, loss.scoring(*given))
             return EvaluatedLevel(system.M, y, self.ridge, self.W)
-        rooted: Any = Rooted(self.M, *loss.root(*given))
-        return EvaluatedLevel(rooted, rooted.root(z) - loss.slope(*given) / positive_or_one(rooted.u), self.ridge)
+        system, y = self.system.coupled(z)
+        return EvaluatedLevel(system.M, y, self.ridge)
+
+    def step(self, w: Array, z: Array, curvature: Any) -> tuple[Array, Array]:
+        """Rows and target of a Newton step from w with the derivatives at predictions z, as one column (`joined`)."""
+        xp, loss, given = namespace_of(z), self.loss, (z, self.y, self.weights)
+        if loss.by_entry:
+            u = xp.sqrt(curvature(*given))
+            B = u[:, :, None] * identity(u)
+        else:
+            rooted = Rooted(self.M, *loss.root(*given))
+            B, u = rooted.blocks, rooted.u
+        off = (B @ (z - self.M.matvec(w))[:, :, None])[:, :, 0]
+        target = off - loss.slope(*given) / positive_or_one(u)
+        return joined(self.M.dense(), B @ apart(loss, w)), as_one(target, w.shape[1])
 
     @property
     def size(self) -> Array:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from xvarpro.backends import Backend, linalg_errors
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import inner, partition, plus
+from xvarpro.core.trees import partition, plus
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.interface import Accumulation, Adjoint
 from xvarpro.objective.in_memory import InMemory, ModelOutputs
@@ -49,6 +49,8 @@ class Step:
         Structure of theta, number of columns of M, how rows are condensed, and the name of what M computes.
     scale
         Factor of all rows.
+    loss
+        Of the level.
     """
 
     fun: Callable[..., Any]
@@ -59,13 +61,14 @@ class Step:
     accumulation: Accumulation
     program: Any
     scale: float = 1.0
+    loss: Any = None
 
     def __call__(
         self, chunk: Chunk, name: str, compiler: Backend, state: Any, args: tuple[Any, ...]
     ) -> tuple[Any, int]:
         """The state with the rows of a chunk added, and how many these are; errors have the name of the chunk."""
         y: Any = self.y if chunk.y is None else chunk.y
-        level = Level(self.M, y)  # without ridge
+        level = Level(self.M, y, loss=self.loss)  # without ridge
         if self.scale != 1.0:
             level = rows_of_batch(level, leading(chunk), self.scale)
         with _named(name, linalg_errors()):
@@ -140,14 +143,14 @@ class Block:
 class UpperSums(NamedTuple):
     """Sums over the rows of the upper level, w fixed."""
 
-    square: Array  # |M w - y|^2
+    value: Array  # 1/2 |M w - y|^2
     slope: Array  # M^H (M w - y)
-    energy: Array  # |y|^2
+    energy: Array  # 1/2 |y|^2
 
-    def with_rows(self, level: EvaluatedLevel, r: Array) -> UpperSums:
+    def with_rows(self, level: EvaluatedLevel, w: Array, r: Array) -> UpperSums:
         """With a block of rows added, of residual `r`."""
-        y = level.y
-        return UpperSums(self.square + inner(r, r), self.slope + level.M.rmatvec(r), self.energy + inner(y, y))
+        value, slope = self.value + level.value(w, r), self.slope + level.slope(w, r)
+        return UpperSums(value, slope, self.energy + level.size)
 
 
 def _fold(block: Block, state: Any, theta: Leaves) -> Any:
@@ -166,7 +169,7 @@ def _survey(block: Block, state: tuple[Any, Array], theta: Leaves) -> tuple[Any,
 
 def _sums(block: Block, state: UpperSums, theta: Leaves, w: Array) -> UpperSums:
     level = block.evaluate(theta)
-    return state.with_rows(level, level.residual(w))
+    return state.with_rows(level, w, level.residual(w))
 
 
 def _sums_and_gradient(
@@ -174,7 +177,7 @@ def _sums_and_gradient(
 ) -> tuple[UpperSums, Leaves]:
     level, outputs, pullback = block.linearise(theta)
     r = level.residual(w)
-    return state[0].with_rows(level, r), plus(state[1], pullback(level.value_cotangents(outputs, w, r)))
+    return state[0].with_rows(level, w, r), plus(state[1], pullback(level.value_cotangents(outputs, w, r)))
 
 
 def _value_gradient(block: Block, total: Leaves, theta: Leaves, w: Array) -> Leaves:
@@ -190,6 +193,40 @@ def _condition_gradient(block: Block, total: Leaves, theta: Leaves, w: Array, v:
     return plus(total, pullback(level.condition_cotangents(outputs, w, adjoint)))
 
 
+class StepSums(NamedTuple):
+    """Of a Newton step of a level with a loss, from w."""
+
+    rows: Any  # the state of an accumulation
+    value: Array
+    energy: Array
+
+
+def _with_step(block: Block, state: StepSums, level: Any, w: Array, z: Array, curvature: Any) -> StepSums:
+    rows = block.accumulation.fold(block.backend, state.rows, *level.step(w, z, curvature))
+    return StepSums(rows, state.value + level.value(w, z), state.energy + level.size)
+
+
+def _first_step(block: Block, state: StepSums, theta: Leaves, w: Array) -> StepSums:
+    """The step to a first w, from predictions that the loss makes of the target."""
+    level: Any = block.evaluate(theta)
+    return _with_step(block, state, level, w, level.loss.start(level.y), level.loss.scoring)
+
+
+def _step(block: Block, state: StepSums, theta: Leaves, w: Array) -> StepSums:
+    level: Any = block.evaluate(theta)
+    return _with_step(block, state, level, w, level.residual(w), level.loss.model)
+
+
+def _curved(block: Block, state: StepSums, theta: Leaves, w: Array) -> StepSums:
+    """With the Hessian itself, for an adjoint."""
+    level: Any = block.evaluate(theta)
+    return _with_step(block, state, level, w, level.residual(w), level.loss.second)
+
+
+def _merged_steps(backend: Backend, accumulation: Accumulation, a: StepSums, b: StepSums) -> StepSums:
+    return StepSums(accumulation.merge(backend, a.rows, b.rows), a.value + b.value, a.energy + b.energy)
+
+
 def _merged(backend: Backend, accumulation: Accumulation, a: Any, b: Any) -> Any:
     return accumulation.merge(backend, a, b)
 
@@ -202,4 +239,5 @@ def _merged_surveys(
 
 FOLD, SURVEY = Pass(_fold, _merged), Pass(_survey, _merged_surveys)
 SUMS, SUMS_AND_GRADIENT = Pass(_sums, added), Pass(_sums_and_gradient, added)
+FIRST_STEP, STEP, CURVED = (Pass(fun, _merged_steps) for fun in (_first_step, _step, _curved))
 VALUE_GRADIENT, CONDITION_GRADIENT = Pass(_value_gradient, added), Pass(_condition_gradient, added)

@@ -58,6 +58,18 @@ class StreamedPoint(NamedTuple):
     slope: Array  # derivative of the upper level with respect to w, (n, k); R again for a separable problem
     energy: Array  # 1/2 |y|^2 of the upper level, 0-d
     upper_gradient: Leaves | None = None  # the upper level's part of the gradient, where it was asked for
+    start: Any = ()  # as of `reduced.Point`
+
+
+class Solved(NamedTuple):
+    """The lower level at one theta."""
+
+    w: Array
+    R: Array  # triangular factor
+    value: Array  # 0-d
+    energy: Array  # 0-d
+    rows: int
+    start: Any = ()
 
 
 class Streamed(Objective):
@@ -185,7 +197,7 @@ class Streamed(Objective):
             problem = replace(problem, lower=drawn)
         else:
             problem = replace(problem, lower=second, upper=replace(drawn, solver=None, W=None))
-        return Streamed(problem, self.backend, self.compiler, self.treedef, self.structure)
+        return type(self)(problem, self.backend, self.compiler, self.treedef, self.structure)
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -202,20 +214,22 @@ class Streamed(Objective):
 
     def _point(self, theta: Leaves, ahead: bool) -> StreamedPoint:
         problem = self.problem
-        state, rows = self.walk(0, FOLD, self._start(theta), theta)
-        condensed = self._accumulation.condensed(self.backend, state)
-        w = condensed.argmin(self.backend)
-        if problem.upper is None:
-            value, slope, energy, gradient = 0.5 * condensed.rest, condensed.R, condensed.energy(), None
-        else:
+        w, R, value, energy, rows, start = self._solved(theta)
+        slope, gradient = R, None
+        if problem.upper is not None:
             value, slope, energy, gradient = self._upper(theta, w, ahead)
         if problem.R is not None and problem.mu:
             value = value + (0.5 * problem.mu) * problem.R(unflatten(self.treedef, theta))
         if not problem.lower.ridge.definite:
             xp = namespace_of(value)
-            deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
+            deficient = self._accumulation.deficient(self.backend, R, rows)
             value = xp.where(deficient, xp.full_like(value, xp.nan), value)
-        return StreamedPoint(theta, value, w, condensed.R, slope, energy, gradient)
+        return StreamedPoint(theta, value, w, R, slope, energy, gradient, start)
+
+    def _solved(self, theta: Leaves) -> Solved:
+        state, rows = self.walk(0, FOLD, self._start(theta), theta)
+        condensed = self._accumulation.condensed(self.backend, state)
+        return Solved(condensed.argmin(self.backend), condensed.R, 0.5 * condensed.rest, condensed.energy(), rows)
 
     def _upper(self, theta: Leaves, w: Array, ahead: bool) -> tuple[Array, Array, Array, Leaves | None]:
         """Value of the upper level, its derivative with respect to w, its energy, and its part of the gradient."""
@@ -227,10 +241,10 @@ class Streamed(Objective):
             (state, gradient), _ = self.walk(1, SUMS_AND_GRADIENT, start, theta, w)
         else:
             state, _ = self.walk(1, SUMS, state, theta, w)
-        value, slope = 0.5 * state.square, state.slope
+        value, slope = state.value, state.slope
         if level.ridge.present:
             value, slope = value + level.ridge.value(w), slope + level.ridge.slope(w)
-        return value, slope, 0.5 * state.energy, gradient
+        return value, slope, state.energy, gradient
 
     def _start(self, theta: Leaves) -> Any:
         return self._accumulation.start(*self.ridge(theta))
@@ -250,8 +264,7 @@ class Streamed(Objective):
         return StreamedPoint(theta, value, w, R, w, value)
 
     def solve_lower(self, theta: Leaves, *y: Array) -> Array:
-        state, _ = self.walk(0, FOLD, self._start(theta), theta)
-        return self._accumulation.condensed(self.backend, state).argmin(self.backend)
+        return self._solved(theta).w
 
     def scale(self, theta: Leaves) -> Array:
         point = self._latest
@@ -285,9 +298,11 @@ class Streamed(Objective):
             total, _ = self.walk(1, VALUE_GRADIENT, total, theta, w)
         else:
             total = plus(total, point.upper_gradient)
+        return self.walk(0, CONDITION_GRADIENT, total, theta, w, self._adjoint(point))[0]
+
+    def _adjoint(self, point: StreamedPoint) -> Array:
         solve = self.backend.solve_triangular
-        v = solve(point.R, solve(point.R, point.slope, transpose=True))
-        return self.walk(0, CONDITION_GRADIENT, total, theta, w, v)[0]
+        return solve(point.R, solve(point.R, point.slope, transpose=True))
 
     def value_and_gradient(self, theta: Leaves) -> tuple[StreamedPoint, Leaves]:
         point = self.point(theta, ahead=True)
@@ -306,9 +321,10 @@ class Streamed(Objective):
     def walk(self, which: int, one: Pass, state: Any, *args: Any) -> tuple[Any, int]:
         """``state = one.fun(block, state, *args)`` over the chunks of a level; the state and the number of rows."""
         level, shared = self.problem.levels[which], (self.treedef, self.structure.w_shape[0], self._accumulation)
-        step = Step(one.fun, level.M, getattr(level.y, "y", None), *shared, self.structure.program)
+        step = Step(one.fun, level.M, getattr(level.y, "y", None), *shared, self.structure.program, loss=level.loss)
         if not isinstance(level.y, RowChunks):
-            return step.of(Problem(Level(level.M, level.y), data=self.problem.data), self.compiler, state, args)
+            bare = Level(level.M, level.y, weights=level.weights, loss=level.loss)
+            return step.of(Problem(bare, data=self.problem.data), self.compiler, state, args)
         stream: Any = level.y.source
         step = replace(step, scale=stream.scale)
         shown = Bar(stream.own and stream.own[1], self.progress, "chunk", "rows", delay=BAR_DELAY)

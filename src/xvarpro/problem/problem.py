@@ -136,19 +136,25 @@ class Level(Struct):
     def _check_loss(self) -> None:
         """Make the loss of its name, and refuse what it does not go with; squares are no loss of their own."""
         from xvarpro.losses.choice import named
+        from xvarpro.lower import LSMR
 
         loss = named(self.loss)
         object.__setattr__(self, "loss", loss)
         if loss is None:
             return
         given = ["covariance"] if self.covariance is not None else []
-        given += [f"solver={self.solver!r}"] if self.solver is not None and not self.solver.exact else []
-        given += [f"y as {type(self.y).__name__}"] if isinstance(self.y, ColumnChunks | RowChunks) else []
-        given += [f"W={self.W!r}"] if self.W is not None and (self.W.penalises or not loss.by_entry) else []
+        direct = self.solver is None or self.solver.exact or (isinstance(self.solver, LSMR) and self.W is None)
+        given += [] if direct else [f"solver={self.solver!r}"]
+        given += ["y as ColumnChunks"] if isinstance(self.y, ColumnChunks) else []
+        given += ["y as RowChunks, and no scale"] if isinstance(self.y, RowChunks) and loss.needs_scale else []
+        W = self.W
+        apart = W is not None and not loss.by_entry and W.joined(W.columns or 1) is None
+        given += [f"W={W!r}"] if W is not None and (W.penalises or apart) else []
         if given:
             raise ProblemError(
-                f"a level with the loss {loss!r} takes a target in memory, weights, a direct solver, and a set W "
-                f"without a penalty, of classes none; got {given[0]}"
+                f"a level with the loss {loss!r} takes a target in memory or RowChunks, weights, a direct solver, or "
+                f"LSMR without a set, and a set W without a penalty, of classes one of entries or of equations; got "
+                f"{given[0]}"
             )
 
 
@@ -211,21 +217,20 @@ class Problem(Struct):
                 "solver must be lower.QR() or lower.Cholesky() where y is given as RowChunks; got "
                 f"{solver!r}, which needs all rows in memory. Omit solver= or pass y as an array"
             )
+        if not (self.is_separable or self.lower.loss is None or self.lower.loss.convex):
+            raise ProblemError(
+                f"the lower of two levels must have a convex loss where rows come as RowChunks; got {self.lower.loss!r}"
+            )
         for level in self.levels:
-            if level.loss is not None:
-                raise ProblemError(
-                    "levels must measure residuals by squares where rows come as RowChunks; got the loss "
-                    f"{level.loss!r}. Pass y as an array, with data marked xv.Samples for mini-batches"
-                )
-        for level in (level for level in self.levels if isinstance(level.y, RowChunks)):
-            given = [name for name in ("weights", "W") if getattr(level, name) is not None]
+            chunked = isinstance(level.y, RowChunks)
+            given = [name for name in ("weights", "W") if getattr(level, name) is not None and (chunked or name == "W")]
             given += ["lam(theta, data)"] if callable(level.lam) else []
             given += [] if given or level.ridge.columns is None else ["a lam for each right-hand side"]
             if given:
                 raise ProblemError(
-                    "a level with y given as RowChunks must have no weights, no W and a constant lam, one for all "
-                    f"right-hand sides; got {given[0]}. Pass y as an array, or scale the rows of M and y by the roots "
-                    "of their weights"
+                    "a level with y given as RowChunks must have no weights, and the problem no W and a constant lam, "
+                    f"one for all right-hand sides; got {given[0]}. Pass y as an array, or scale the rows of M and y "
+                    "by the roots of their weights"
                 )
         if self.data is not None and all(isinstance(level.y, RowChunks) for level in self.levels):
             raise ProblemError(

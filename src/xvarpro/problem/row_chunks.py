@@ -252,7 +252,7 @@ class Stream:
 
     `name` is the prefix of messages, "", "lower " or "upper ". ``move(x, name, real)`` moves an array to the backend;
     `first` moves the first chunk, and may warn. `scope` makes the context manager of everything that is computed: what
-    belongs to a thread in it holds in one that reads ahead.
+    belongs to a thread in it holds in one that reads ahead. ``check(y)`` refuses a target; asked in the first pass.
     """
 
     def __init__(
@@ -262,6 +262,7 @@ class Stream:
         first: Callable[[Array, str, bool], Array],
         move: Callable[[Array, str, bool], Array],
         scope: Callable[[], AbstractContextManager[Any]],
+        check: Callable[[Array], None] | None = None,
     ) -> None:
         self.name = name
         self.found: tuple[int, int] | None = None  # rows of a whole pass, and chunks, in the process with most of them
@@ -270,6 +271,7 @@ class Stream:
         self.shuffled = False  # whether passes that `chunk` began have begun with another chunk than `first`
         self._first: Array | None = None
         self._rows, self._move_first, self._move, self._scope = rows, first, move, scope
+        self._check_target = check
         self._kind: _Kind | None = None
         self._supply: Any = None
         self._under_way: Generator[Chunk, None, None] | None = None  # of `chunk`
@@ -364,6 +366,8 @@ class Stream:
         if _leading(data, y) == 0:
             return None
         self._check(data, y, i)
+        if y is not None and self.found is None and self._check_target is not None:
+            self._check_target(y)
         leaves, treedef = trees.flatten(data)
         names = [f"{path}, chunk {i}," for path in trees.paths(data, f"{self.name}data")]
         moved = [move(x, name, False) if trees.is_array(x) else x for x, name in zip(leaves, names, strict=True)]

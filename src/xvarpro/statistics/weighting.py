@@ -11,10 +11,12 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.namespace import device, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.lower import Equality
+from xvarpro.lower.newton import Rooted
+from xvarpro.lower.stack import joined
 from xvarpro.objective.least_squares import as_matrix
 from xvarpro.operators import as_operator
 from xvarpro.problem.problem import Problem
@@ -54,7 +56,9 @@ def least_squares(fit: Outcome) -> Problem:
     if loss is None or not problem.is_separable:
         return problem
     if not trees.is_array(problem.lower.y):
-        raise ProblemError("standard errors of a fit by a loss need an array y; got a target that is a function")
+        raise ProblemError(
+            "standard errors of a fit by a loss need an array y; got a target that is a function, or chunks"
+        )
     mu, y, weights = _at_the_data(fit)
     if not np.isfinite(mu).all():
         raise ProblemError("statistics need w and M(theta) to be finite; got NaN or inf at this theta")
@@ -84,12 +88,13 @@ def _of_rows(fit: Outcome, mu: np.ndarray, y: np.ndarray, weights: np.ndarray) -
     w: Any = fit.w
     (n, k), dtype = w.shape, backends.to_numpy(w).dtype
     u, p = loss.root(mu, y, weights)
-    A = u[:, :, None] * (np.eye(k) - p[:, None, :])
+    A: Any = Rooted(level.M, u, p).blocks
     target = ((A @ mu[:, :, None])[:, :, 0] - loss.slope(mu, y, weights) / positive_or_one(u)).ravel()
     lam, Omega = level.lam, level.Omega
     shared = not trees.is_array(lam) or lam.shape[1] == 1
     # what the loss does not see, one vector added to all columns, has no part in w unless ridges of classes differ
     W = Equality(np.kron(np.eye(n), np.ones((1, k))), np.zeros(n)) if shared else None
+    W = W if level.W is None else level.W.joined(k)
     lam = np.broadcast_to(backends.to_numpy(lam), (n, k)).reshape(-1, 1) if trees.is_array(lam) else lam
     if Omega is not None:
         Omega = np.kron(backends.to_numpy(as_operator(Omega).dense()), np.eye(k))
@@ -108,8 +113,7 @@ class _Stacked(Struct):
 
     def __call__(self, theta: Tree, data: Tree) -> Array:
         M, A = as_operator(self.M(theta, data["data"])).dense(), data["root"]
-        (m, n), k = M.shape, A.shape[1]
-        return namespace_of(M).reshape(A[:, :, None, :] * M[:, None, :, None], (m * k, n * k))
+        return joined(M, A)
 
 
 def _at_the_data(fit: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

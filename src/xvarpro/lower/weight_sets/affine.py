@@ -10,10 +10,12 @@ import numpy as np
 
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.lower.qr import QR
+from xvarpro.lower.stack import as_one, joined
 from xvarpro.lower.weight_sets._nothing import Nothing
 from xvarpro.lower.weight_sets.interface import WeightSet, numbers, taken
 from xvarpro.lower.weight_sets.subspace import InSubspace, exchanged, own_rows, units
@@ -105,6 +107,11 @@ class Affine(WeightSet):
     def directions(self, w: np.ndarray) -> list[np.ndarray]:
         return [to_numpy(self.resolved().B)]
 
+    def joined(self, k: int) -> Affine:
+        xp, B = namespace_of(self.B), self.B
+        B = joined(B, xp.eye(k, dtype=B.dtype, device=device(B))[None, :, :])
+        return trees.changed(self, B=B, w0=None if self.w0 is None else as_one(self.w0, k))
+
     def part(self, indices: Array, scale: float) -> Affine:
         return self if self.w0 is None else trees.changed(self, w0=taken(self.w0, indices, scale))
 
@@ -190,6 +197,9 @@ class Equality(WeightSet):
 
     def directions(self, w: np.ndarray) -> list[np.ndarray]:
         return self.resolved().directions(w)
+
+    def joined(self, k: int) -> Affine:
+        return self.resolved().joined(k)
 
     def part(self, indices: Array, scale: float) -> WeightSet:
         return self.resolved().part(indices, scale)

@@ -12,6 +12,7 @@ from xvarpro.core.struct import Array
 from xvarpro.core.trees import changed, is_array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver
+from xvarpro.lower.stack import as_one
 from xvarpro.lower.weight_sets._faces import InBox
 from xvarpro.lower.weight_sets.interface import WeightSet, numbers, refuse_solver, taken
 
@@ -35,6 +36,9 @@ class Nonnegative(WeightSet):
     >>> xv.solve(problem, np.ones(1), over=xv.sets.Box(1.0, 1.0)).w
     array([1., 0.])
     """
+
+    def joined(self, k: int) -> Nonnegative:
+        return self
 
     def solver(self, given: LowerSolver | None) -> LowerSolver:
         refuse_solver(self, given)
@@ -106,6 +110,10 @@ class Bounded(WeightSet):
     @property
     def columns(self) -> int | None:
         return max((x.shape[1] for x in self._arrays if x.ndim == 2), default=None)
+
+    def joined(self, k: int) -> Bounded:
+        lower, upper = (as_one(x, k) if is_array(x) else x for x in (self.lower, self.upper))
+        return changed(self, lower=lower, upper=upper)
 
     def part(self, indices: Array, scale: float) -> Bounded:
         lower, upper = (taken(x, indices, scale) if is_array(x) else scale * x for x in (self.lower, self.upper))

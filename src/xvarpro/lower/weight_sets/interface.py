@@ -76,6 +76,10 @@ class WeightSet(Struct):
         """Whether it is resolved to something else for other lengths."""
         return False
 
+    def joined(self, k: int) -> WeightSet | None:
+        """The set of one column that has all k columns of w, row by row; None where that is none of these sets."""
+        return None
+
     def part(self, indices: Array, scale: float) -> WeightSet:
         """The set of `scale` times the columns at `indices`: what goes with ``scale * y[:, indices]``."""
         return self
