@@ -198,9 +198,6 @@ def test_provenance(backend):
     assert found["xvarpro"] == xv.__version__
     assert found["compressed"] is False
     assert found["framework"]
-    moved = found["exchange"][f"numpy to {backend.name}"]
-    assert moved["copied"] >= 1, "theta0 always is"
-    assert sum(moved.values()) == 3, "theta0, y and the times"
     assert all(isinstance(x, str | int | bool) for x in found["framework"].values())
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import array
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from xvarpro.backends import of, owner
+from xvarpro.backends import of
 from xvarpro.backends.interface import Backend
 from xvarpro.core import trees
 from xvarpro.core.checks import described
@@ -156,33 +155,11 @@ def check_dense(x: Array, name: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Tally:
-    """Which arrays came from where, and at what cost.
-
-    Attributes
-    ----------
-    counts : dict
-        ``counts["torch to jax"]`` says how many arrays were ``"shared"`` and how many ``"copied"``.
-    """
-
-    counts: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    def add(self, x: Array, y: Array) -> None:
-        """Count an array `y` of a backend's that `x` has become."""
-        source, to = of(x), owner(y)
-        start = address(x)
-        shared = math.prod(y.shape) == 0 or (start is not None and start == address(y))
-        name = f"{source.name if source else type(x).__name__} to {to.name}"
-        count = self.counts.setdefault(name, {"shared": 0, "copied": 0})
-        count["shared" if shared else "copied"] += 1
-
-
-def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None, tally: Tally | None = None) -> Array:
+def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None) -> Array:
     """`x`, of any framework, as an array of backend `to`.
 
     The result may share memory with `x` and must not be written to. Arrays that live on an accelerator go through
-    DLPack; everything on the host goes through NumPy, which every framework reads without a copy. A `tally` counts it.
+    DLPack; everything on the host goes through NumPy, which every framework reads without a copy.
 
     Raises
     ------
@@ -214,8 +191,6 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None,
             f"a {want} array became {dtype_name(y)} on {to.name}, which would lose digits"
             + (f"; turn jax_enable_x64 on, or {remedy}" if to.name == "jax" else "")
         )
-    if tally is not None:
-        tally.add(x, y)
     return y
 
 

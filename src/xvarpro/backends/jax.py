@@ -334,7 +334,6 @@ class JaxBackend(Transforming, EagerBackend):
             "platform": jax.default_backend(),
             "x64 flag": bool(jax.config.jax_enable_x64),
             "matmul precision": "highest",
-            "cpu instructions": describe_instructions(),
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", "unset"),
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
             **({} if self._over is None else {"mesh": str(dict(self._over.mesh.shape))}),
@@ -378,17 +377,6 @@ def _bytes(x: Any) -> bytes:
     digests = jax_sharding.OneDevice().digests(x) if isinstance(x, jax.Array) else None
     x = np.asarray(x) if digests is None else digests
     return f"{x.dtype} {x.shape}".encode() + x.tobytes()
-
-
-@cache
-def describe_instructions() -> str:
-    """The instruction set that programs for the processor use, read from a program that XLA compiled."""
-    if jax.default_backend() != "cpu":
-        return "not used"
-    executable = jax.jit(lambda x: x + x).lower(np.float32(0)).compile().runtime_executable()
-    program = executable.client.serialize_executable(executable)
-    sets = {"AVX512": b"+avx512f", "AVX2": b"+avx2", "AVX": b"+avx", "SSE4_2": b"+sse4.2"}
-    return next((name for name, feature in sets.items() if feature in program), "unknown")
 
 
 def _svd_method(ndim: int) -> Any:

@@ -31,6 +31,3 @@ class StrictBackend(HostedBackend):
 
     def deterministic(self) -> StrictBackend:
         return self
-
-    def describe(self) -> dict[str, Any]:
-        return {"array-api-strict": xp.__version__, "numpy": np.__version__, "derivatives": "tape"}

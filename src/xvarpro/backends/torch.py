@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -244,18 +243,9 @@ class TorchBackend(Transforming, EagerBackend):
             "derivatives": "torch.autograd",
             "threads": torch.get_num_threads(),
             "cpu capability": torch.backends.cpu.get_cpu_capability(),
-            "mkl": describe_mkl(),
             "cuda": torch.version.cuda or "none",
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE", "unset"),
         }
-
-
-def describe_mkl() -> str:
-    """How MKL chooses its kernels; none where Torch is built without it."""
-    # the branches of MKL_CBWR: at COMPATIBLE MKL runs the same code on every processor
-    modes = {1: "OFF", 2: "AUTO", 3: "COMPATIBLE", 4: "SSE2", 8: "SSE4_2", 9: "AVX", 10: "AVX2", 12: "AVX512"}
-    chosen = getattr(ctypes.CDLL(torch._C.__file__), "mkl_serv_cbwr_get", None)
-    return "none" if chosen is None else modes.get(code := chosen(1), str(code))
 
 
 def _no_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:

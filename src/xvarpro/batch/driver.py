@@ -194,7 +194,7 @@ class Run:
             status=np.where(status == Status.RUNNING.code, unended.code, status),
             n_iter=backend.to_numpy(state.n_iter).astype(np.int64),
             method=repr(self.method),
-            provenance=provenance(backend, prepared.theta, exchange=prepared.tally.counts),
+            provenance=provenance(backend, prepared.theta),
             _prepared=replace(prepared, theta=point.theta),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.backends import Backend, exchange
+from xvarpro.backends import Backend
 from xvarpro.batch.losses import LossBatch
 from xvarpro.batch.objective import ADVICE, Batch, Outputs
 from xvarpro.core import trees
@@ -54,7 +54,6 @@ class Prepared:
     region: Region
     layout: CallerLayout
     vector: bool  # whether targets were given without an axis of right-hand sides
-    tally: exchange.Tally
     y_units: np.ndarray  # (b,) or (1,), powers of two by which the targets of `problem` are those of the caller
     theta_units: tuple[float, ...]  # powers of two by which the leaves of theta are those of the caller
     found: tuple[Any, ...] = ()  # name, shape and dtype of what the model functions return
@@ -132,8 +131,7 @@ def prepare(
         )
     b = batch_size(leaves, names)
     with to.scope(work):
-        tally = exchange.Tally()
-        transfer = Transfer(to, work, place, tally=tally)
+        transfer = Transfer(to, work, place)
         theta = transfer.theta(leaves, names)
         one = [to.xp.zeros(x.shape[1:], dtype=x.dtype, device=place) for x in theta]
         region = trees.map_arrays(transfer.plain, resolve(over, trees.unflatten(layout.treedef, one)))
@@ -149,7 +147,7 @@ def prepare(
         moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b)
         stamps = Fingerprints(problem)  # before the model is called, since it may write to what it is given
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
-        prepared = Prepared(moved, to, work, region.join(theta), region, layout, True, tally, y_units, units)
+        prepared = Prepared(moved, to, work, region.join(theta), region, layout, True, y_units, units)
         vector, found, program = _check_model(prepared, problem)
         PROVEN.add(problem)
         _check_independence(prepared)

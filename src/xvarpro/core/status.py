@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
-from types import TracebackType
 from typing import Any
 
 
@@ -164,9 +163,7 @@ class Bar:
             self._bar = tqdm(leave=False, file=sys.stderr, **self._options)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
 

@@ -6,8 +6,9 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from numbers import Complex
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -309,11 +310,7 @@ def corner(x: Array) -> Array:
 
 def sum_(terms: Iterable[Array]) -> Array:
     """Sum of one or more arrays; no Python zero at the start, which some frameworks would promote by."""
-    supply = iter(terms)
-    total = next(supply)
-    for term in supply:
-        total = total + term
-    return total
+    return reduce(add, terms)
 
 
 def map_leaves(fun: Callable[..., Any], *trees: Any) -> Any:

@@ -61,12 +61,7 @@ def outcome(
         trace=Trace(**table),
         verified=verified,
         algorithm=repr(run.algorithm),
-        provenance=provenance(
-            prepared.backend,
-            prepared.theta[0],
-            compressed=prepared.compressed,
-            exchange=prepared.tally.counts,
-        ),
+        provenance=provenance(prepared.backend, prepared.theta[0], compressed=prepared.compressed),
         seconds=record.seconds,
         setup_seconds=setup,
         recipe=recipe,

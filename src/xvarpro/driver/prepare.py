@@ -49,7 +49,6 @@ class Prepared:
     original: Problem
     compressed: bool
     structure: ModelStructure
-    tally: exchange.Tally
     y_unit: float  # power of two by which the targets of `problem` were multiplied
     theta_units: tuple[float, ...]  # powers of two by which the leaves of theta were multiplied
     progress: bool | None
@@ -297,8 +296,7 @@ def _checked(
             "nonlinear parameters pass np.ones(1) with over=xv.sets.Box(1.0, 1.0), which the model need not read"
         )
     with to.backend.scope(to.dtype):
-        tally = exchange.Tally()
-        transfer = Transfer(to.backend, to.dtype, to.device, tally=tally)
+        transfer = Transfer(to.backend, to.dtype, to.device)
         theta = transfer.theta(to.leaves, to.names)
         region = resolve(over, trees.unflatten(to.layout.treedef, theta))
         if solving:
@@ -334,7 +332,6 @@ def _checked(
         original=problem,
         compressed=False,
         structure=structure,
-        tally=tally,
         y_unit=y_unit,
         theta_units=(1.0,) * len(theta),
         progress=progress if group is None or group.rank == 0 else False,

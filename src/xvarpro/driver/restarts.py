@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.algorithms.interface import Algorithm, Iterate
+from xvarpro.algorithms.interface import Iterate
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
@@ -18,36 +18,11 @@ from xvarpro.objective.decrease import MANY
 from xvarpro.objective.interface import Objective
 
 if TYPE_CHECKING:
-    from xvarpro.driver.run import Record
+    from xvarpro.driver.run import Run
 
 STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
 LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
 AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
-
-
-class Ended(Protocol):
-    """What is asked of a run that has ended; see `driver.run.Run`."""
-
-    prepared: Prepared
-    algorithm: Algorithm
-    tol: float
-    state: Tracked
-    record: Record
-    restarted: float  # the objective at the last restart from a best iterate
-
-    @property
-    def status(self) -> Status: ...
-    @property
-    def modelled(self) -> bool: ...
-    @property
-    def late(self) -> bool: ...
-    @property
-    def floor(self) -> float: ...
-    def best(self) -> tuple[Iterate, float, float]: ...
-    def started(self, theta: Leaves) -> Tracked: ...
-    def slope(self, theta: Leaves, step: Leaves) -> np.ndarray: ...
-    def worked(self, counts: Sequence[float]) -> None: ...
-    def end_with(self, status: Status) -> None: ...
 
 
 class End(NamedTuple):
@@ -59,7 +34,7 @@ class End(NamedTuple):
     margin: float  # what rounding of the value is
 
 
-def restart(run: Ended) -> Tracked | None:
+def restart(run: Run) -> Tracked | None:
     """The first state at a lower point than the last iterate, or at the same where the method may be worn out."""
     found, value, margin = run.best()
     last = found is run.state.iterate
@@ -78,7 +53,7 @@ def kinked(prepared: Prepared) -> bool:
     return prepared.problem.kinked and sum(math.prod(x.shape) for x in prepared.theta) == 1
 
 
-def _nearer(run: Ended, found: Iterate) -> Tracked | None:
+def _nearer(run: Run, found: Iterate) -> Tracked | None:
     """The start with steps that stay nearer to it, once, where columns of M have become dependent on the way.
 
     Two terms that have become one, with weights of opposite signs that grow, are left by no step.
@@ -93,7 +68,7 @@ def _nearer(run: Ended, found: Iterate) -> Tracked | None:
     return None if state is None else Tracked.of(state, found)
 
 
-def _opened(run: Ended, end: End) -> Tracked | None:
+def _opened(run: Run, end: End) -> Tracked | None:
     """The first state where another value of an entry of theta that a closed weight has left behind is lower.
 
     Such an entry does nothing, or has gone to a bound.
@@ -115,7 +90,7 @@ def _has_faces(prepared: Prepared) -> bool:
     return not (W is None or W.linear)
 
 
-def _lowest(run: Ended, points: list[Leaves], end: End) -> int | None:
+def _lowest(run: Run, points: list[Leaves], end: End) -> int | None:
     """Which of some points is the lowest one, where it is lower than the end."""
     prepared = run.prepared
     values = np.asarray(prepared.backend.to_floats([prepared.call(_value, point) for point in points]))
@@ -159,7 +134,7 @@ def _along(prepared: Prepared, theta: Leaves, j: int, idle: bool) -> list[Leaves
     return [moved(end - x[j]) for end in ends]
 
 
-def _below(run: Ended, end: End) -> Tracked | None:
+def _below(run: Run, end: End) -> Tracked | None:
     """The first state at a point next to a saddle, lower than it by more than the tolerance; None at a minimum.
 
     On a line with kinks, at the lowest of some points around. None also where the time limit ends the search.
@@ -216,7 +191,7 @@ def _scale(prepared: Prepared, theta: Leaves) -> np.ndarray:
     return np.asarray(found)[0, :]
 
 
-def _is_certified(run: Ended) -> bool:
+def _is_certified(run: Run) -> bool:
     """Whether the gap of the sets at the last iterate is below the tolerance."""
     it, dtype = run.state.iterate, run.prepared.dtype
     floats = run.prepared.backend.to_floats([it.gap_A + it.slack, it.value])
@@ -224,7 +199,7 @@ def _is_certified(run: Ended) -> bool:
     return bool(gap <= negligible_gap(value, tol, floor))
 
 
-def _well_determined(run: Ended) -> bool:
+def _well_determined(run: Run) -> bool:
     """Whether the method's own matrix shows that the objective bends up in every direction.
 
     Where columns of the Jacobian have length 1, the terms that a Gauss-Newton matrix leaves out are of the order of

@@ -50,14 +50,10 @@ class Transfer:
     device : device of the backend or None
     warn : bool
         Whether rounding of wider data warns.
-    tally : exchange.Tally, optional
-        Counts what was moved.
     """
 
-    def __init__(
-        self, to: Backend, dtype: str, device: Any, warn: bool = True, tally: exchange.Tally | None = None
-    ) -> None:
-        self.to, self.dtype, self.device, self.warn, self.tally = to, dtype, device, warn, tally
+    def __init__(self, to: Backend, dtype: str, device: Any, warn: bool = True) -> None:
+        self.to, self.dtype, self.device, self.warn = to, dtype, device, warn
 
     def __call__(self, x: Array, name: str, real: bool = False, gaps: bool = False) -> Array:
         """`cast`, and refuse NaN and inf unless `gaps` are allowed."""
@@ -102,8 +98,6 @@ class Transfer:
         for x, name in zip(leaves, names, strict=True):
             moved = exchange.move(x, self.to, dtype=self.dtype, device=self.device)
             copies.append(copied(moved))
-            if self.tally is not None:
-                self.tally.add(x, copies[-1])
             self._check_finite(copies[-1], name)
         return tuple(copies)
 
@@ -203,7 +197,7 @@ class Transfer:
                 loss.check(used[rows] if loss.by_entry else used[rows[:, 0]])
             return moved
         if isinstance(y, RowChunks):
-            later = Transfer(self.to, self.dtype, self.device, warn=False, tally=self.tally)
+            later = Transfer(self.to, self.dtype, self.device, warn=False)
             scope = partial(self.to.scope, self.dtype)
             check = None if loss is None else partial(_check_chunk, loss)
             return replace(y, source=Stream(y, prefix.replace(".", " "), self, later, scope, check))
@@ -251,7 +245,7 @@ class Transfer:
         return FLOATS[self.dtype] if trees.is_complex(x) else self.dtype
 
     def _move(self, x: Array, dtype: str | None) -> Array:
-        return exchange.move(x, self.to, dtype=dtype, device=self.device, tally=self.tally)
+        return exchange.move(x, self.to, dtype=dtype, device=self.device)
 
 
 def _check_chunk(loss: Loss, y: Array) -> None:

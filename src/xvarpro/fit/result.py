@@ -43,8 +43,7 @@ class Result(Outcome):
         The one that ran, with its parameters.
     provenance : dict
         Backend, device, dtype, versions, precision switches, processor and threads, and whether the solve was
-        deterministic. ``["exchange"]`` counts arrays by origin: of ``"torch to jax"`` so many were shared, which are
-        never written to, and so many copied.
+        deterministic.
     seconds, setup_seconds : float
         Time in the iterations, and before them (moving data, compressing, compiling).
     recipe : Recipe

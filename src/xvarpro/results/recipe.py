@@ -23,7 +23,7 @@ from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Tree
 from xvarpro.problem.problem import Problem
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MKL_CBWR", "CUBLAS_WORKSPACE_CONFIG")
 _CPUS = Path("/proc/cpuinfo")
 WRITTEN = "written to after the solve"  # and before its fingerprint was asked for
 
