@@ -1,20 +1,21 @@
-"""Files that are written whole or not at all, and arrays that are checked when they are read."""
+"""Files that are written whole or not at all, and arrays that are checked before they are read."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import glob
+import math
 import os
 import secrets
 import shutil
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from os import PathLike
 from typing import IO, Any
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 
 from xvarpro.errors import ProblemError
 
@@ -77,10 +78,8 @@ def reading(path: str | bytes | PathLike[Any], writer: str) -> Iterator[ArrayFil
         raise ProblemError(f"{name} is not a file that {writer} wrote: it is a folder or a device")
     with open(name, "rb") as handle:
         try:
-            with NpzFile(handle) as archive:
-                if wrong := archive.zip.testzip():  # a damaged header could hide a part of an array
-                    raise ProblemError(f"{wrong} has another checksum")
-                yield ArrayFile(archive)
+            with zipfile.ZipFile(handle) as archive:
+                yield ArrayFile(archive, os.fstat(handle.fileno()).st_size)
         # zipfile, the parsers of array headers and of JSON, and constructors of what is read have an error of their
         # own for each kind of damage, and document few of them
         except Exception as error:
@@ -89,20 +88,40 @@ def reading(path: str | bytes | PathLike[Any], writer: str) -> Iterator[ArrayFil
 
 
 class ArrayFile:
-    """Arrays of an ``.npz`` file, read by name; nothing is unpickled, and what is not asked for is not looked at."""
+    """Arrays of an ``.npz`` file that was not compressed, read by name; all together have at most `size` bytes.
 
-    def __init__(self, archive: NpzFile) -> None:
-        self._archive = archive
+    No array is read before its header, its size in the file and what the caller requires agree, so that memory is
+    taken for no more than the file holds. Nothing is unpickled, and what is not asked for is not looked at.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
+        self._archive, self._left = archive, size
 
     def array(self, name: str, kinds: str = NUMBERS, shape: tuple[int | None, ...] | None = None) -> np.ndarray:
         """One array, or a ProblemError: of these ``numpy.dtype.kind``, of this shape, where None is a free length."""
-        x = np.asarray(self._archive[name])
-        if x.dtype.kind not in kinds:
-            raise ProblemError(f"{name} has dtype {x.dtype}")
-        want = x.shape if shape is None else shape
-        if x.ndim != len(want) or any(k not in (None, n) for n, k in zip(x.shape, want, strict=True)):
-            raise ProblemError(f"{name} has shape {x.shape}, and {shape} is required")
-        return x.astype(x.dtype.newbyteorder("="), copy=False)
+        info = self._archive.NameToInfo.get(f"{name}.npy")
+        if info is None:
+            raise ProblemError(f"it has no array {name}")
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise ProblemError(f"{name} is compressed, which hides how large it is")
+        self._left -= info.file_size
+        if self._left < 0:
+            raise ProblemError("its arrays claim more bytes than it has")
+        with self._archive.open(info) as stream:
+            if np.lib.format.read_magic(stream) != (1, 0):
+                raise ProblemError(f"{name} is of another version of NumPy's format")
+            found, _, dtype = np.lib.format.read_array_header_1_0(stream)
+            if dtype.kind not in kinds:  # an array of objects, or of records of them, would be unpickled
+                raise ProblemError(f"{name} has dtype {dtype}")
+            want = found if shape is None else shape
+            if len(found) != len(want) or any(n < 0 or k not in (None, n) for n, k in zip(found, want, strict=True)):
+                raise ProblemError(f"{name} has shape {found}" + (f", and {shape} is required" if shape else ""))
+            holds = info.file_size - stream.tell()
+            if math.prod(found) * dtype.itemsize != holds:
+                raise ProblemError(f"{name} has shape {found} of {dtype}, and the file holds {holds} bytes of it")
+            stream.seek(0)
+            x: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+        return x.astype(dtype.newbyteorder("="), copy=False)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """An array of numbers, of any shape."""
@@ -110,7 +129,8 @@ class ArrayFile:
 
     def named(self, prefix: str) -> dict[str, np.ndarray]:
         """All arrays of numbers whose names begin so."""
-        return {name: self.array(name) for name in self._archive.files if name.startswith(prefix)}
+        names = [name.removesuffix(".npy") for name in self._archive.NameToInfo if name.startswith(prefix)]
+        return {name: self.array(name) for name in names}
 
     def text(self, name: str) -> str:
         """A string that was saved as an array."""
