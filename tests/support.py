@@ -4,7 +4,6 @@ import os
 import sys
 import time
 import weakref
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import Parameter, Signature, signature
@@ -139,6 +138,24 @@ def decay_problem(noise=0.0, **keywords):
     """Two decays, found by their rates: small, smooth, solvable to rounding where there is no noise."""
     y = SIGNAL + noise * rng(1).normal(size=T.size)
     return xv.separable(decays, y, data={"t": T}, **keywords)
+
+
+def together(theta, data):
+    """Decays of a batch, shape (b, m, n), by rates (b, n) at times (m,) or (b, m), or at ``data["t"]``."""
+    xp = xv.array_namespace(theta)
+    t = data["t"] if isinstance(data, dict) else data
+    return xp.exp(-xp.expand_dims(theta, axis=-2) * xp.expand_dims(t, axis=-1))
+
+
+def with_offset(theta, t):
+    """Decays and a constant."""
+    return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 0))
+
+
+def waves(theta, t):
+    """Oscillations: an objective with many minima, where a nonmonotone search climbs."""
+    xp = xv.array_namespace(theta)
+    return xp.cos(xp.expand_dims(t, axis=1) * theta)
 
 
 def product(theta, data):
@@ -374,17 +391,6 @@ def _label(x, ids, otherwise):
     if x is None or isinstance(x, str | bool | int | float | complex):
         return str(x)
     return getattr(x, "__name__", otherwise)
-
-
-@contextmanager
-def jax_interpreted():
-    """JAX runs its operations one by one, also where a test names it and nothing about compiling is asked."""
-    backend = xv.backends.get("jax")
-    backend.compiled = False
-    try:
-        yield
-    finally:
-        backend.compiled = True
 
 
 # of a test that JAX compiles for seconds where the suite, or another test, asks it the same

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import xvarpro as xv
 from xvarpro import backends
 from xvarpro.algorithms import (
     ActiveSetFrankWolfe,
@@ -17,8 +16,6 @@ from xvarpro.algorithms import (
     InFaceFrankWolfe,
     InFaceGradient,
     Pairwise,
-    Separate,
-    Together,
 )
 from xvarpro.algorithms.steps import Armijo, ShortStep
 from xvarpro.core.status import Status
@@ -258,13 +255,6 @@ def test_a_dropped_atom_does_not_come_back_by_itself():
     assert float(before.cap) == float(after.cap)
 
 
-def test_equal_vertices_share_a_slot(correction):
-    here = case("l1 ball")
-    *_, last = run(ActiveSetFrankWolfe(correction), here.f, here.over, here.vertex, 60, 1e-9)
-    kept = last.carrier.atoms[0][last.carrier.weights[0] > 0]
-    assert len(np.unique(kept, axis=0)) == len(kept)
-
-
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("capacity", [2, 5])
 def test_a_full_set_merges_its_lightest_atoms(name, capacity, correction):
@@ -287,14 +277,6 @@ def test_a_full_set_merges_its_lightest_atoms(name, capacity, correction):
 # -- starts ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_start_at_the_minimiser_stays(name, method):
-    here = case(name)
-    *_, last = run(method, here.f, here.over, here.best, 5)
-    assert last.iterate.theta[0] == pytest.approx(here.best, abs=1e-7)
-    sound(last, here.over)
-
-
 def test_a_set_that_is_a_point(method):
     f = LeastSquares(np.eye(2), np.ones(2))
     for over, x in ((Simplex(0.0), np.zeros(2)), (Box(1.5, 1.5), np.full(2, 1.5)), (L1Ball(0.0), np.zeros(2))):
@@ -305,29 +287,6 @@ def test_a_set_that_is_a_point(method):
 
 
 # -- products and blocks -----------------------------------------------------------------------------------------------
-
-
-@cache
-def leaves_and_a_free_block():
-    """A problem and its least value."""
-    f = LeastSquares(conditioned(15, 5, 4.0), 2 * rng(6).normal(size=15))
-    over, theta = [L1Ball(), Columns(Simplex()), None], [np.zeros(4), np.full((3, 2), 1 / 3), np.zeros(5)]
-    *_, best = run(xv.algorithms.SpectralProjectedGradient(), f, over, theta, 100, until=-1.0)
-    return f, over, theta, float(best.iterate.value)
-
-
-@pytest.mark.parametrize("blocks", [Separate(), Together()], ids=repr)
-def test_leaves_and_a_free_block(blocks, method):
-    """Two constrained leaves, one of them a matrix of simplices, and a free leaf: against the projected gradient."""
-    f, over, theta, want = leaves_and_a_free_block()
-    tol, n = (1e-7, 150) if isinstance(blocks, Separate) else (1e-2, 60)
-    *_, got = run(replace(method, blocks=blocks), f, over, theta, n, until=-1.0)
-    assert float(got.iterate.value) - want <= tol * want
-    region = resolve(over, theta)
-    if isinstance(method, ActiveSetFrankWolfe):
-        for x, total in zip(got.iterate.theta, summed(got), strict=False):
-            assert total == pytest.approx(x, abs=1e-13)
-    assert float(region.violation(got.iterate.theta)) <= 100 * EPS
 
 
 def test_every_leaf_is_the_mean_of_its_atoms_after_every_step(correction):

@@ -360,6 +360,19 @@ def test_a_wrong_gradient_ends_the_search(subtests):
             assert vector(last.theta) == pytest.approx(vector(theta))
 
 
+def test_momentum_restarts_where_the_gradient_points_against_the_step():
+    """From 1 a step to 0.2, or past the minimum of x^2/2 to -0.2."""
+    f, theta = Quadratic(np.eye(1), np.zeros(1)), (np.ones(1),)
+    method, region = algorithms.AcceleratedProjectedGradient(), resolve(Box(-4.0, 4.0), theta[0])
+    state = method.init(f, region, theta)
+    for end, forward in ((0.2, True), (-0.2, False)):
+        ahead = state._replace(z=(np.full(1, 2 * end),), t=np.float64(2.0), L=np.float64(2 / method.shrink))
+        after = method.step(f, region, ahead, None)
+        assert after.iterate.theta[0] == pytest.approx(end)
+        assert (float(after.t) > 2, float(after.t) == 1) == (forward, not forward)
+        assert (after.z[0] == after.iterate.theta[0]) != forward
+
+
 def test_a_search_that_never_ends_is_cut_off_by_its_own_limit():
     """Along a way by when its step has become 0, and before that by the trials that are allowed for a way."""
     f, region, theta = mixed()
@@ -574,20 +587,6 @@ def test_start_at_the_optimum_stays(subtests):
             for iterate in states(algorithm, f, resolve(Simplex(), theta[0]), theta, 3):
                 assert float(iterate.gap_A) == 0
                 assert (iterate.theta[0] == theta[0]).all()
-
-
-def test_resuming_continues(subtests):
-    """A state is all there is: what is done from one is the same a second time."""
-    f, region, theta = mixed()
-    for name, algorithm in VARIANTS.items():
-        with subtests.test(name):
-            state = algorithm.init(f, region, theta)
-            for _ in range(10):
-                state = algorithm.advance(f, region, state)
-            again = state
-            for _ in range(10):
-                again = algorithm.advance(f, region, again)
-            assert vector(again.iterate.theta).tolist() == vector(recorded(name)[20][0].theta).tolist()
 
 
 # -- blocks ------------------------------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ import pytest
 
 import xvarpro as xv
 
-from .fits import together
-from .support import host, rng
+from .support import host, rng, together
 
 T = np.linspace(0.0, 2.0, 40)
 B = 6
@@ -20,6 +19,14 @@ Y = DESIGNS @ [2.0, 1.0] + 0.01 * DRAW.normal(size=(B, T.size))
 MANY = DESIGNS @ DRAW.uniform(1.0, 2.0, (2, 3)) + 0.01 * DRAW.normal(size=(B, T.size, 3))
 MASK = DRAW.uniform(size=Y.shape) > 0.2
 KERNEL = np.exp(-np.abs(T[:, None] - T) / 0.05)
+ROTATING = DESIGNS * np.exp(3.0j * T)[:, None] + 0.01 * DRAW.normal(size=DESIGNS.shape)
+
+
+def rotating(theta, data):
+    """Decays in a rotating frame."""
+    xp, M = xv.array_namespace(theta), together(theta, data)
+    return M * (xp.cos(3.0 * data["t"]) + 1j * xp.sin(3.0 * data["t"]))[None, :, None]
+
 
 # the target, the rest of the problem, the sets of theta, what is asked for
 KINDS = {
@@ -34,6 +41,9 @@ KINDS = {
     "columns between bounds": (MANY, {"W": xv.lower.Bounded(0.0, np.array([[1.3], [1.9]]))}, BOX, {}),
     "columns with weights": (MANY, {"weights": DRAW.uniform(size=MANY.shape)}, BOX, {}),
     "complex": (MANY + 1j * MANY[::-1], {}, BOX, {}),
+    "a complex design": (ROTATING @ np.array([2.0 + 1.0j, 1.0]), {"lam": 0.01}, BOX, {}),
+    "complex numbers and a real w": (ROTATING @ np.array([2.0, 1.0]), {"W": xv.lower.Nonnegative()}, BOX, {}),
+    "a complex design with weights": (ROTATING.real @ np.array([2.0, 1.0]), {"weights": MASK}, BOX, {}),
     "covariance": (Y, {"covariance": KERNEL}, BOX, {}),
     "counts": (DRAW.poisson(np.maximum(200 * Y, 1.0)) * 1.0, {"loss": xv.losses.Poisson()}, BOX, {}),
     "huber": (Y, {"loss": xv.losses.Huber(scale=0.01)}, BOX, {}),
@@ -44,7 +54,8 @@ KINDS = {
 def batch(kind, **options):
     y, rest, over, asked = KINDS[kind]
     start = np.tile([0.7, 4.0], (B, 1))
-    fit = xv.solve_many(xv.separable(together, y, data={"t": T}, **rest), start, over=over, tol=1e-9, **options)
+    M = rotating if "complex design" in kind or "complex numbers" in kind else together
+    fit = xv.solve_many(xv.separable(M, y, data={"t": T}, **rest), start, over=over, tol=1e-9, **options)
     return fit, fit.statistics(**asked)
 
 
@@ -78,11 +89,15 @@ def test_statistics_of_a_batch_are_those_of_its_problems(kind):
         assert said == [why for why in expected.reasons if not why.startswith("standard errors by the sandwich")]
 
 
-def test_every_backend_has_the_same(backend):
-    expected = batch("plain")[1]
-    found = batch("plain", backend=backend)[1]
+@pytest.mark.parametrize("kind", ["plain", "a complex design", "complex numbers and a real w"])
+def test_every_backend_has_the_same(backend, kind):
+    expected = batch(kind)[1]
+    found = batch(kind, backend=backend)[1]
     np.testing.assert_allclose(host(found.theta_stderr), expected.theta_stderr, rtol=1e-7)
     np.testing.assert_allclose(host(found.w_stderr), expected.w_stderr, rtol=1e-7)
+
+
+def test_one_member_is_a_problem_on_every_backend(backend):
     single = xv.many.single(xv.separable(together, Y, data={"t": T}), 1)
     fit = xv.solve(single, np.array([0.7, 4.0]), over=BOX, backend=backend)
     np.testing.assert_allclose(fit.theta, batch("plain")[0].theta[1], rtol=1e-4)

@@ -9,8 +9,7 @@ from scipy.optimize import lsq_linear
 import xvarpro as xv
 from xvarpro.batch.prepare import prepare
 
-from .fits import together
-from .support import decays, error, host, rng
+from .support import decays, error, host, rng, together
 from .test_many import BOX, T, noisy, start
 
 EPS = np.finfo(np.float64).eps

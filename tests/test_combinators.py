@@ -11,9 +11,6 @@ from xvarpro import sets
 
 from .support import compiles_for_long, gradients, host, rng, send
 
-EPS = np.finfo(np.float64).eps
-
-
 FALLS = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0], [3.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
 SHIFT = np.array([1.0, -2.0, 0.5, 0.0])
 
@@ -237,18 +234,6 @@ def test_a_flattened_kernel_is_a_matrix():
             for way in ("away", "slide"):
                 want = getattr(inner, way)(y.reshape(matrix), x.reshape(matrix))
                 np.testing.assert_array_equal(getattr(C, way)(y, x).reshape(matrix), want)
-
-
-def test_what_cannot_be_flattened_is_refused():
-    for make, said in (
-        (lambda: sets.Flattened(sets.L1Ball()), "inner must be a set of matrices"),
-        (lambda: sets.Flattened(axes=4, rows=4), "rows must be < axes"),
-        (lambda: sets.Flattened(rows=0), "rows must be a whole number >= 1"),
-        (lambda: sets.Flattened().check((3, 4)), "as many axes as axes=4 says"),
-        (lambda: sets.Flattened(sets.Birkhoff()).check((2, 3, 1, 1)), "square"),
-    ):
-        with pytest.raises(xv.errors.ProblemError, match=said):
-            make()
 
 
 def test_none_is_no_bound():

@@ -97,28 +97,11 @@ def test_complex_targets_are_compressed_to_the_same_function(width):
     assert error(gradient, want_gradient) <= 1e-12
 
 
-@pytest.mark.parametrize("levels", MAKERS)
-def test_steps_of_a_solve_do_not_change(levels):
-    few, all_, parts = (
-        xv.solve(problem, D, over=BALL, algorithm=STEPS, max_iter=15, tol=0.0)
-        for problem in (MAKERS[levels](), MAKERS[levels](compress=False), CHUNKED[levels]())
-    )
-    assert [f.provenance["compressed"] for f in (few, all_, parts)] == [True, False, True]
-    assert few.trace.alpha_A.tolist() == all_.trace.alpha_A.tolist() == parts.trace.alpha_A.tolist()
-    assert error(few.theta, all_.theta) <= 1e-11
-    assert error(parts.theta, all_.theta) <= 1e-11
-
-
 # -- when --------------------------------------------------------------------------------------------------------------
 
 
 def compressed(problem):
     return xv.solve(problem, D, over=BALL, max_iter=0).provenance["compressed"]
-
-
-@pytest.mark.parametrize(("k", "expected"), [(M_ROWS - 1, False), (M_ROWS, False), (M_ROWS + 1, True)])
-def test_only_more_columns_than_rows_are_compressed(k, expected):
-    assert compressed(separable(Y[:, :k])) == expected
 
 
 @pytest.mark.parametrize(("k", "expected"), [(M_ROWS + 4, False), (M_ROWS + 5, True)])
@@ -152,14 +135,6 @@ def test_w_is_recovered_in_full(levels, source, backend):
     assert fit.w.shape == (3, MANY)
     assert error(fit.w, exact_w(fit.theta)) <= 1e-12
     assert isinstance(fit.w, np.ndarray)
-
-
-def test_w_comes_in_the_chunks_of_the_target(backend):
-    fit = xv.solve(separable(chunks(Y, 7)), send(backend, D), over=BALL, max_iter=2, algorithm=STEPS)
-    parts = list(fit.w_chunks())
-    assert [p.shape[1] for p in parts] == [7] * 7 + [1]
-    assert all(xv.backends.of(p) is backend for p in parts)
-    assert error(np.concatenate([host(p) for p in parts], axis=1), exact_w(fit.theta)) <= 1e-12
 
 
 def test_w_of_a_wide_target_comes_in_blocks(monkeypatch):

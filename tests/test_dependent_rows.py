@@ -41,6 +41,15 @@ FORMS = {
         upper=xv.Level(lambda th, d: M(th, d[1]), Y),
         data=(X[:20], xv.Samples(X)),
     ),
+    "a target that is a function": lambda M: xv.separable(
+        M, xv.RowChunks([X[:21], X[21:]], y=lambda theta, x: x[:, 0]), lam=0.1
+    ),
+    "a design for each right-hand side": lambda M: xv.separable(
+        lambda th, x: xv.array_namespace(th).stack([M(th, x), 2.0 * M(th, x)]),
+        np.stack([Y, -Y], axis=1),
+        data=xv.Samples(X),
+        lam=0.1,
+    ),
 }
 
 
@@ -62,23 +71,6 @@ def test_rows_that_hardly_depend_on_each_other_in_single_precision(size):
     problem = xv.separable(lambda th, x: plain(th, x) + size * centred(th, x), y, data=xv.Samples(x), lam=0.1)
     with pytest.raises(ModelError, match="must not depend on each other") if size else nullcontext():
         assert xv.solve(problem, start, max_iter=2).n_iter == 2
-
-
-@pytest.mark.parametrize("M", [plain, centred])
-def test_designs_of_one_right_hand_side_each_are_looked_at(M):
-    def each(theta, x):
-        return xv.array_namespace(theta).stack([M(theta, x), 2.0 * M(theta, x)])
-
-    problem = xv.separable(each, np.stack([Y, -Y], axis=1), data=xv.Samples(X), lam=0.1)
-    with pytest.raises(ModelError, match="must not depend on each other") if M is centred else nullcontext():
-        assert xv.solve(problem, START, max_iter=2).n_iter == 2
-
-
-def test_chunks_whose_target_is_a_function_are_looked_at():
-    chunks = xv.RowChunks([X[:21], X[21:]], y=lambda theta, x: x[:, 0])
-    assert xv.solve(xv.separable(plain, chunks, lam=0.1), START, max_iter=2).n_iter == 2
-    with pytest.raises(ModelError, match="must not depend on each other"):
-        xv.solve(xv.separable(centred, chunks, lam=0.1), START, max_iter=2)
 
 
 def test_batch_normalisation_by_batch_statistics_is_refused():

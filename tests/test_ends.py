@@ -13,8 +13,7 @@ from xvarpro.driver import restarts
 from xvarpro.driver.restarts import Curvature
 from xvarpro.sets import Box, CappedSimplex, L2Ball, Simplex
 
-from .fits import together, waves
-from .support import SIGNAL, Quarter, T, decay_problem, decays, error, rng
+from .support import SIGNAL, Quarter, T, decay_problem, decays, error, rng, together, waves
 
 METHODS = {
     "default": None,

@@ -7,7 +7,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.core.namespace import dtype_name
-from xvarpro.errors import ExchangeError, ModelError, ProblemError, UnknownBackendError, XvarproError
+from xvarpro.errors import ExchangeError, ModelError, ProblemError, XvarproError
 from xvarpro.sets import Box
 
 from .support import HOST_BACKENDS, SIGNAL, T, decays, send
@@ -171,11 +171,6 @@ def test_a_device_without_a_driver(model, monkeypatch):
     monkeypatch.setattr(type(xv.backends.get("numpy")), "asarray", asarray)
     message = r"device must be one that numpy can use; got 'cpu' \(no driver was found\)$"
     refused(ProblemError, message, model, backend="numpy", device="cpu")
-
-
-def test_unknown_backend_lists_the_known(model):
-    text = refused(UnknownBackendError, "unknown backend 'tensorflow'", model, backend="tensorflow")
-    assert all(name in text for name in ("numpy", "torch", "jax", "cupy"))
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------

@@ -110,13 +110,6 @@ def test_a_set_without_faces_takes_frank_wolfe_steps():
         assert a.iterate.theta[0] == pytest.approx(b.iterate.theta[0], abs=1e-14)
 
 
-def test_one_call_of_the_oracle_per_iteration(correction):
-    here = case("simplex")
-    for k, state in enumerate(run(InFaceFrankWolfe(correction), here.f, here.over, here.vertex, 30)):
-        assert int(state.iterate.counts.lmos) == k + 1
-        assert int(state.iterate.counts.projections) == 0
-
-
 # -- single precision, backends, whole problems ------------------------------------------------------------------------
 
 

@@ -13,8 +13,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit import profiles
 from xvarpro.statistics.intervals import student
 
-from .fits import with_offset
-from .support import RATES, T, decays, rng
+from .support import RATES, T, decays, rng, with_offset
 
 Y = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0]) + 0.02 * rng(1).normal(size=T.size)
 PROBLEM = xv.separable(decays, Y, data={"t": T})

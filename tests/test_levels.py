@@ -36,20 +36,6 @@ def test_several_sets_of_rows_are_one_under_the_other():
     assert error(got[1], want[1]) <= 1e-13
 
 
-@pytest.mark.parametrize("chunked", [False, True])
-def test_row_weights_leave_compression_exact(chunked):
-    y = rng(9).normal(size=(14, 40))
-    target = xv.ColumnChunks([y[:, :25], y[:, 25:]]) if chunked else y
-    small, whole = (
-        xv.solve(xv.separable(decays, z, data=DATA, lam=1e-2, weights=WEIGHTS, compress=z is target), START, max_iter=3)
-        for z in (target, y.copy())
-    )
-    assert small.provenance["compressed"]
-    assert not whole.provenance["compressed"]
-    assert error(small.theta, whole.theta) <= 1e-9
-    assert error(small.w, whole.w) <= 1e-9
-
-
 def test_weights_by_entry_are_never_compressed():
     y = rng(9).normal(size=(14, 40))
     problem = xv.separable(decays, y, data=DATA, lam=1e-2, weights=rng(1).random(size=y.shape) > 0.5)
@@ -99,11 +85,6 @@ def test_weights_that_do_not_fit(options, message):
 def test_a_ridge_that_is_no_scalar():
     with pytest.raises(ModelError, match="the ridge lam must return a scalar"):
         xv.solve(xv.separable(decays, Y, data=DATA, lam=lambda theta, data: theta), START)
-
-
-def test_targets_of_different_widths():
-    with pytest.raises(ProblemError, match="arrays with the same number of columns"):
-        xv.separable(decays, [SETS[0], SETS[1][:, :1]], data=DATA)
 
 
 def test_one_ridge_under_weights_in_a_set_is_where_a_line_search_finds_it(subtests):

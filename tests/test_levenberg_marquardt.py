@@ -15,8 +15,7 @@ from xvarpro.driver.prepare import prepare
 from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 
-from .fits import with_offset
-from .support import decays, error, host, rng, send
+from .support import decays, error, host, rng, send, with_offset
 
 T = np.linspace(0.0, 2.0, 60)
 RATES, SPREAD = np.array([1.0, 5.0]), 1e-2

@@ -6,8 +6,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.batch.prepare import prepare
 
-from .fits import together
-from .support import decays, error, host, rng
+from .support import decays, error, host, rng, together
 from .test_many import BOX, THETA, T, noisy, single, start, stated
 
 lifted = xv.many.lifted

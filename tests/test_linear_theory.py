@@ -12,8 +12,7 @@ import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.weight_sets.subspace import exchanged
 
-from .fits import with_offset
-from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send, vector
+from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send, vector, with_offset
 
 TWO = np.exp(-np.outer(T, RATES))
 Y = TWO @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=T.size)

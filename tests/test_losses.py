@@ -406,15 +406,6 @@ def test_classes_that_are_told_apart_have_no_best_w(loss, y):
     assert xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=1e-3), np.ones(1), box).success
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_dependent_columns_are_said(loss):
-    y = rng(4).integers(0, 2, 12).astype(float)
-    y = y if loss == "logistic" else np.stack([1 - y, y], axis=1)
-    A = np.stack([np.arange(12.0), np.arange(12.0)], axis=1)
-    fit = xv.solve(xv.separable(times, y, data=A, loss=loss), np.ones(1), xv.sets.Box(0.5, 2.0))
-    assert fit.status is xv.Status.RANK_DEFICIENT
-
-
 def test_a_loss_that_bends_down_has_no_adjoint():
     lower = xv.Level(times, np.array([0.0, 50.0]), loss=xv.losses.Cauchy(1.0))  # the first w is half way
     problem = xv.bilevel(lower=lower, upper=xv.Level(times, np.array([1.0, 2.0])), data=np.ones((2, 1)))
@@ -442,19 +433,3 @@ def test_a_loss_that_bends_down_has_no_adjoint():
 def test_targets_that_do_not_fit_a_loss(loss, y, match):
     with pytest.raises(ProblemError, match=match):
         xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=0.1), np.ones(1))
-
-
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"solver": xv.lower.LSMR(), "W": xv.lower.Equality(np.ones((1, 2)))}, "LSMR without a set.*got solver=LSMR"),
-        ({"covariance": np.eye(4)}, "got covariance"),
-        ({"W": xv.lower.L1(0.1)}, "without a penalty.*got W=L1"),
-        ({"W": xv.lower.Simplex(), "y": np.eye(2)[[0, 0, 1, 1]], "loss": "softmax"}, "of classes one.*got W=Simplex"),
-        ({"y": xv.ColumnChunks([APART])}, "in memory or RowChunks.*got y as ColumnChunks"),
-        ({"y": xv.RowChunks([(ROWS, APART)]), "loss": "huber", "data": None}, "got y as RowChunks, and no scale"),
-    ],
-)
-def test_what_a_level_with_a_loss_does_not_take(given, match):
-    with pytest.raises(ProblemError, match=match):
-        xv.separable(times, **{"y": APART, "data": ROWS, "lam": 0.1, "loss": "logistic", **given})

@@ -13,8 +13,7 @@ from xvarpro.driver.prepare import prepare as prepare_one
 from xvarpro.objective.gauss_newton import Local, gauss_newton
 from xvarpro.sets.region import resolve
 
-from .fits import together
-from .support import decays, error, host, rng, send, send_tree
+from .support import decays, error, host, rng, send, send_tree, together
 
 EPS = np.finfo(np.float64).eps
 T = np.linspace(0.0, 2.0, 30)
@@ -520,3 +519,26 @@ def test_an_end_next_to_a_vertex_is_not_bent_up_by_rounding_of_gradients():
     x = np.array([[0.5 + 5e-8]])
     found = assessed(x, np.array([1e-2]), lambda at: np.where(at == x, 1e-2, 1e-2 - 1e-4), 0.5, 1e-6)
     assert found == [xv.Status.NO_DESCENT]
+
+
+def test_more_starts_keep_the_lowest_end_of_each(backend):
+    """A frequency that starts far from its own ends in another minimum."""
+    t, rates = np.linspace(0.0, 6.0, 40), np.array([[1.0], [2.5], [4.0]])
+
+    def waves(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.cos(xp.expand_dims(theta, axis=1) * data[None, :, None])
+
+    y = 2.0 * np.cos(rates * t)
+    y[2] = np.nan
+    problem = xv.separable(waves, y, data=t)
+    one = xv.solve_many(problem, np.full((3, 1), 1.1), backend=backend)
+    fit = xv.solve_many(problem, np.full((3, 1), 1.1), starts=np.array([[2.3], [0.2]]), backend=backend)
+    assert np.max(np.abs(host(one.theta)[:2] - rates[:2])) > 0.5
+    np.testing.assert_allclose(host(fit.theta)[:2], rates[:2], atol=1e-6)
+    np.testing.assert_allclose(host(fit.w)[:2], 2.0, atol=1e-6)
+    assert fit.ended(xv.Status.NON_FINITE).tolist() == [2]
+    assert (fit.n_iter >= one.n_iter).all()
+    assert np.isfinite(host(fit.statistics().chi2)[:2]).all()
+    with pytest.raises(xv.errors.ProblemError, match=r"leaves of shape \(s, 1\)"):
+        xv.solve_many(problem, np.full((3, 1), 1.1), starts=np.ones(2))

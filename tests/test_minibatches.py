@@ -432,20 +432,3 @@ def test_what_does_not_fit_is_said_at_the_start(subtests):
 def test_batches_with_fewer_rows_than_unknowns_need_a_ridge():
     with pytest.raises(ProblemError, match="as many as unknowns, or w have a ridge; got 1 rows and 2"):
         xv.solve(xv.separable(exponentials, Y, data=DATA), START, algorithm=StochasticProjectedGradient(batch=1))
-
-
-def test_wrong_parameters(subtests):
-    for make, message in (
-        (lambda: xv.Samples(X, axis=1), "must mark an array that has the axis 1"),
-        (lambda: xv.Samples(1.0), "must mark an array"),
-        (lambda: SGD(rate=0.0), "rate"),
-        (lambda: SGD(momentum=1.0), "0 <= momentum < 1, got 1.0"),
-        (lambda: SGD(nesterov="no"), "nesterov must be True or False"),
-        (lambda: Adam(beta1=1.0), "beta1"),
-        (lambda: Adam(eps=0.0), "eps"),
-        (lambda: Optax("adam"), "must have init"),
-        (lambda: StochasticProjectedGradient(update="adam"), "update must be SGD"),
-        (lambda: StochasticProjectedGradient(lower="same"), "lower must be SameBatch"),
-    ):
-        with subtests.test(message), pytest.raises(ProblemError, match=message):
-            make()

@@ -122,15 +122,6 @@ def test_wide_structured_designs_lose_nothing_as_the_ridge_goes_to_zero(make):
     close(sum(s @ v.T for s, v in pairs), -np.linalg.solve(A @ A.T, y) @ (c - P @ A @ c).T, 1e-11)
 
 
-@pytest.mark.parametrize("rank", [1, 3, 6])
-def test_condition_of_a_low_rank_plus_diagonal(rank):
-    U, d, V = numbers((6, rank), "float64"), numbers((6,), "float64", 1), numbers((6, rank), "float64", 2)
-    M = operators.LowRankPlusDiagonal(U, d, V)
-    e = np.sqrt(d**2 + 0.3)
-    found = answers(M, 0.3, np.ones((6, 1)), np.ones((6, 1)))
-    assert found[5] == pytest.approx(np.linalg.cond(np.vstack([M.dense(), np.sqrt(0.3) * np.eye(6)]) / e), rel=1e-10)
-
-
 def test_low_rank_plus_a_diagonal_with_zeros_and_a_tiny_ridge():
     """The scaling by the diagonal must not cost what the low rank gives back."""
     n, lam = 30, 1e-14

@@ -9,8 +9,7 @@ import xvarpro as xv
 from xvarpro.core.namespace import device
 from xvarpro.errors import ModelError
 
-from .fits import together
-from .support import HOST_BACKENDS, SIGNAL, Quarter, T, decays, host, send
+from .support import HOST_BACKENDS, SIGNAL, Quarter, T, decays, host, send, together
 
 START = np.array([0.5, 8.0])
 

@@ -81,16 +81,6 @@ def test_bilevel_takes_its_adjoint_from_the_same_factorisation(tally):
     assert tally == {"factor": 1, "argmin": 1, "adjoint": 1}
 
 
-@pytest.mark.parametrize("algorithm", [xv.algorithms.cr_varpro(), xv.algorithms.ProjectedQuasiNewton()])
-def test_one_factorisation_per_value_in_a_whole_solve(algorithm, tally):
-    box = xv.sets.Box(0.0, 10.0)
-    fit = xv.solve(bilevel(level(solver=Counting())), rates, over=box, algorithm=algorithm, max_iter=7)
-    verification = 1
-    assert tally["factor"] == fit.counts.factorisations + verification
-    assert fit.counts.factorisations == fit.counts.values
-    assert tally["argmin"] == fit.counts.values + verification
-
-
 def test_value_and_gradient_return_in_the_callers_framework(backend):
     theta = backend.asarray(rates)
     for other in (name for name in BACKENDS if name != "cupy"):

@@ -1,6 +1,5 @@
 """Ridges of several numbers, for weights, right-hand sides or both: the closed form of each right-hand side."""
 
-import itertools
 from dataclasses import replace
 from functools import partial
 
@@ -63,20 +62,6 @@ def bilevel_value(theta, lam, Omega):
 def two_levels(lam, Omega):
     lower, upper = (xv.Level(design, y, lam=lam, Omega=Omega) for y in (Y, OTHER))
     return xv.bilevel(lower=lower, upper=upper, data=T)
-
-
-def test_values_gradients_and_w_are_the_closed_forms(subtests):
-    for (name, lam), Omega in itertools.product(LAMS.items(), (None, OMEGA)):
-        whole = np.eye(3) if Omega is None else Omega
-        problem = xv.separable(design, Y, data=T, lam=lam, Omega=Omega)
-        for of, stated in ((separable_value, problem), (bilevel_value, two_levels(lam, Omega))):
-            with subtests.test(name, Omega=Omega is not None, levels=len(stated.levels)):
-                value, grad = xv.value_and_gradient(stated, THETA)
-                assert float(value) == pytest.approx(of(THETA, lam, whole), rel=1e-12)
-                assert error(grad, central_differences(partial(of, lam=lam, Omega=whole), THETA)) <= 1e-7
-        with subtests.test(name, Omega=Omega is not None):
-            w = xv.solve_lower(problem, THETA)[0]
-            np.testing.assert_allclose(w, weights_of(design(THETA, T), Y, lam, whole), rtol=1e-11, atol=1e-12)
 
 
 def test_ridges_that_theta_chooses_have_their_derivatives(subtests):

@@ -13,9 +13,7 @@ import xvarpro as xv
 from xvarpro.errors import ProblemError
 from xvarpro.statistics import weighting
 
-from .conftest import float64
-from .fits import with_offset
-from .support import HOST_BACKENDS, decays, error, rng
+from .support import decays, error, rng, with_offset
 
 T = np.linspace(0.0, 2.0, 60)
 START = np.array([0.5, 8.0])
@@ -187,26 +185,6 @@ def test_units_of_the_target_do_not_matter(loss, y, unit, of_value):
     assert other.gap == pytest.approx(unit**of_value * one.gap, rel=1e-3)
 
 
-@pytest.mark.frameworks
-@pytest.mark.parametrize("name", HOST_BACKENDS[1:])  # and NumPy's is the reference
-@pytest.mark.parametrize("loss", [xv.losses.Huber(0.05), xv.losses.Cauchy(), xv.losses.Poisson()], ids=repr)
-def test_every_framework_finds_the_same(loss, name):
-    solver = xv.lower.SVD() if name == "jax" else None  # which compiles it sooner
-    problem = stated(counts() if loss == xv.losses.Poisson() else outliers(), solver=solver)
-    reference = xv.solve_robust(problem, START, xv.sets.Box(0.0, 20.0), loss=loss)
-    backend = xv.backends.get(name)
-    with float64(backend):
-        theta0 = backend.asarray(START)
-        fit = xv.solve_robust(problem, theta0, xv.sets.Box(0.0, 20.0), loss=loss)
-    assert fit.status is reference.status
-    assert xv.backends.of(fit.theta) is xv.backends.of(theta0)
-    assert xv.backends.of(fit.weights) is xv.backends.of(theta0)
-    assert error(fit.theta, reference.theta) < 1e-9
-    assert error(fit.w, reference.w) < 1e-9
-    assert error(fit.weights, reference.weights) < 1e-9
-    assert fit.value == pytest.approx(reference.value, rel=1e-12)
-
-
 def test_single_precision():
     y = outliers()
     double = xv.solve_robust(stated(y), START, loss=xv.losses.Huber(0.05))
@@ -355,7 +333,6 @@ def test_what_it_is_not_for(subtests):
         (xv.bilevel(lower=stated(y).lower, upper=stated(y).lower), xv.losses.Huber(), "two levels"),
         (xv.separable(decays, xv.ColumnChunks(lambda: iter([]))), xv.losses.Huber(), "y as ColumnChunks"),
         (stated(y + 0j), huber, "one of real numbers"),
-        (stated(y, solver=xv.lower.LSMR()), huber, "a direct solver"),
         (stated(y, weights=np.ones(7)), huber, "weights must have one entry per row"),
         (stated(negative), xv.losses.Poisson(), "counts >= 0; got -1"),
         (stated(np.zeros(T.size)), xv.losses.Huber(), "Pass scale="),

@@ -337,18 +337,3 @@ def test_a_start_without_a_finite_value_has_the_status_of_the_default(subtests):
         with subtests.test(str(method)):
             fit = xv.solve(problem, start, over=xv.sets.L2Ball(9.0), algorithm=method)
             assert fit.status is xv.Status.RANK_DEFICIENT
-
-
-def test_wrong_parameters(subtests):
-    for parameters, message in (
-        ({"batch": 0}, "batch must be a whole number >= 1, got 0"),
-        ({"batch": 2.5}, "batch must be a whole number >= 1, got 2.5"),
-        ({"certify": 0}, "certify must be a whole number >= 1, got 0"),
-        ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
-        ({"period": True}, "period must be a whole number >= 1, got True"),
-        ({"cap": 0.0}, "0 < cap <= 1, got 0.0"),
-        ({"cap": "all"}, "0 < cap <= 1, got 'all'"),
-        ({"estimator": "momentum"}, "estimator must be Momentum"),
-    ):
-        with subtests.test(str(parameters)), pytest.raises(ProblemError, match=message):
-            StochasticFrankWolfe(**parameters)

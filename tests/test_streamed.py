@@ -211,17 +211,6 @@ def test_the_value_of_two_levels_rounds_as_in_memory():
     assert found[0] == found[1] > 0
 
 
-@pytest.mark.parametrize("make", [separable, bilevel])
-def test_size_and_kinks_are_those_of_all_rows(make):
-    sizes = []
-    for f, prepared in map(assembled, make()):
-        f.point(prepared.theta)
-        sizes.append(float(f.scale(prepared.theta)) / prepared.y_unit**2)
-        assert int(f.diagnose(prepared.theta).kinks) == 0
-    y = Y_L if make is separable else Y_U
-    assert sizes == pytest.approx([0.5 * y @ y] * 2, rel=1e-12)
-
-
 def test_a_penalty_without_weight_is_not_asked():
     def penalty(theta):
         raise AssertionError
@@ -253,16 +242,6 @@ T = np.linspace(0.0, 2.0, 90)
 SIGNAL = np.exp(-np.outer(T, [1.0, 4.0])) @ np.array([2.0, 1.0]) + 0.01 * rng(1).normal(size=90)
 BOX = xv.sets.Box(0.1, 10.0)
 START = np.array([0.5, 8.0])
-
-
-@over_backends
-def test_w_has_the_shape_of_the_target(backend):
-    _, part = separable(y=MANY_L, lam=0.1)
-    fit = xv.solve(part, RATES, max_iter=0, backend=backend.name)
-    M = np.exp(-np.outer(T_L, RATES))
-    assert error(fit.w, np.linalg.solve(M.T @ M + 0.1 * np.eye(3), M.T @ MANY_L)) <= 1e-12
-    column = xv.solve(separable(y=MANY_L[:, :1], lam=0.1)[1], RATES, max_iter=0, backend=backend.name)
-    assert column.w.shape == (3, 1)
 
 
 @pytest.mark.parametrize("turn", [1.0, 1j])

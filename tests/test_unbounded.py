@@ -10,8 +10,7 @@ import xvarpro as xv
 from xvarpro import algorithms, sets
 from xvarpro.sets.region import resolve
 
-from .fits import together
-from .support import decays, error, host, rng, send
+from .support import decays, error, host, rng, send, together
 
 T = np.linspace(0.0, 2.0, 60)
 INF = np.inf
@@ -59,16 +58,6 @@ def test_least_squares_with_infinite_bounds_are_scipys(subtests, name):
             assert error(fit.theta, want.x) <= 1e-4
             assert fit.verified.violation == 0
             assert np.isfinite(fit.trace.gap).all()
-
-
-def test_a_box_without_bounds_is_free():
-    problem, start = xv.separable(decays, signal(1.0), data=T), np.array([0.7, 4.0])
-    for method in PROJECTING:
-        free, boxed = (xv.solve(problem, start, over=C, algorithm=method) for C in (None, sets.Box(-INF, INF)))
-        assert boxed.status is free.status
-        assert error(boxed.theta, free.theta) <= 1e-6
-        assert (boxed.trace.gap_A == 0).all()
-        assert boxed.trace.gap_B[0] == pytest.approx(free.trace.gap_B[0], rel=1e-12)
 
 
 def methods():

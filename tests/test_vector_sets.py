@@ -1,7 +1,5 @@
 """Vector sets beyond the suite: regimes of their parameters, sets that are one another, values by hand, refusals."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 
@@ -197,24 +195,14 @@ def test_a_leaf_that_does_not_fit_is_refused(C, message):
     assert message in str(caught.value)
 
 
-def test_rows_need_a_matrix():
-    for C in (sets.Rows(), sets.Columns(), sets.NuclearBall(), sets.Transport()):
-        with pytest.raises(ProblemError, match=f"{type(C).__name__} constrains a matrix"):
-            C.check((3,))
-        C.check((3, 1))
-    for C in (sets.Spectraplex(), sets.Birkhoff(), sets.Fantope()):
-        for shape in ((3,), (2, 3), (3, 3, 4), (4, 4, 3)):
-            with pytest.raises(ProblemError, match=f"{type(C).__name__} constrains a square matrix"):
-                C.check(shape)
-        C.check((2, 3, 3))
-
-
 def test_what_is_just_allowed():
     """A set of one point, all entries of a vertex, totals that are equal to a part in a million."""
     for C in (sets.Box(1.0, 1.0), sets.OrderedBox(2.0, 2.0), sets.WeightedSimplex(np.ones(2), 1.0, 2.0)):
         assert C.diameter(np.zeros(2)) == 0
     sets.Hypersimplex(6).check((2, 3))
     sets.Fantope(3).check((3, 3))
+    for C in (sets.Spectraplex(), sets.Birkhoff(), sets.Fantope()):
+        C.check((2, 3, 3))
     sets.Columns(sets.Hypersimplex(2)).check((2, 3))
     sets.Rows(sets.Hypersimplex(3)).check((2, 3))
     sets.Groups(sets.Hypersimplex(2), 2).check((6,))
@@ -382,11 +370,6 @@ def test_points_of_no_entries():
     for call in (sets.L2Ball().lmo, sets.L2Ball().project, sets.LpBall().lmo, sets.NonnegativeL2Ball().lmo):
         assert call(x).shape == (2, 0)
     assert norm(x).tolist() == [[0.0], [0.0]]
-
-
-def test_bounds_and_what_is_not_finite():
-    for C, bad in product((sets.Box(), sets.Box(0.0, np.inf), sets.Box(-np.inf, np.inf)), (np.nan, np.inf, -np.inf)):
-        assert float(C.violation(np.array([bad, 0.5]))) == np.inf
 
 
 DIAMETERS = [

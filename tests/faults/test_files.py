@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from tests.fits import together
 from tests.processes import start
-from tests.support import CODE, decay_problem, decays, invoke, posix, product, rng, send
+from tests.support import CODE, decay_problem, decays, invoke, posix, product, rng, send, together
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError, XvarproError
 from xvarpro.fit.stored import FORMAT

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xvarpro as xv
-from tests.fits import together
-from tests.support import HOST_BACKENDS, SIGNAL, T, decays, send
+from tests.support import HOST_BACKENDS, SIGNAL, T, decays, send, together
 from xvarpro.errors import ModelError, XvarproError
 from xvarpro.sets import Box, Simplex
 

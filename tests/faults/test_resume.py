@@ -20,9 +20,8 @@ import pytest
 
 import xvarpro as xv
 from tests.conftest import float64
-from tests.fits import together
 from tests.processes import start
-from tests.support import T, decay_problem, decays, host, posix, product, rng, send
+from tests.support import T, decay_problem, decays, host, posix, product, rng, send, together
 from xvarpro import algorithms, cli
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees

@@ -16,7 +16,7 @@ from xvarpro.backends import Backend, linalg_errors
 from xvarpro.batch import small
 from xvarpro.batch.small import Factor
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.namespace import complex_dtype, complexified, device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
 from xvarpro.lower import Ridge
@@ -92,6 +92,7 @@ class Batch:
         self.problem = _repeated(problem, self.columns)
         self.backend, self.treedef, self.region = backend, treedef, region
         self.found = found
+        self._complex = _has_complex(problem, dict(found))
         self.constants, self._data = trees.partition(problem.data)
 
     def outputs(self, x: Array, *constants: Array) -> Outputs:
@@ -128,10 +129,18 @@ class Batch:
                 M, y = root(M), None if y is None else root(y.mT).mT
             elif root is not None:
                 M, y = root.mT[..., None] * M, None if y is None else root.mT * y
+            M, y = self._alike(M, -2), None if y is None else self._alike(y, -1)
             M = xp.broadcast_to(M, (M.shape[0], self.columns, *M.shape[2:]))
             fields[f"M_{side}"] = xp.reshape(M, (-1, *M.shape[2:]))
             fields[f"y_{side}"] = y if y is None else self._apart(y, M.shape[0])
         return Outputs(**fields)
+
+    def _alike(self, x: Array, axis: int) -> Array:
+        """Complex numbers for all where some are, or where w is real their real parts above their imaginary ones."""
+        if not self._complex:
+            return x
+        xp, x = namespace_of(x), complexified(x)
+        return x if self.problem.lower.W is None else xp.concat([xp.real(x), xp.imag(x)], axis=axis)
 
     def _apart(self, y: Array, b: int) -> Array:
         """Rows of the targets of `b` problems, (b, k, m), or those of one right-hand side at a time, (b k, 1, m)."""
@@ -150,7 +159,7 @@ class Batch:
     def _target(self, level: Level, y: Array | None, b: int) -> Array:
         """That of `weighted` outputs, or of `level` where it is constant, for so many problems."""
         constant: Any = level.y
-        return self._apart(rows(constant), b // self.columns) if y is None else y
+        return self._apart(self._alike(rows(constant), -1), b // self.columns) if y is None else y
 
     def local(self, x: Array) -> Local:
         """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
@@ -196,9 +205,12 @@ class Batch:
         y = self._target(level, outputs.y_L, M.shape[0])
         root: Any = None if isinstance(level.weights, Whitening) else level.weights
         if root is not None:
+            root = root.mT
+            if root.shape[2] < M.shape[1]:  # of real parts above imaginary ones
+                root = namespace_of(root).concat([root, root], axis=2)
             # of each right-hand side that is a problem by itself, or of all
             shape = (M.shape[0] // self.columns, self.columns * y.shape[1], M.shape[1])
-            root = self._apart(namespace_of(M).broadcast_to(root.mT, shape), shape[0])
+            root = self._apart(namespace_of(M).broadcast_to(root, shape), shape[0])
         return Linear(stacked(M.mT, level.ridge), low.w, low.w @ M.mT - y, X, low.free, root)
 
     def energy(self, x: Array) -> Array:
@@ -320,6 +332,11 @@ def columns_of(problem: Problem, found: dict[str, Any]) -> int:
         shape = tuple(y.shape[1:]) if trees.is_array(y) else found.get("y_L", ((),))[0]
         counts += shape[1:]
     return max(counts, default=1)
+
+
+def _has_complex(problem: Problem, found: dict[str, Any]) -> bool:
+    given = [level.y for level in problem.levels if trees.is_array(level.y)]
+    return any(complex_dtype(x.dtype) for x in given) or any(complex_dtype(dtype) for _, dtype in found.values())
 
 
 def _repeated(problem: Problem, columns: int) -> Problem:

@@ -377,7 +377,7 @@ def _check_model(prepared: Prepared, stated: Problem) -> tuple[bool, dict[str, A
         outputs = f.outputs(x, *constants)
         for name, y in outputs._asdict().items():
             if y is not None or name in required:
-                check_array(y, f"the model function {name}", x, prepared.dtype)
+                check_array(y, f"the model function {name}", x, prepared.dtype, takes_complex=name != "R")
                 shapes[name] = tuple(y.shape)
                 found[name] = tuple(y.shape[1:]), y.dtype
         return trees.partition(outputs)[0]
@@ -411,11 +411,6 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
             )
         if level.W is not None:
             level.W.check(M[2], k)
-            if trees.is_array(target) and trees.is_complex(target):
-                raise ProblemError(
-                    f"{prefix}y must be real where W bounds w in a batch; got {target.dtype}. Fit real and imaginary "
-                    "parts as rows of their own"
-                )
         vector = vector and len(y) == 2
         unknowns[f"{prefix}M(theta)"], columns[f"{prefix}y"] = M[2], y[2] if y[2:] else 1
     check_shared(unknowns, columns)

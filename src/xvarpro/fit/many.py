@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, to_numpy
+from xvarpro.backends.exchange import as_array
 from xvarpro.batch.driver import Run
 from xvarpro.batch.prepare import prepare
+from xvarpro.core import trees
 from xvarpro.core.lazy import Method
+from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
@@ -125,6 +131,7 @@ def solve_many(
     theta0: Tree,
     over: Tree = None,
     *,
+    starts: Tree = None,
     method: LevenbergMarquardt | None = None,
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -154,6 +161,8 @@ def solve_many(
         Feasible starts, leaves (b, ...), float32 or float64.
     over : Set, Free or a tree of them, optional
         Sets for the leaves of one problem; each problem has its own point in them. What is not named is free.
+    starts : array or pytree of arrays, optional
+        More starts for all problems, in the structure of theta0, leaves (s, ...): each problem keeps the lowest end.
     method : LevenbergMarquardt, optional
         For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
         of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
@@ -204,6 +213,11 @@ def solve_many(
     >>> fit
     ManyResult(3 problems: 3 CONVERGED)
     """
+    if starts is not None:
+        options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, "progress": progress}
+        place = {"backend": backend, "device": device, "dtype": dtype}
+        every = (solve_many(problem, theta, over, **options, **place) for theta in _each(theta0, starts))
+        return reduce(_lower, every)
     began = time.perf_counter()
     tol, max_iter = check_limits(tol, max_iter)
     if not (method is None or isinstance(method, LevenbergMarquardt)):
@@ -227,6 +241,43 @@ def solve_many(
             except (KeyboardInterrupt, SystemExit) as interrupt:
                 interrupt.result = found(Status.INTERRUPTED)  # type: ignore[union-attr]
                 raise
+
+
+def _each(theta0: Tree, starts: Tree) -> Iterator[Tree]:
+    """Starts of all problems: theta0, and each of those that they share."""
+    yield theta0
+    own, names, treedef = trees.named(theta0, "theta0")
+    more = [as_array(x, "starts") for x in trees.leaves(starts)]
+    shapes = [tuple(getattr(x, "shape", ())) for x in more]
+    wanted = [tuple(x.shape[1:]) for x in own]
+    if [shape[1:] for shape in shapes] != wanted or len({shape[:1] for shape in shapes}) != 1:
+        shown = ", ".join(f"(s, {', '.join(map(str, shape))})" for shape in wanted)
+        raise ProblemError(f"starts must have leaves of shape {shown}, as {', '.join(names)} have; got {shapes}")
+    for i in range(shapes[0][0]):
+        spread = [namespace_of(y).broadcast_to(y[i, ...], x.shape) for x, y in zip(own, more, strict=True)]
+        yield trees.unflatten(treedef, spread)
+
+
+def _lower(a: ManyResult, b: ManyResult) -> ManyResult:
+    """Of each problem that end of two solves which is lower."""
+    before, after = map(to_numpy, (a.value, b.value))
+    better = (after < before) | ~np.isfinite(before)
+
+    def chosen(x: Any, y: Any) -> Any:
+        xp = namespace_of(x)
+        at = xp.asarray(better, device=device_of(x))
+        return xp.where(xp.reshape(at, (-1, *(1,) * (x.ndim - 1))), y, x)
+
+    names = ("w", "value", "gap_A", "gap_B", "condition", "status")
+    return replace(
+        a,
+        theta=trees.map_leaves(chosen, a.theta, b.theta),
+        **{name: chosen(getattr(a, name), getattr(b, name)) for name in names},
+        n_iter=a.n_iter + b.n_iter,
+        seconds=a.seconds + b.seconds,
+        setup_seconds=a.setup_seconds + b.setup_seconds,
+        _prepared=None,
+    )
 
 
 def counted(statuses: np.ndarray) -> dict[Status, int]:

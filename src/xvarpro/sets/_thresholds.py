@@ -83,16 +83,14 @@ def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | flo
 
     def again(state: State) -> State:
         y, _, k = state
-        t = threshold(y, weights, upper, total, xp.zeros_like(y[..., :1]))
+        t = _threshold(y, weights, upper, total)
         return y - t * weights, t, k + 1
 
     def going(state: State) -> Array:
         return xp.any(xp.abs(state[1]) > size) & (state[2] < PASSES)
 
-    t = threshold(y, weights, upper, total)
     count = xp.zeros((), dtype=xp.int32, device=device(y))
-    backend = backends.owner(y)
-    end, _, _ = backend.while_loop(going, again, (y - t * weights, t, count))
+    end, t, _ = backends.owner(y).while_loop(going, again, (y, xp.full_like(y[..., :1], xp.inf), count))
     # y moved to the end; what is left to search there is 0, with the derivative of all of it
     y = implicit(lambda end: (y - end, 0 * end - 1), end)
     y = y - implicit(_surplus(y, weights, upper, total), 0 * t) * weights
@@ -101,21 +99,17 @@ def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | flo
     return y if upper is None else xp.where(y >= upper, xp.zeros_like(y) + upper, y)
 
 
-def threshold(y: Array, weights: Array, upper: Array | None, total: Array | float, start: Array | None = None) -> Array:
-    """The t with ``<weights, clip(y - t weights, 0, upper)> = total``, keepdims."""
+def _threshold(y: Array, weights: Array, upper: Array | None, total: Array | float) -> Array:
+    """The t with ``<weights, clip(y - t weights, 0, upper)> = total``, keepdims, sought from 0."""
     xp = namespace_of(y)
-    weights = xp.broadcast_to(weights, (y.shape[-1],))
     total = xp.zeros_like(y[..., :1]) + total
     near = xp.finfo(y.dtype).eps * total
     high = xp.max(y / weights, axis=-1, keepdims=True)
     if upper is None:
         low = xp.max((y - total / weights) / weights, axis=-1, keepdims=True)
-        first = low
     else:
         low = xp.min((y - upper) / weights, axis=-1, keepdims=True)
-        first = low + 0.5 * (high - low)
-
-    first = first if start is None else xp.minimum(xp.maximum(start, low), high)
+    first = xp.minimum(xp.maximum(xp.zeros_like(low), low), high)
     return root(_surplus(y, weights, upper, total), low, high, first, close=near / xp.sum(weights * weights), near=near)
 
 

@@ -142,7 +142,7 @@ def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich:
     >>> fit = xv.solve_many(xv.separable(M, y, data=t), np.full((2, 1), 2.0))
     >>> np.round(fit.statistics().theta_stderr, 3)
     array([[0.005],
-           [0.018]])
+           [0.025]])
     """
     problem = fit.stated
     loss: Loss | None = problem.levels[-1].loss

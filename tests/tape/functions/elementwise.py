@@ -4,31 +4,10 @@ import numpy as np
 
 from tests.tape.functions._table import COMPLEX, SIGNED, TIES, UNIT, ZEROS, case, cnormal, each, normal, rng
 
-SMOOTH_REAL = [
-    "abs",
-    "acos",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "cos",
-    "cosh",
-    "exp",
-    "expm1",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "negative",
-    "positive",
-    "reciprocal",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "tan",
-    "tanh",
-]
+SMOOTH_REAL = """
+    abs acos asin asinh atan atanh cos cosh exp expm1 log log10 log1p log2 negative positive reciprocal sin sinh sqrt
+    square tan tanh
+    """.split()  # noqa: SIM905
 for _name in SMOOTH_REAL:
     for _x in (UNIT, np.asarray(0.37), rng.uniform(0.2, 0.8, (2, 0))):
         each(_name, [{}], _x)
@@ -64,20 +43,8 @@ PAIRS = [
     (np.asarray(0.6), UNIT),
     (UNIT, np.asarray(0.45)),
 ]
-for _name in [
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "pow",
-    "atan2",
-    "hypot",
-    "logaddexp",
-    "maximum",
-    "minimum",
-    "remainder",
-    "copysign",
-]:
+OF_TWO = "add subtract multiply divide pow atan2 hypot logaddexp maximum minimum remainder copysign"
+for _name in OF_TWO.split():
     for _a, _b in PAIRS:
         each(_name, [{}], _a, _b)
     # one operand only: a Python number on either side, and a constant of the same namespace
