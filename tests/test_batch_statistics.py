@@ -130,6 +130,17 @@ def test_what_a_member_lacks_is_said_of_it_alone():
     assert "problem 1 on: w is NaN" in repr(found)
 
 
+def test_a_table_has_a_row_for_each_problem():
+    fit, found = batch("plain")
+    table = fit.to_frame()
+    names = ["theta[0]", "theta[1]", "w[0]", "w[1]"]
+    assert list(table) == [*names, *(f"{name}_stderr" for name in names), "value", "status"]
+    np.testing.assert_array_equal(table["theta[1]"], fit.theta[:, 1])
+    np.testing.assert_array_equal(table["w[0]_stderr"], found.w_stderr[:, 0])
+    assert set(table["status"]) == {"CONVERGED"}
+    assert list(fit.to_frame(errors=False)) == [*names, "value", "status"]
+
+
 def test_a_copy_has_its_problem_no_more():
     fit = batch("plain")[0]
     with pytest.raises(xv.errors.ProblemError, match="need the problem"):

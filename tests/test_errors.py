@@ -148,6 +148,7 @@ NO_PROBLEMS = [
     (lambda: xv.separable(decays, SIGNAL, solver=xv.lower.QR), r"solver must be one of xvarpro.lower"),
     (lambda: xv.bilevel(lower=decays, upper=xv.Level(decays, SIGNAL)), r"lower must be a Level\(M, y, ...\); got"),
     (lambda: xv.lower.SVD(rtol=2.0), r"0 <= rtol < 1, got 2.0"),
+    (lambda: xv.solve(decays, START), r"problem must come from xv.separable or xv.bilevel; got function"),
 ]
 
 
@@ -155,11 +156,6 @@ def test_a_problem_that_is_none(subtests):
     for make, message in NO_PROBLEMS:
         with subtests.test(message), pytest.raises(ProblemError, match=message):
             make()
-
-
-def test_solve_wants_a_problem():
-    with pytest.raises(ProblemError, match=r"problem must come from xv.separable or xv.bilevel; got function"):
-        xv.solve(decays, START)
 
 
 def test_a_device_without_a_driver(model, monkeypatch):

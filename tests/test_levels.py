@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 
 import xvarpro as xv
-from xvarpro.errors import ModelError, ProblemError
+from xvarpro.errors import ProblemError
 
 from .support import decays, error, in_turn, rng
 
@@ -80,11 +80,6 @@ def test_the_upper_level_chooses_a_ridge():
 def test_weights_that_do_not_fit(options, message):
     with pytest.raises(ProblemError, match=message):
         xv.solve(xv.separable(decays, **{"y": Y, "data": DATA, **options}), START)
-
-
-def test_a_ridge_that_is_no_scalar():
-    with pytest.raises(ModelError, match="the ridge lam must return a scalar"):
-        xv.solve(xv.separable(decays, Y, data=DATA, lam=lambda theta, data: theta), START)
 
 
 def test_one_ridge_under_weights_in_a_set_is_where_a_line_search_finds_it(subtests):

@@ -322,18 +322,6 @@ def coupled(theta, data):
     return together(theta - 1e-3 * xp.mean(theta, axis=0, keepdims=True), data)
 
 
-def test_problems_that_depend_on_one_another(backend):
-    with pytest.raises(xv.errors.ProblemError, match="changes with the"):
-        xv.solve_many(xv.separable(coupled, noisy(), data={"t": T}), start(), over=BOX, backend=backend)
-
-
-def test_data_that_are_not_marked():
-    t = np.tile(T, (7, 1))
-    with pytest.raises(xv.errors.ProblemError, match=r"marked, xv.Each\(array\)"):
-        xv.solve_many(xv.separable(together, noisy(), data={"t": t}), start(), over=BOX)
-    assert xv.solve_many(xv.separable(together, noisy(), data={"t": xv.Each(t)}), start(), over=BOX).success.all()
-
-
 BAD = {
     "one entry per problem": (lambda: {"theta0": {"a": np.ones((3, 2)), "b": np.ones(4)}}),
     r"\(b, m\) or \(b, m, k\) with b = 7": lambda: {"y": noisy()[:3]},
@@ -345,6 +333,8 @@ BAD = {
     "leave out solver": lambda: {"solver": xv.lower.SVD()},
     "R must return one number per problem": lambda: {"R": lambda theta: theta * theta, "mu": 1.0},
     "first axis has b = 7": lambda: {"data": {"t": xv.Each(T)}},
+    r"marked, xv.Each\(array\)": lambda: {"data": {"t": np.tile(T, (7, 1))}},
+    "changes with the": lambda: {"M": coupled},
     "must be feasible": lambda: {"theta0": start() + 30},
     r"theta must be finite; got NaN or inf at index \[0, 0\]": lambda: {"theta0": start() * np.nan},
     "w is not unique": lambda: {"M": lambda theta, data: together(theta, data)[:, :1, :], "y": noisy()[:, :1]},

@@ -22,6 +22,7 @@ from xvarpro.sklearn import (
     NMF,
     ArchetypalAnalysis,
     ConstrainedDictionary,
+    LearnedPenaltyClassifier,
     NeuralHeadClassifier,
     NeuralHeadRegressor,
     SparseAutoencoder,
@@ -56,6 +57,7 @@ ESTIMATORS = (
     NeuralHeadRegressor(4, max_iter=1),
     NeuralHeadClassifier(4, max_iter=2),
     NeuralHeadClassifier(4, loss="softmax", max_iter=2),
+    LearnedPenaltyClassifier(max_iter=1),
 )
 DIGITS = load_digits().data[:300] / 16.0
 START = np.array([0.5, 8.0])

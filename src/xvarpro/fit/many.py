@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,11 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem
+from xvarpro.statistics.frames import data_frame
+from xvarpro.statistics.names import entry_names, indexed
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +111,24 @@ class ManyResult:
     def ended(self, status: Status) -> np.ndarray:
         """Indices of the problems that ended with a status."""
         return np.flatnonzero(self.status == status.code)
+
+    def to_frame(self, errors: bool = True) -> DataFrame:
+        """A data frame of pandas with a row for each problem: theta, w, value and status, and standard errors if asked for.
+
+        Raises
+        ------
+        ImportError
+            Without pandas; it names the pip command.
+        """
+        shapes = trees.map_leaves(lambda x: np.empty(x.shape[1:]), self.theta)
+        names = [*entry_names(shapes), *indexed("w", self.w.shape[1:])]
+        columns = dict(zip(names, _by_entry(self.theta, self.w), strict=True))
+        if errors:
+            found = self.statistics()
+            both = zip(names, _by_entry(found.theta_stderr, found.w_stderr), strict=True)
+            columns |= {f"{name}_stderr": x for name, x in both}
+        status = [Status.of(code).name for code in self.status.tolist()]
+        return data_frame(columns | {"value": to_numpy(self.value), "status": status}, range(len(self)))
 
     def __str__(self) -> str:
         n = self.n_iter if len(self) else np.zeros(1, int)
@@ -278,6 +301,12 @@ def _lower(a: ManyResult, b: ManyResult) -> ManyResult:
         setup_seconds=a.setup_seconds + b.setup_seconds,
         _prepared=None,
     )
+
+
+def _by_entry(theta: Tree, w: Array) -> np.ndarray:
+    """A row for each entry of theta and of w, (q, b)."""
+    arrays = map(to_numpy, (*trees.leaves(theta), w))
+    return np.concatenate([x.reshape(len(x), -1) for x in arrays], axis=1).T
 
 
 def counted(statuses: np.ndarray) -> dict[Status, int]:

@@ -22,7 +22,11 @@ from xvarpro.operators.interface import Operator
 STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
-ROUGH, FINE = 0.1, 1e-3  # relative residual of systems of conjugate gradients for a step: the error of w, within these
+# relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
+# to the third for losses of entries, where the inverse of the Hessian is nearly known
+ROUGH, COARSE, FINE = 0.1, 1e-3, 1e-6
+STALE = ROUGH  # error of w from which on a step takes the curvatures of its own w; a first step has them
+LOST = 1e-11  # relative error up to which adjoints do with a product's inverse: eps times the condition squared
 PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients; LSMR has a limit of its own
 
 
@@ -105,9 +109,10 @@ class LossSystem(NamedTuple):
 
 
 class Minimum(NamedTuple):
-    """The w of a level, and a place for the factor of its Hessian there, which few points are asked for."""
+    """The w of a level, what its steps had for adjoints, and a place for a factor, which few points are asked for."""
 
     w: Array
+    shared: Any  # the inverse of a Hessian near that at w, () where it does not serve
     kept: list[Any] | tuple[()]  # at most one; () in compiled loops
 
 
@@ -118,6 +123,7 @@ class _State(NamedTuple):
     running: Array  # bool
     failed: Array  # bool
     steps: Array  # int32
+    given: tuple[Any, ...]  # to the next step by the last one
 
 
 @final
@@ -159,9 +165,10 @@ class Newton(LowerSolver):
     adjoined: bool = False
 
     def factor(self, backend: Backend, system: Any) -> Minimum:
-        w, cell = self._minimum(backend, system), cast(Any, () if backend.compiled else [])
+        w, shared = self._minimum(backend, system)
+        kept = cast(Any, ((), ()) if backend.compiled else (self._serving(backend, system, shared), []))
         if system.ridge.definite or not (self.inner.exact and self._by_products(system)):
-            return Minimum(w, cell)
+            return Minimum(w, *kept)
 
         def unique(w: Array) -> Array:
             """NaN where conjugate gradients have found one of several solutions."""
@@ -170,9 +177,9 @@ class Newton(LowerSolver):
             return xp.where(xp.all(xp.isfinite(found)), w, xp.full_like(w, xp.nan))
 
         if not system.ridge.present:
-            return Minimum(unique(w), cell)
+            return Minimum(unique(w), *kept)
         lam = system.ridge.lam
-        return Minimum(backend.when(~namespace_of(lam).all(lam > 0), unique, w), cell)
+        return Minimum(backend.when(~namespace_of(lam).all(lam > 0), unique, w), *kept)
 
     def argmin(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Array:
         return factor.w
@@ -195,10 +202,12 @@ class Newton(LowerSolver):
 
     def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
         """``H^-1 c``, H the Hessian at w."""
-        if system.loss.convex and (self.coupled or (system.loss.by_entry and self.inner.exact)):
+        factored = system.loss.by_entry and self.inner.exact and not factor.shared
+        if system.loss.convex and (factored or self.coupled):
             near, target = self._near(system, z, system.loss.second)
             return self._inverse(backend, near, self._hessian(backend, near, factor), target, w, c)
-        bend, P = system.loss.bend(z, system.y, system.weights), self._preconditioner(backend, system, w, z)
+        bend = system.loss.bend(z, system.y, system.weights)
+        P = factor.shared or self._preconditioner(backend, system, w, z)
         return _conjugate_gradients(backend, system, bend, P, c, limit=self._limit)
 
     def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
@@ -215,15 +224,17 @@ class Newton(LowerSolver):
 
     # -- steps
 
-    def _minimum(self, backend: Backend, system: Any) -> Array:
-        """The minimiser, NaN where none is found."""
+    def _minimum(self, backend: Backend, system: Any) -> tuple[Array, Any]:
+        """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_shared`."""
         xp, start = namespace_of(system.y), system.start
         if isinstance(start, tuple):
             start = self._first(backend, system)
         else:
             lost = ~xp.isfinite(system.value(start))
             start = backend.when(lost, lambda _: self._first(backend, system), start)
-        return descended(backend, system.value, partial(self._step, backend, system), start)
+        shared = self._shared(backend, system, start)
+        w, (shared,) = descended(backend, system.value, partial(self._step, backend, system), start, shared)
+        return w, shared
 
     def _first(self, backend: Backend, system: Any) -> Array:
         """A first w: fitted to what the loss makes of the target; of classes 0."""
@@ -237,18 +248,20 @@ class Newton(LowerSolver):
         found: Array = inner.argmin(backend, near, inner.factor(backend, near), target)
         return namespace_of(y).reshape(found, (-1, y.shape[1]))
 
-    def _step(self, backend: Backend, system: Any, w: Array, error: Array) -> tuple[Array, Array]:
-        """The Newton step at w, and the square of its decrement, its length by the Hessian, 0-d.
+    def _step(self, backend: Backend, system: Any, w: Array, error: Array, shared: Any) -> tuple[Array, Array, Any]:
+        """The Newton step at w, the square of its decrement, its length by the Hessian, 0-d, and the next `shared`.
 
-        `error` is that of w, relative, by the last step.
+        `error` is that of w, relative, by the last step; `shared` the inverse of a Hessian near that at w.
         """
+        shared = backend.when(error > STALE, lambda _: self._shared(backend, system, w), shared)
         z = system.M.matvec(w)
         if self._by_products(system):
-            slope, h, bend = self._derivatives(system, z)
+            slope, bend = self._derivatives(system, z)
             g = system.back(slope, w)
-            tol = namespace_of(error).clip(error, FINE, ROUGH)
-            d = -_conjugate_gradients(backend, system, bend, self._of_mean(backend, system, h), g, tol, self._limit)
-            return d, -inner(g, d)
+            tol = namespace_of(error).clip(error, FINE if system.loss.by_entry else COARSE, ROUGH)
+            P = shared or self._preconditioner(backend, system, w, z)
+            d = -_conjugate_gradients(backend, system, bend, P, g, tol, self._limit)
+            return d, -inner(g, d), shared
         g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._near(system, z, system.loss.model)
         factor = self.inner.factor(backend, near)
@@ -259,16 +272,16 @@ class Newton(LowerSolver):
         # no more than minus the slope along d, which in a set is lost to rounding: g is a multiplier there
         q = near.M.matvec(self._column(d))
         square = inner(q, q)
-        return d, square + near.ridge.coupling(d, d) if near.ridge.present else square
+        return d, square + near.ridge.coupling(d, d) if near.ridge.present else square, shared
 
-    def _derivatives(self, system: Any, z: Array) -> tuple[Array, Array, Callable[[Array], Array]]:
-        """The slope of the loss, and its curvature as numbers and as a map, those of a step's model."""
+    def _derivatives(self, system: Any, z: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """The slope of the loss and the map of its curvature, those of a step's model."""
         given = z, system.y, system.weights
         if not system.loss.by_entry:
-            found: tuple[Array, Array, Callable[[Array], Array]] = system.loss.derivatives(*given)
-            return found
+            slope, _, bend = system.loss.derivatives(*given)
+            return slope, bend
         h = system.loss.model(*given)
-        return system.loss.slope(*given), h, lambda d: h * d
+        return system.loss.slope(*given), lambda d: h * d
 
     def _by_products(self, system: Any) -> bool:
         """Whether steps are solved by products with the Hessian: of one column that takes half the time of a factor."""
@@ -285,21 +298,33 @@ class Newton(LowerSolver):
             factor.kept.append(self.inner.factor(backend, near))
         return factor.kept[0]
 
+    def _shared(self, backend: Backend, system: Any, w: Array) -> Any:
+        """The inverse of the Hessian at w with the mean curvature of all columns; () where steps have no use for it."""
+        M = system.M
+        if not self._by_products(system) or isinstance(self.inner, LSMR) or M.columns is not None:
+            return ()
+        return _of_weights(backend, system, self._mean_curvature(system, M.matvec(w)))
+
+    def _serving(self, backend: Backend, system: Any, shared: Any) -> Any:
+        """The same where adjoints may have it: a factor has twice the digits of a product."""
+        if not shared or not system.loss.by_entry:
+            return shared
+        lost = namespace_of(shared.half).finfo(shared.half.dtype).eps * shared.condition**2
+        return shared if system.loss.convex and backend.holds(lost < LOST) else ()
+
     def _preconditioner(self, backend: Backend, system: Any, w: Array, z: Array) -> Callable[[Array], Array]:
         """The inverse of a Hessian near that at w, on the face of w."""
-        if not (system.loss.by_entry and self.inner.exact):
-            return self._of_mean(backend, system, system.loss.model(z, system.y, system.weights))
+        if isinstance(self.inner, LSMR):
+            near = System(Weighted(system.M, namespace_of(z).sqrt(self._mean_curvature(system, z))), system.ridge)
+            return self.inner.normal(near, self.inner.factor(backend, near)).precondition
+        if not system.loss.by_entry:
+            return self._shared(backend, system, w) or (lambda r: r)
         near, target = self._near(system, z, system.loss.model)
         return partial(self._inverse, backend, near, self.inner.factor(backend, near), target, w)
 
-    def _of_mean(self, backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
-        """The preconditioner of the user's, or the inverse of a Hessian, with the mean curvature of all columns."""
-        xp, inner = namespace_of(h), self.inner
-        h = xp.mean(h, axis=1, keepdims=True)
-        if not isinstance(inner, LSMR):
-            return _of_weights(backend, system, h)
-        near = System(Weighted(system.M, xp.sqrt(h)), system.ridge)
-        return inner.normal(near, inner.factor(backend, near)).precondition
+    def _mean_curvature(self, system: Any, z: Array) -> Array:
+        """The mean curvature of a row of z, (m, 1)."""
+        return namespace_of(z).mean(system.loss.model(z, system.y, system.weights), axis=1, keepdims=True)
 
     @property
     def _limit(self) -> int:
@@ -327,17 +352,22 @@ def _is_squares(loss: Loss) -> bool:
     return loss.by_entry and loss.convex
 
 
-def descended(backend: Backend, value_of: Callable[[Array], Array], step: Callable[..., Any], start: Array) -> Array:
-    """The minimiser by steps ``d, decrement = step(w, error)``, as `Newton` makes them; NaN where none is found."""
+def descended(
+    backend: Backend, value_of: Callable[[Array], Array], step: Callable[..., Any], start: Array, *given: Any
+) -> tuple[Array, tuple[Any, ...]]:
+    """The minimiser by steps ``d, decrement, *given = step(w, error, *given)``, as `Newton` makes them, and `given`.
+
+    NaN where none is found.
+    """
     value, xp = value_of(start), namespace_of(start)
     eps, finite = xp.finfo(value.dtype).eps, xp.isfinite(value)
-    first = _State(start, value, 0 * value, finite, ~finite, xp.zeros((), dtype=xp.int32, device=device(value)))
+    first = _State(start, value, 0 * value, finite, ~finite, xp.zeros((), dtype=xp.int32, device=device(value)), given)
 
     def advance(now: _State) -> _State:
         size, before = xp.abs(now.value), now.decrement
         known = before > 0
-        error = xp.where(known, (before / positive_or_one(size)) ** 0.5, 1)
-        d, decrement = step(now.w, error)
+        error = xp.where(known, (before / positive_or_one(size)) ** 0.5, ROUGH)
+        d, decrement, *given = step(now.w, error, *now.given)
         small = decrement <= eps**0.5 * size
         alpha, value = _searched(backend, value_of, now, d, decrement, small)
         ratio = decrement / positive_or_one(before)
@@ -346,10 +376,10 @@ def descended(backend: Backend, value_of: Callable[[Array], Array], step: Callab
         end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
         steps = now.steps + 1
         lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
-        return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps)
+        return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps, tuple(given))
 
     last = backend.while_loop(lambda state: state.running, advance, first)
-    return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w)
+    return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w), last.given
 
 
 def _searched(
@@ -401,7 +431,7 @@ def _conjugate_gradients(
         return found
 
     def solve(v: Array, r: Array, whole: Array) -> Array:
-        s = precondition(r)
+        s = _seen(system, precondition(r))
         rho = inner(r, s)
         n = xp.zeros((), dtype=xp.int32, device=device(rho))
 
@@ -414,12 +444,13 @@ def _conjugate_gradients(
             curved = inner(p, q)
             alpha = rho / xp.where(curved > 0, curved, xp.nan)
             r = r - alpha * q
-            s = precondition(r)
+            s = _seen(system, precondition(r))
             fresh = inner(r, s)
             return v + alpha * p, r, s + (fresh / positive_or_one(rho)) * p, fresh, n + 1
 
-        found, *_, n = backend.while_loop(going, step, (v, r, s, rho, n))
-        return xp.where(n < limit, found, xp.nan) if tol is None else found
+        found, *_, rho, n = backend.while_loop(going, step, (v, r, s, rho, n))
+        reached = (rho >= 0) & (n < limit) if tol is None else rho >= 0
+        return xp.where(reached, found, xp.nan)
 
     whole = inner(c, precondition(c))
     v = solve(0 * c, c, whole)
@@ -427,13 +458,23 @@ def _conjugate_gradients(
     return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
 
 
-def _of_weights(backend: Backend, system: Any, h: Array) -> Callable[[Array], Array]:
-    """The inverse of a Hessian that all columns of w share, with curvatures h, (m, 1)."""
-    M, ridge, xp = system.M, system.ridge, namespace_of(h)
-    if M.columns is not None:
-        return lambda r: r
-    A = M.dense()
-    G = A.mT @ (h * A)
+class _Shared(NamedTuple):
+    """The inverse of a Hessian that all columns of w share."""
+
+    half: Array  # its root
+    condition: Array  # of the root, by pivots, 0-d
+
+    def __call__(self, r: Array) -> Array:
+        found: Array = self.half.mT @ (self.half @ r)
+        return found
+
+
+def _of_weights(backend: Backend, system: Any, h: Array) -> _Shared:
+    """The inverse of a Hessian with the same curvatures h for all columns, (m, 1)."""
+    ridge, xp = system.ridge, namespace_of(h)
+    A = system.M.dense()
+    rows = xp.sqrt(h) * A
+    G = rows.mT @ rows
     n, eps = G.shape[0], xp.finfo(G.dtype).eps
     if ridge.present:
         below = ridge.dense(A)
@@ -441,14 +482,9 @@ def _of_weights(backend: Backend, system: Any, h: Array) -> Callable[[Array], Ar
     size = xp.sqrt(positive_or_one(xp.linalg.diagonal(G)))[:, None]
     eye = xp.eye(n, dtype=G.dtype, device=device(G))
     L = backend.cholesky(G / (size * size.mT) + 10 * n * eps * eye)
-
+    share = xp.linalg.diagonal(L)
     # products with the inverse are good enough here, and not every framework has a substitution of one vector
-    half = backend.solve_triangular(L, eye, lower=True) / size.mT
-
-    def inverse(r: Array) -> Array:
-        return _seen(system, half.mT @ (half @ r))
-
-    return inverse
+    return _Shared(backend.solve_triangular(L, eye, lower=True) / size.mT, xp.max(share) / xp.min(share))
 
 
 def _seen(system: Any, v: Array) -> Array:

@@ -42,7 +42,7 @@ class StreamedLosses(Streamed):
             if self.problem.lower.loss.by_entry:
                 first, _ = self._walk(FIRST_STEP, theta, start)
                 start = self._whole(self._condensed(first).argmin(self.backend), start)
-        w = descended(self.backend, value, lambda w, error: self._step(at(w)[0], w), start)
+        w, _ = descended(self.backend, value, lambda w, error: self._step(at(w)[0], w), start)
         sums, rows = at(w)
         return w, self._condensed(sums).R, value(w), sums[1].energy, rows * w.shape[1]
 

@@ -7,12 +7,14 @@ from xvarpro.sklearn._archetypes import ArchetypalAnalysis
 from xvarpro.sklearn._autoencoder import SparseAutoencoder
 from xvarpro.sklearn._dictionary import NMF, ConstrainedDictionary
 from xvarpro.sklearn._head import NeuralHeadClassifier, NeuralHeadRegressor
+from xvarpro.sklearn._penalties import LearnedPenaltyClassifier
 from xvarpro.sklearn._regressor import VarProRegressor
 
 __all__ = [
     "NMF",
     "ArchetypalAnalysis",
     "ConstrainedDictionary",
+    "LearnedPenaltyClassifier",
     "NeuralHeadClassifier",
     "NeuralHeadRegressor",
     "SparseAutoencoder",

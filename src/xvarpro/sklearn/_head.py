@@ -167,13 +167,40 @@ class NeuralHeadRegressor(MultiOutputMixin, RegressorMixin, NeuralHead):
         return self._output(X)
 
 
+def encoded(owner: object, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Classes, their number at each sample, and a column for each; of two classes the second alone, (n_samples,)."""
+    check_classification_targets(y)
+    classes, at = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ProblemError(f"{type(owner).__name__} needs two classes or more; got one class, {classes[0]}")
+    Y = np.eye(len(classes))[at]
+    return classes, at, Y[:, 1] if len(classes) == 2 else Y
+
+
+class OfClasses(ClassifierMixin):
+    """Classifiers with outputs `_output`: one for two classes, (n_samples,), else one for each."""
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Output of the head: (n_samples,) for two classes, > 0 for the second, else (n_samples, n_classes)."""
+        return self._output(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class with the largest output."""
+        output = self._output(X)
+        return self.classes_[(output > 0).astype(int) if output.ndim == 1 else np.argmax(output, axis=1)]
+
+    def _probabilities(self, X: Any) -> np.ndarray:
+        output = self._output(X)
+        return softmax(np.stack([0 * output, output], axis=1) if output.ndim == 1 else output)
+
+
 def _has_probabilities(owner: NeuralHeadClassifier) -> bool:
     return bool(owner.loss == "softmax")
 
 
 @final
 @dataclass(eq=False, repr=False)
-class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
+class NeuralHeadClassifier(OfClasses, NeuralHead):
     """A network with tanh layers whose last layer is solved for exactly, for classification; see `NeuralHead`.
 
     The class with the largest output wins.
@@ -214,36 +241,23 @@ class NeuralHeadClassifier(ClassifierMixin, NeuralHead):
     def fit(self, X: Any, y: Any) -> NeuralHeadClassifier:
         """Find layers and head for X, (n_samples, n_features), and labels y, (n_samples,)."""
         X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
         if self.loss not in ("squares", "softmax"):
             raise ProblemError(f"NeuralHeadClassifier: loss must be 'squares' or 'softmax', got {self.loss!r}")
-        self.classes_, at = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ProblemError(f"NeuralHeadClassifier needs two classes or more; got one class, {self.classes_[0]}")
-        two, cross = len(self.classes_) == 2, self.loss == "softmax"
-        Y = np.eye(len(self.classes_))[at]
-        if two:  # one output, whose sign tells them apart
-            Y = Y[:, 1] if cross else 2.0 * Y[:, 1] - 1.0
+        cross = self.loss == "softmax"
+        self.classes_, at, Y = encoded(self, y)
+        two = Y.ndim == 1
+        if two and not cross:
+            Y = 2.0 * Y - 1.0
         weights = None
         if self.class_weight is not None:
             weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y)[at]
         self._fit(X, Y, weights=weights, loss=("logistic" if two else "softmax") if cross else None)
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Output of the head: (n_samples,) for two classes, > 0 for the second, else (n_samples, n_classes)."""
-        return self._output(X)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The class with the largest output."""
-        output = self._output(X)
-        return self.classes_[(output > 0).astype(int) if output.ndim == 1 else np.argmax(output, axis=1)]
-
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, (n_samples, n_classes); of ``loss="softmax"`` alone."""
-        output = self._output(X)
-        return softmax(np.stack([0 * output, output], axis=1) if output.ndim == 1 else output)
+        return self._probabilities(X)
 
     def hidden_features(self, X: Any) -> np.ndarray:
         """The last hidden layer, shape (n_samples, hidden[-1])."""
