@@ -442,19 +442,3 @@ def test_a_loss_that_bends_down_has_no_adjoint():
 def test_targets_that_do_not_fit_a_loss(loss, y, match):
     with pytest.raises(ProblemError, match=match):
         xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=0.1), np.ones(1))
-
-
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"solver": xv.lower.LSMR(), "W": xv.lower.Equality(np.ones((1, 2)))}, "LSMR without a set.*got solver=LSMR"),
-        ({"covariance": np.eye(4)}, "got covariance"),
-        ({"W": xv.lower.L1(0.1)}, "without a penalty.*got W=L1"),
-        ({"W": xv.lower.Simplex(), "y": np.eye(2)[[0, 0, 1, 1]], "loss": "softmax"}, "of classes one.*got W=Simplex"),
-        ({"y": xv.ColumnChunks([APART])}, "in memory or RowChunks.*got y as ColumnChunks"),
-        ({"y": xv.RowChunks([(ROWS, APART)]), "loss": "huber", "data": None}, "got y as RowChunks, and no scale"),
-    ],
-)
-def test_what_a_level_with_a_loss_does_not_take(given, match):
-    with pytest.raises(ProblemError, match=match):
-        xv.separable(times, **{"y": APART, "data": ROWS, "lam": 0.1, "loss": "logistic", **given})

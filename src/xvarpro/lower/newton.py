@@ -202,8 +202,8 @@ class Newton(LowerSolver):
 
     def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
         """``H^-1 c``, H the Hessian at w."""
-        exact = self.coupled or (system.loss.by_entry and self.inner.exact and not factor.shared)
-        if system.loss.convex and exact:
+        factored = system.loss.by_entry and self.inner.exact and not factor.shared
+        if system.loss.convex and (factored or self.coupled):
             near, target = self._near(system, z, system.loss.second)
             return self._inverse(backend, near, self._hessian(backend, near, factor), target, w, c)
         bend = system.loss.bend(z, system.y, system.weights)
