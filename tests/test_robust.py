@@ -333,7 +333,6 @@ def test_what_it_is_not_for(subtests):
         (xv.bilevel(lower=stated(y).lower, upper=stated(y).lower), xv.losses.Huber(), "two levels"),
         (xv.separable(decays, xv.ColumnChunks(lambda: iter([]))), xv.losses.Huber(), "y as ColumnChunks"),
         (stated(y + 0j), huber, "one of real numbers"),
-        (stated(y, solver=xv.lower.LSMR()), huber, "a direct solver"),
         (stated(y, weights=np.ones(7)), huber, "weights must have one entry per row"),
         (stated(negative), xv.losses.Poisson(), "counts >= 0; got -1"),
         (stated(np.zeros(T.size)), xv.losses.Huber(), "Pass scale="),

@@ -113,7 +113,7 @@ class ManyResult:
         return np.flatnonzero(self.status == status.code)
 
     def to_frame(self, errors: bool = True) -> DataFrame:
-        """A data frame of pandas with a row for each problem: theta, w, value, status and, if asked for, standard errors.
+        """A data frame of pandas, a row for each problem: theta, w, value, status and, if asked for, standard errors.
 
         Raises
         ------
