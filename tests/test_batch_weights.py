@@ -206,9 +206,7 @@ BAD = {
     r"must have shape \(m,\), \(m, k\)": {"weights": np.ones((3, T.size))},
     "must be >= 0": {"weights": -np.ones(T.size)},
     "weights must be finite": {"weights": np.full(T.size, np.nan)},
-    "W of a batch must be": {"W": xv.lower.Fixed(np.array([True, False]))},
     "must be made for length 2": {"W": xv.lower.Bounded(np.zeros(3), 1.0)},
-    "y must be real where W": {"W": xv.lower.Nonnegative(), "y": noisy(B) + 0j},
     "one entry per row of M": {"y": lambda theta, data: together(theta, data)[:, :, 0], "weights": np.ones((1, 4))},
     "got a function of theta": {"lam": lambda theta, data: theta[0]},
 }

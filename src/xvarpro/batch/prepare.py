@@ -28,7 +28,7 @@ from xvarpro.driver.prepare import violation
 from xvarpro.driver.transfer import CallerLayout, Transfer, destination
 from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.lower import Bounded, Nonnegative, WeightSet
+from xvarpro.lower import Bounded, Nonnegative
 from xvarpro.objective.in_memory import model_failures
 from xvarpro.problem import each
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -201,8 +201,6 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             raise ProblemError(f"a batch factors its designs together: leave out solver={level.solver!r}")
         own: dict[str, Any] = {}
         y, lam = each.unmarked(level.y), ridges(level)
-        if losses:
-            _check_loss(level, name)
         if trees.is_array(y):
             if y.ndim not in (2, 3) or y.shape[0] not in (1, b):
                 raise ProblemError(
@@ -223,7 +221,7 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
         elif level.weights is not None:
             own |= _weighted(level, own.get("y"), transfer, name, b, not losses)
         if level.W is not None:
-            own["W"] = _bounds(level.W, transfer)
+            own["W"] = trees.map_arrays(transfer.plain, level.W)
         if "lam" in own and not bool(transfer.to.xp.all((own["lam"] >= 0) & transfer.to.xp.isfinite(own["lam"]))):
             raise ProblemError(f"{name}lam must hold finite numbers >= 0; got {level.lam}")
         if level.Omega is not None:
@@ -250,18 +248,18 @@ def has_losses(problem: Problem) -> bool:
     return any(level.loss is not None for level in problem.levels)
 
 
-def _check_loss(level: Level, name: str) -> None:
-    y: Any = each.unmarked(level.y)
-    given = ["a y that is a function"] if callable(y) else ["a complex y"] if trees.is_complex(y) else []
-    given += [f"{name}{what}" for what in ("W", "covariance") if getattr(level, what) is not None]
-    loss = level.loss
-    if loss is not None and not (loss.by_entry and loss.convex and not loss.needs_scale):
-        given.append(f"the {name}loss {loss!r}")
-    if given:
-        raise ProblemError(
-            "a batch of problems with a loss takes a convex loss of entries with a given scale, targets that are "
-            f"arrays of real numbers, and no W or covariance; got {given[0]}. Solve the problems one by one by xv.solve"
-        )
+def together(problem: Problem) -> bool:
+    """Whether the problems of a batch can be solved all at once."""
+    W, losses = problem.lower.W, [level.loss for level in problem.levels if level.loss is not None]
+    if not losses:
+        return W is None or isinstance(W, Nonnegative | Bounded)
+    ys = [each.unmarked(level.y) for level in problem.levels]
+    return (
+        W is None
+        and all(trees.is_array(y) and not trees.is_complex(y) for y in ys)
+        and all(level.covariance is None for level in problem.levels)
+        and all(loss.by_entry and loss.convex and not loss.needs_scale for loss in losses)
+    )
 
 
 def ridges(level: Level) -> Any:
@@ -309,15 +307,6 @@ def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: i
     scaled = xp.where(weights > 0, columns, xp.zeros_like(columns))
     scaled = scaled * root if roots else scaled
     return {"weights": root, "y": scaled if y.ndim == 3 else scaled[:, :, 0]}
-
-
-def _bounds(W: WeightSet, transfer: Transfer) -> WeightSet:
-    if not isinstance(W, Nonnegative | Bounded):
-        raise ProblemError(
-            f"W of a batch must be xv.lower.Nonnegative() or Bounded(...); got {type(W).__name__}. Write w as w0 + B v "
-            "and fit v: the design M B and the target y - M w0"
-        )
-    return trees.map_arrays(transfer.plain, W)
 
 
 def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[Problem, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,8 @@ from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
 from xvarpro.backends import Backend, to_numpy
 from xvarpro.backends.exchange import as_array
 from xvarpro.batch.driver import Run
-from xvarpro.batch.prepare import prepare
+from xvarpro.batch.lift import single
+from xvarpro.batch.prepare import batch_size, prepare, together
 from xvarpro.core import trees
 from xvarpro.core.lazy import Method
 from xvarpro.core.namespace import device as device_of
@@ -23,7 +24,10 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
+from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
+from xvarpro.fit.result import Result
+from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
 from xvarpro.statistics.frames import data_frame
 from xvarpro.statistics.names import entry_names, indexed
@@ -75,6 +79,7 @@ class ManyResult:
     over: Tree = None
     _problem: Problem | None = None
     _prepared: Any = None  # a `batch.prepare.Prepared` at theta, where the solve was one of this process
+    _fits: Any = None  # of problems that were solved one after the other, a `Result` each or None
 
     @property
     def stated(self) -> Problem:
@@ -93,7 +98,7 @@ class ManyResult:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies: what holds functions and the data is left out."""
-        return {**vars(self), "_problem": None, "_prepared": None}
+        return {**vars(self), "_problem": None, "_prepared": None, "_fits": None}
 
     def __len__(self) -> int:
         return len(self.status)
@@ -177,9 +182,10 @@ def solve_many(
     problem : Problem
         From `separable` or `bilevel`, in batch form. ``lam`` is a number, (b,), (b, n, k), or (n, k) for all problems,
         with 1 for n or k where weights or right-hand sides share one; ``R`` returns (b,); `Omega`, `covariance` and
-        `W`, which is `lower.Nonnegative` or `lower.Bounded`, are shared; `weights` are (m,) or (m, k), or have a first
-        axis for the problems: (b, m) with targets (b, m), else (b, m, k) or (b, m, 1). A `loss` is convex, one of
-        entries, with targets that are arrays and no `W`.
+        `W` are shared; `weights` are (m,) or (m, k), or have a first axis for the problems: (b, m) with targets (b, m),
+        else (b, m, k) or (b, m, 1). Solved one after the other are problems with a `W` that is neither
+        `lower.Nonnegative` nor `lower.Bounded`, or a `loss` that is not convex or one of rows, has no scale or is next
+        to a `W`.
     theta0 : array or pytree of arrays
         Feasible starts, leaves (b, ...), float32 or float64.
     over : Set, Free or a tree of them, optional
@@ -238,14 +244,18 @@ def solve_many(
     """
     if starts is not None:
         options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, "progress": progress}
-        place = {"backend": backend, "device": device, "dtype": dtype}
-        every = (solve_many(problem, theta, over, **options, **place) for theta in _each(theta0, starts))
+        options |= {"backend": backend, "device": device, "dtype": dtype}
+        every = (solve_many(problem, theta, over, **options) for theta in _each(theta0, starts))
         return reduce(_lower, every)
     began = time.perf_counter()
     tol, max_iter = check_limits(tol, max_iter)
     if not (method is None or isinstance(method, LevenbergMarquardt)):
         raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None; got {method!r}")
-    prepared = prepare(problem, theta0, over=over, backend=backend, device=device, dtype=dtype)
+    place = {"backend": backend, "device": device, "dtype": dtype}
+    if isinstance(problem, Problem) and not together(problem):
+        limits = {"algorithm": method, "tol": tol, "max_iter": max_iter}
+        return _one_by_one(problem, theta0, over, progress, {**limits, **place})
+    prepared = prepare(problem, theta0, over=over, **place)
     check_compiles(prepared.region, prepared.backend)
     with prepared.backend.scope(prepared.dtype):
         run = Run(prepared, method or LevenbergMarquardt(), tol)
@@ -264,6 +274,60 @@ def solve_many(
             except (KeyboardInterrupt, SystemExit) as interrupt:
                 interrupt.result = found(Status.INTERRUPTED)  # type: ignore[union-attr]
                 raise
+
+
+def _one_by_one(
+    problem: Problem, theta0: Tree, over: Tree, progress: bool | None, options: dict[str, Any]
+) -> ManyResult:
+    """The problems one after the other, by `solve`; one whose data hold NaN or inf ends as in a batch."""
+    began = time.perf_counter()
+    given = destination(theta0, None, None, None)
+    b, fits = batch_size(given.leaves, given.names), list[Result | None]()
+    with Bar(b, progress, "problem") as bar:
+        for i in range(b):
+            one, start = single(problem, i), trees.map_leaves(lambda x, i=i: x[i, ...], theta0)
+            try:
+                fits.append(solve(one, start, over, progress=False, **options))
+            except ProblemError:
+                ys = [level.y for level in one.levels if trees.is_array(level.y)]
+                if all(np.isfinite(to_numpy(y)).all() for y in ys):
+                    raise
+                fits.append(None)
+            bar.update()
+    known = next((fit for fit in fits if fit is not None), None)
+    if known is None:
+        raise ProblemError("the target must be finite for one problem or more; got NaN or inf in all of them")
+
+    def stacked(found: list[Any], like: Array) -> Array:
+        """Arrays or numbers of the fits, NaN where there is none."""
+        xp, place = namespace_of(like), {"dtype": like.dtype, "device": device_of(like)}
+        return xp.stack([x if trees.is_array(x) else xp.full(like.shape, x, **place) for x in found], axis=0)
+
+    def each_of(get: Callable[[Result], Any]) -> list[Any]:
+        return [np.nan if fit is None else get(fit) for fit in fits]
+
+    leaves, treedef = trees.flatten(theta0)
+    ends = zip(*([np.nan] * len(leaves) if fit is None else trees.leaves(fit.theta) for fit in fits), strict=True)
+    theta = [stacked(list(found), x[0, ...]) for found, x in zip(ends, leaves, strict=True)]
+    number = namespace_of(leaves[0]).zeros((), dtype=leaves[0].dtype, device=device_of(leaves[0]))
+    none = Status.NON_FINITE.code
+    return ManyResult(
+        theta=trees.unflatten(treedef, theta),
+        w=stacked(each_of(lambda fit: fit.w), known.w),
+        value=stacked(each_of(lambda fit: fit.value), number),
+        gap_A=stacked(each_of(lambda fit: fit.gap_A), number),
+        gap_B=stacked(each_of(lambda fit: fit.gap_B), number),
+        condition=stacked(each_of(lambda fit: fit.verified.condition), number),
+        status=np.array([none if fit is None else fit.status.code for fit in fits]),
+        n_iter=np.array([0 if fit is None else fit.n_iter for fit in fits]),
+        method=f"{known.algorithm}, one problem after the other",
+        provenance=known.provenance,
+        seconds=time.perf_counter() - began,
+        setup_seconds=0.0,
+        over=over,
+        _problem=problem,
+        _fits=fits,
+    )
 
 
 def _each(theta0: Tree, starts: Tree) -> Iterator[Tree]:
@@ -300,6 +364,9 @@ def _lower(a: ManyResult, b: ManyResult) -> ManyResult:
         seconds=a.seconds + b.seconds,
         setup_seconds=a.setup_seconds + b.setup_seconds,
         _prepared=None,
+        _fits=None
+        if a._fits is None
+        else [y if take else x for x, y, take in zip(a._fits, b._fits, better, strict=True)],
     )
 
 

@@ -21,6 +21,7 @@ from xvarpro.batch.lift import single
 from xvarpro.batch.objective import Linear
 from xvarpro.batch.prepare import Prepared
 from xvarpro.core import trees
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.losses.interface import Loss
@@ -30,7 +31,7 @@ from xvarpro.sets import Box
 from xvarpro.statistics import theory, weighting
 from xvarpro.statistics.frames import on_host, vector
 from xvarpro.statistics.linearised import STOPPED, held_by, unlike_least_squares
-from xvarpro.statistics.standard_errors import NO_NOISE, QUIET, ROUNDED, noise_variance
+from xvarpro.statistics.standard_errors import BY_RESIDUALS, NO_NOISE, QUIET, ROUNDED, Statistics, noise_variance
 
 if TYPE_CHECKING:
     from xvarpro.fit.many import ManyResult
@@ -150,7 +151,50 @@ def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich:
     if why := unlike_least_squares(plain):
         raise ProblemError(f"statistics need {why}")
     known = loss is not None and loss.likelihood
+    if fit._fits is not None:
+        return _gathered(fit, absolute_sigma, sandwich)
     return _Pass(fit, *theory.noise_from(loss, known, absolute_sigma, sandwich)).statistics()
+
+
+def _gathered(fit: ManyResult, absolute_sigma: bool | None, sandwich: bool | None) -> BatchStatistics:
+    """Of problems that were solved one after the other."""
+    found: list[Statistics | None] = []
+    reasons: dict[str, list[int]] = {}
+    for i, one in enumerate(fit._fits):
+        s, why = None, ["w is NaN or inf"]
+        if one is not None:
+            try:
+                s = one.statistics(absolute_sigma=absolute_sigma, sandwich=sandwich)
+                why = s.reasons
+            except ProblemError as error:
+                why = [str(error)]
+        found.append(s)
+        for reason in why:
+            reasons.setdefault(reason, []).append(i)
+
+    def stacked(errors: list[Any], like: Array) -> Array:
+        xp = namespace_of(like)
+        blank = xp.full(like.shape[1:], xp.nan, dtype=like.dtype, device=device(like))
+        return xp.stack([blank if x is None else x for x in errors], axis=0)
+
+    def numbers(name: str) -> Any:
+        return np.array([np.nan if s is None else getattr(s, name) for s in found])
+
+    def covariances() -> np.ndarray:
+        every = [None if s is None else s.covariance for s in found]
+        blank = next(np.full(C.shape, np.nan) for C in every if C is not None)
+        return np.stack([blank if C is None else C for C in every])
+
+    leaves, treedef = trees.flatten(fit.theta)
+    errors = zip(*([None] * len(leaves) if s is None else trees.leaves(s.theta_stderr) for s in found), strict=True)
+    names = ("data", "parameters", "dof", "chi2", "reduced_chi2", "aic")
+    return BatchStatistics(
+        theta_stderr=trees.unflatten(treedef, [stacked(list(x), y) for x, y in zip(errors, leaves, strict=True)]),
+        w_stderr=stacked([None if s is None else s.w_stderr for s in found], fit.w),
+        **{name: numbers(name) for name in names},
+        reasons={why: np.asarray(at) for why, at in reasons.items()},
+        _covariances=covariances,
+    )
 
 
 class _Pass:
@@ -203,6 +247,8 @@ class _Pass:
         self._say(POOR, ~fit.success)
         if not self.absolute:
             self._say(NO_NOISE, found.clear & found.exact)
+        if self.sandwich:
+            self._say(BY_RESIDUALS, found.clear)
         for i in np.flatnonzero(~found.clear & ~dead):
             for whole, x in zip(found, self._alone(found, int(i), covariance), strict=True):
                 whole[i] = x

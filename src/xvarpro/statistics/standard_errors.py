@@ -27,6 +27,7 @@ LARGEST = 5000  # entries of theta and w up to which their covariance is one mat
 IN_CHUNKS = "w comes in chunks of columns, fit.w_chunks(), and has standard errors only where y is one array"
 NO_LIKELIHOOD = "the loss is no log likelihood of the data: AIC and BIC are not given"
 NO_NOISE = "the residual is zero to rounding: standard errors measure rounding, not noise"
+BY_RESIDUALS = "standard errors by the sandwich formula: each residual speaks for the noise of its datum"
 EXACT = 100.0  # in eps of the target: a residual below says nothing of noise
 ROUNDED = 1e3  # in eps of its terms: a residual below has less than three digits
 OFF = 0.05  # standard errors that theta may be off by before that is said
@@ -392,7 +393,7 @@ def _reasons(s: Statistics) -> list[str]:
     if s.exact and not s.absolute_sigma:
         said.append(NO_NOISE)
     if s.sandwich:
-        said.append("standard errors by the sandwich formula: each residual speaks for the noise of its datum")
+        said.append(BY_RESIDUALS)
     return said
 
 
