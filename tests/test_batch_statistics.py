@@ -98,7 +98,8 @@ def test_a_target_without_numbers_ends_alone_where_problems_are_solved_one_after
     problem = xv.separable(together, y, data={"t": T}, W=xv.lower.Simplex(3.0))
     fit = xv.solve_many(problem, np.tile([0.7, 4.0], (B, 1)), over=BOX, backend=backend)
     assert fit.ended(xv.Status.NON_FINITE).tolist() == [2]
-    assert np.isnan(fit.theta[2]).all()
+    assert fit.theta[2].tolist() == [0.7, 4.0]
+    assert np.isnan(fit.w[2]).all()
     assert fit.success.sum() == B - 1
     found = fit.statistics()
     assert np.isnan(found.theta_stderr[2]).all()
@@ -109,6 +110,24 @@ def test_a_target_without_numbers_ends_alone_where_problems_are_solved_one_after
     np.testing.assert_allclose(np.delete(lowest.theta, 2, axis=0), np.delete(fit.theta, 2, axis=0), rtol=1e-3)
     with pytest.raises(xv.errors.ProblemError, match="finite for one problem or more"):
         xv.solve_many(xv.separable(together, 0 * y * np.nan, data={"t": T}, W=xv.lower.Simplex()), np.ones((B, 2)))
+
+
+def test_ctrl_c_keeps_the_problems_that_are_solved():
+    calls = []
+
+    def stopping(theta, data):
+        calls.append(1)
+        if len(calls) == 25:
+            raise KeyboardInterrupt
+        return together(theta, data)
+
+    problem = xv.separable(stopping, Y, data={"t": T}, W=xv.lower.Simplex(3.0))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        xv.solve_many(problem, np.tile([0.7, 4.0], (B, 1)), over=BOX)
+    found = caught.value.result
+    assert found.success[0]
+    assert found.ended(xv.Status.INTERRUPTED).tolist()[-1] == B - 1
+    assert found.theta.shape == (B, 2)
 
 
 @pytest.mark.parametrize("kind", ["plain", "a complex design", "complex numbers and a real w"])

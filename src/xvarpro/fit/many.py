@@ -282,47 +282,60 @@ def _one_by_one(
     """The problems one after the other, by `solve`; one whose data hold NaN or inf ends as in a batch."""
     began = time.perf_counter()
     given = destination(theta0, None, None, None)
-    b, fits = batch_size(given.leaves, given.names), list[Result | None]()
-    with Bar(b, progress, "problem") as bar:
-        for i in range(b):
-            one, start = single(problem, i), trees.map_leaves(lambda x, i=i: x[i, ...], theta0)
-            try:
-                fits.append(solve(one, start, over, progress=False, **options))
-            except ProblemError:
-                ys = [level.y for level in one.levels if trees.is_array(level.y)]
-                if all(np.isfinite(to_numpy(y)).all() for y in ys):
-                    raise
-                fits.append(None)
-            bar.update()
-    known = next((fit for fit in fits if fit is not None), None)
+    b, ends = batch_size(given.leaves, given.names), list[Result | Status]()
+
+    def found() -> ManyResult:
+        return _stacked(problem, theta0, over, ends, time.perf_counter() - began)
+
+    try:
+        with Bar(b, progress, "problem") as bar:
+            for i in range(b):
+                one, start = single(problem, i), trees.map_leaves(lambda x, i=i: x[i, ...], theta0)
+                try:
+                    ends.append(solve(one, start, over, progress=False, **options))
+                except ProblemError:
+                    ys = [level.y for level in one.levels if trees.is_array(level.y)]
+                    if all(np.isfinite(to_numpy(y)).all() for y in ys):
+                        raise
+                    ends.append(Status.NON_FINITE)
+                bar.update()
+    except (KeyboardInterrupt, SystemExit) as interrupt:
+        some = any(isinstance(end, Result) for end in ends)
+        ends += [Status.INTERRUPTED] * (b - len(ends))
+        interrupt.result = found() if some else None  # type: ignore[union-attr]
+        raise
+    return found()
+
+
+def _stacked(problem: Problem, theta0: Tree, over: Tree, ends: list[Result | Status], seconds: float) -> ManyResult:
+    """Results of single problems as those of a batch; a status stands for one that has no point but its start."""
+    known = next((end for end in ends if isinstance(end, Result)), None)
     if known is None:
         raise ProblemError("the target must be finite for one problem or more; got NaN or inf in all of them")
+    fits = [end if isinstance(end, Result) else None for end in ends]
 
-    def stacked(found: list[Any], like: Array) -> Array:
-        """Arrays or numbers of the fits, NaN where there is none."""
+    def stacked(get: Callable[[Result], Any], like: Array) -> Array:
         xp, place = namespace_of(like), {"dtype": like.dtype, "device": device_of(like)}
+        found = [np.nan if fit is None else get(fit) for fit in fits]
         return xp.stack([x if trees.is_array(x) else xp.full(like.shape, x, **place) for x in found], axis=0)
 
-    def each_of(get: Callable[[Result], Any]) -> list[Any]:
-        return [np.nan if fit is None else get(fit) for fit in fits]
-
     leaves, treedef = trees.flatten(theta0)
-    ends = zip(*([np.nan] * len(leaves) if fit is None else trees.leaves(fit.theta) for fit in fits), strict=True)
-    theta = [stacked(list(found), x[0, ...]) for found, x in zip(ends, leaves, strict=True)]
+    starts = ([x[i, ...] for x in leaves] for i in range(len(fits)))
+    points = (start if fit is None else trees.leaves(fit.theta) for fit, start in zip(fits, starts, strict=True))
+    theta = [namespace_of(x[0]).stack(x, axis=0) for x in map(list, zip(*points, strict=True))]
     number = namespace_of(leaves[0]).zeros((), dtype=leaves[0].dtype, device=device_of(leaves[0]))
-    none = Status.NON_FINITE.code
     return ManyResult(
         theta=trees.unflatten(treedef, theta),
-        w=stacked(each_of(lambda fit: fit.w), known.w),
-        value=stacked(each_of(lambda fit: fit.value), number),
-        gap_A=stacked(each_of(lambda fit: fit.gap_A), number),
-        gap_B=stacked(each_of(lambda fit: fit.gap_B), number),
-        condition=stacked(each_of(lambda fit: fit.verified.condition), number),
-        status=np.array([none if fit is None else fit.status.code for fit in fits]),
+        w=stacked(lambda fit: fit.w, known.w),
+        value=stacked(lambda fit: fit.value, number),
+        gap_A=stacked(lambda fit: fit.gap_A, number),
+        gap_B=stacked(lambda fit: fit.gap_B, number),
+        condition=stacked(lambda fit: fit.verified.condition, number),
+        status=np.array([end.code if isinstance(end, Status) else end.status.code for end in ends]),
         n_iter=np.array([0 if fit is None else fit.n_iter for fit in fits]),
         method=f"{known.algorithm}, one problem after the other",
         provenance=known.provenance,
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
         setup_seconds=0.0,
         over=over,
         _problem=problem,
