@@ -111,7 +111,7 @@ def test_what_cannot_have_a_covariance_is_named(subtests):
         ("must have shape (m, m)", lambda: solved(covariance=Y)),
         ("no weights", lambda: solved(covariance=C, weights=np.ones(25))),
         ("got y as ColumnChunks", lambda: xv.separable(decays, xv.ColumnChunks(lambda: iter([Y])), covariance=C)),
-        ("takes a target in memory, weights", lambda: xv.solve_robust(problem, START, loss="huber")),
+        ("got covariance", lambda: xv.solve_robust(problem, START, loss="huber")),
         (
             "cross-validation needs",
             lambda: xv.statistics.cross_validate(problem, START, lam=(0.1, 1.0), folds=rows % 3),
