@@ -1,6 +1,7 @@
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
 from xvarpro.batch.lift import lifted, single
-from xvarpro.fit.many import ManyResult, solve_many
+from xvarpro.fit.batch_result import ManyResult
+from xvarpro.fit.many import solve_many
 from xvarpro.fit.multistart import Minimum, Multistart, multistart
 from xvarpro.problem.each import Each
 from xvarpro.statistics.many import BatchStatistics

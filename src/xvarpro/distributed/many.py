@@ -7,19 +7,18 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
-import numpy as np
 from distributed import Client
 
 from xvarpro.batch import ManyResult, solve_many
 from xvarpro.batch.lift import members
 from xvarpro.batch.prepare import batch_size
 from xvarpro.core import trees
-from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Bar
 from xvarpro.core.struct import Tree
 from xvarpro.distributed.dask import TIMEOUT, check_timeout, current, ended, result_of
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
+from xvarpro.fit.batch_result import joined
 from xvarpro.problem.problem import Problem
 
 AHEAD = 2  # batches for each thread of the cluster that are sent before their turn
@@ -95,21 +94,5 @@ def dask_solve_many(
         for i, task in ended(client, "batch", tasks, AHEAD * sum(client.nthreads().values()), timeout):
             found[i] = result_of(task, timeout)
             bar.update()
-    joined = _joined([found[i] for i in range(len(slices))], time.perf_counter() - began)
-    return replace(joined, _problem=problem)
-
-
-def _joined(parts: list[ManyResult], seconds: float) -> ManyResult:
-    def joined(*arrays: Any) -> Any:
-        return namespace_of(arrays[0]).concat(arrays)
-
-    names = ("w", "value", "gap_A", "gap_B", "condition")
-    return replace(
-        parts[0],
-        theta=trees.map_leaves(joined, *(part.theta for part in parts)),
-        **{name: joined(*(getattr(part, name) for part in parts)) for name in names},
-        status=np.concatenate([part.status for part in parts]),
-        n_iter=np.concatenate([part.n_iter for part in parts]),
-        seconds=seconds,
-        setup_seconds=0.0,
-    )
+    whole = joined([found[i] for i in range(len(slices))], time.perf_counter() - began)
+    return replace(whole, _problem=problem)

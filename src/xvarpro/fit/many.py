@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from xvarpro.batch.driver import Run
 from xvarpro.batch.lift import single
 from xvarpro.batch.prepare import batch_size, prepare, together
 from xvarpro.core import trees
-from xvarpro.core.lazy import Method
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Bar, Status
@@ -26,132 +25,14 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
+from xvarpro.fit.batch_result import ManyResult
+from xvarpro.fit.chunks import in_chunks
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
-from xvarpro.statistics.frames import data_frame
-from xvarpro.statistics.names import entry_names, indexed
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
-
-@dataclass(frozen=True, eq=False)
-class ManyResult:
-    """Result of `solve_many`: one entry per problem in every array.
-
-    Attributes
-    ----------
-    theta : pytree of arrays
-        Leaves (b, ...), in theta0's framework and on its device, as are the next five.
-    w : array, shape (b, n) or (b, n, k)
-        The eliminated variables at theta.
-    value, gap_A, gap_B : arrays, shape (b,)
-        Objectives and both parts of their gaps; NaN for a problem that has none.
-    condition : array, shape (b,)
-        Condition number of the matrix that was factored, its columns at length 1; a gradient is off by about this
-        times the machine epsilon.
-    status : NumPy array of int, shape (b,)
-        ``Status.code`` of each problem.
-    n_iter : NumPy array of int, shape (b,)
-        Iterations while the problem ran, each one trial point.
-    method : str
-    provenance : dict
-        Backend, device, dtype, versions.
-    seconds, setup_seconds : float
-        Time in the iterations, compilations included, and before them.
-    """
-
-    statistics = Method("xvarpro.statistics.many.statistics")
-
-    theta: Tree
-    w: Array
-    value: Array
-    gap_A: Array
-    gap_B: Array
-    condition: Array
-    status: np.ndarray
-    n_iter: np.ndarray
-    method: str
-    provenance: dict[str, Any]
-    seconds: float
-    setup_seconds: float
-    over: Tree = None
-    _problem: Problem | None = None
-    _prepared: Any = None  # a `batch.prepare.Prepared` at theta, where the solve was one of this process
-    _fits: Any = None  # of problems that were solved one after the other, a `Result` each or None
-
-    @property
-    def stated(self) -> Problem:
-        """The problem; a `ProblemError` where it is not known."""
-        if self._problem is None:
-            raise ProblemError(
-                "statistics need the problem, which a pickle does not hold; got a result without one. Solve in this "
-                "process"
-            )
-        return self._problem
-
-    @property
-    def prepared(self) -> Any:
-        """What statistics compute with."""
-        return self._prepared or prepare(self.stated, self.theta, over=self.over)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copies: what holds functions and the data is left out."""
-        return {**vars(self), "_problem": None, "_prepared": None, "_fits": None}
-
-    def __len__(self) -> int:
-        return len(self.status)
-
-    @property
-    def success(self) -> np.ndarray:
-        """Which problems met the tolerance, shape (b,)."""
-        return np.isin(self.status, [s.code for s in Status if s.success])
-
-    @property
-    def counts(self) -> dict[Status, int]:
-        """How many problems ended how, the most frequent status first."""
-        return counted(self.status)
-
-    def ended(self, status: Status) -> np.ndarray:
-        """Indices of the problems that ended with a status."""
-        return np.flatnonzero(self.status == status.code)
-
-    def to_frame(self, errors: bool = True) -> DataFrame:
-        """A data frame of pandas with a row for each problem: theta, w, objective, status and, if asked for, errors.
-
-        Raises
-        ------
-        ImportError
-            Without pandas; it names the pip command.
-        """
-        shapes = trees.map_leaves(lambda x: np.empty(x.shape[1:]), self.theta)
-        names = [*entry_names(shapes), *indexed("w", self.w.shape[1:])]
-        columns = dict(zip(names, _by_entry(self.theta, self.w), strict=True))
-        if errors:
-            found = self.statistics()
-            both = zip(names, _by_entry(found.theta_stderr, found.w_stderr), strict=True)
-            columns |= {f"{name}_stderr": x for name, x in both}
-        status = [Status.of(code).name for code in self.status.tolist()]
-        return data_frame(columns | {"value": to_numpy(self.value), "status": status}, range(len(self)))
-
-    def __str__(self) -> str:
-        n = self.n_iter if len(self) else np.zeros(1, int)
-        rate = len(self) / self.seconds if self.seconds > 0 else float("inf")
-        took = f"{self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)"
-        lines = [f"{len(self)} problems in {took}, {rate:.3g} per second"]
-        for status, count in self.counts.items():
-            first = ", ".join(map(str, self.ended(status)[:3]))
-            where = "" if status.success else f"  first: {first}"
-            lines.append(f"  {status.name:<15} {count}{where}")
-        lines.append(f"  iterations      median {np.median(n):g}, at most {n.max()}")
-        lines.append(f"  method          {self.method}")
-        computed = ", ".join(f"{k} {x}" for k, x in self.provenance.items() if not isinstance(x, dict))
-        return "\n".join([*lines, f"  computed        {computed}"])
-
-    def __repr__(self) -> str:
-        ends = ", ".join(f"{n} {status.name}" for status, n in self.counts.items())
-        return f"ManyResult({len(self)} problems: {ends or 'none'})"
+    pass
 
 
 def solve_many(
@@ -160,6 +41,8 @@ def solve_many(
     over: Tree = None,
     *,
     starts: Tree = None,
+    chunks: int | None = None,
+    checkpoint: str | PathLike[str] | None = None,
     method: LevenbergMarquardt | None = None,
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -192,6 +75,11 @@ def solve_many(
         Sets for the leaves of one problem; each problem has its own point in them. What is not named is free.
     starts : array or pytree of arrays, optional
         More starts for all problems, in the structure of theta0, leaves (s, ...): each problem keeps the lowest end.
+    chunks : int, optional
+        Problems that are solved together, chunk after chunk: memory is that of one, where y and what `Each` marks are
+        memory maps.
+    checkpoint : path, optional
+        A folder that keeps the result of each chunk: a call that was killed, made again, goes on after the last one.
     method : LevenbergMarquardt, optional
         For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
         of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
@@ -242,16 +130,19 @@ def solve_many(
     >>> fit
     ManyResult(3 problems: 3 CONVERGED)
     """
+    place = {"backend": backend, "device": device, "dtype": dtype}
+    options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, **place}
+    if chunks is not None:
+        return in_chunks(solve_many, problem, theta0, over, chunks, checkpoint, progress, {"starts": starts, **options})
+    if checkpoint is not None:
+        raise ProblemError("checkpoint needs chunks=, the number of problems in a file; got none")
     if starts is not None:
-        options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, "progress": progress}
-        options |= {"backend": backend, "device": device, "dtype": dtype}
-        every = (solve_many(problem, theta, over, **options) for theta in _each(theta0, starts))
+        every = (solve_many(problem, theta, over, progress=progress, **options) for theta in _each(theta0, starts))
         return reduce(_lower, every)
     began = time.perf_counter()
     tol, max_iter = check_limits(tol, max_iter)
     if not (method is None or isinstance(method, LevenbergMarquardt)):
         raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None; got {method!r}")
-    place = {"backend": backend, "device": device, "dtype": dtype}
     if isinstance(problem, Problem) and not together(problem):
         limits = {"algorithm": method, "tol": tol, "max_iter": max_iter}
         return _one_by_one(problem, theta0, over, progress, {**limits, **place})
@@ -381,14 +272,3 @@ def _lower(a: ManyResult, b: ManyResult) -> ManyResult:
         if a._fits is None
         else [y if take else x for x, y, take in zip(a._fits, b._fits, better, strict=True)],
     )
-
-
-def _by_entry(theta: Tree, w: Array) -> np.ndarray:
-    """A row for each entry of theta and of w, (q, b)."""
-    arrays = map(to_numpy, (*trees.leaves(theta), w))
-    return np.concatenate([x.reshape(len(x), -1) for x in arrays], axis=1).T
-
-
-def counted(statuses: np.ndarray) -> dict[Status, int]:
-    """How often each status occurs, the most frequent first."""
-    return {Status.of(code): n for code, n in Counter(statuses.tolist()).most_common()}

@@ -19,7 +19,8 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
-from xvarpro.fit.many import ManyResult, counted, solve_many
+from xvarpro.fit.batch_result import ManyResult, counted
+from xvarpro.fit.many import solve_many
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.fit.starts import draw, per_leaf

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from xvarpro.statistics.linearised import STOPPED, held_by, unlike_least_squares
 from xvarpro.statistics.standard_errors import BY_RESIDUALS, NO_NOISE, QUIET, ROUNDED, Statistics, noise_variance
 
 if TYPE_CHECKING:
-    from xvarpro.fit.many import ManyResult
+    from xvarpro.fit.batch_result import ManyResult
 
 AT_ONCE = 2**17  # numbers in the tangents of the problems that are looked at together: as a cache holds
 CLEAR, CLEAR_EPS = 1e-4, 1e4  # pivots of columns of length 1 above which parameters are distinct, or times eps
@@ -151,9 +151,33 @@ def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich:
     if why := unlike_least_squares(plain):
         raise ProblemError(f"statistics need {why}")
     known = loss is not None and loss.likelihood
+    if fit.chunks is not None:
+        return _joined(fit, {"absolute_sigma": absolute_sigma, "sandwich": sandwich})
     if fit._fits is not None:
         return _gathered(fit, absolute_sigma, sandwich)
     return _Pass(fit, *theory.noise_from(loss, known, absolute_sigma, sandwich)).statistics()
+
+
+def _joined(fit: ManyResult, options: dict[str, Any]) -> BatchStatistics:
+    """Of problems that were solved in chunks, chunk by chunk."""
+    size = cast(int, fit.chunks)
+    slices = [slice(i, i + size) for i in range(0, len(fit), size)]
+    parts = [statistics(fit.members(picked), **options) for picked in slices]
+    reasons: dict[str, list[int]] = {}
+    for picked, part in zip(slices, parts, strict=True):
+        for why, at in part.reasons.items():
+            reasons.setdefault(why, []).extend((at + picked.start).tolist())
+
+    def along(*arrays: Any) -> Any:
+        return namespace_of(arrays[0]).concat(arrays, axis=0)
+
+    names = ("w_stderr", "data", "parameters", "dof", "chi2", "reduced_chi2", "aic")
+    return BatchStatistics(
+        theta_stderr=trees.map_leaves(along, *(part.theta_stderr for part in parts)),
+        **{name: along(*(getattr(part, name) for part in parts)) for name in names},
+        reasons={why: np.asarray(at) for why, at in reasons.items()},
+        _covariances=lambda: np.concatenate([part.covariance for part in parts]),
+    )
 
 
 def _gathered(fit: ManyResult, absolute_sigma: bool | None, sandwich: bool | None) -> BatchStatistics:

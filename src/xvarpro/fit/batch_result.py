@@ -1,0 +1,177 @@
+"""What a batch returns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xvarpro.backends import to_numpy
+from xvarpro.batch.lift import members
+from xvarpro.batch.prepare import prepare
+from xvarpro.core import trees
+from xvarpro.core.lazy import Method
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.status import Status
+from xvarpro.core.struct import Array, Tree
+from xvarpro.errors import ProblemError
+from xvarpro.problem.problem import Problem
+from xvarpro.statistics.frames import data_frame
+from xvarpro.statistics.names import entry_names, indexed
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PER_PROBLEM = ("w", "value", "gap_A", "gap_B", "condition", "status", "n_iter")  # fields with an entry for each
+
+
+@dataclass(frozen=True, eq=False)
+class ManyResult:
+    """Result of `solve_many`: one entry per problem in every array.
+
+    Attributes
+    ----------
+    theta : pytree of arrays
+        Leaves (b, ...), in theta0's framework and on its device, as are the next five.
+    w : array, shape (b, n) or (b, n, k)
+        The eliminated variables at theta.
+    value, gap_A, gap_B : arrays, shape (b,)
+        Objectives and both parts of their gaps; NaN for a problem that has none.
+    condition : array, shape (b,)
+        Condition number of the matrix that was factored, its columns at length 1; a gradient is off by about this
+        times the machine epsilon.
+    status : NumPy array of int, shape (b,)
+        ``Status.code`` of each problem.
+    n_iter : NumPy array of int, shape (b,)
+        Iterations while the problem ran, each one trial point.
+    method : str
+    provenance : dict
+        Backend, device, dtype, versions.
+    seconds, setup_seconds : float
+        Time in the iterations, compilations included, and before them.
+    over, chunks
+        As given.
+    """
+
+    statistics = Method("xvarpro.statistics.many.statistics")
+
+    theta: Tree
+    w: Array
+    value: Array
+    gap_A: Array
+    gap_B: Array
+    condition: Array
+    status: np.ndarray
+    n_iter: np.ndarray
+    method: str
+    provenance: dict[str, Any]
+    seconds: float
+    setup_seconds: float
+    over: Tree = None
+    chunks: int | None = None
+    _problem: Problem | None = None
+    _prepared: Any = None  # a `batch.prepare.Prepared` at theta, where the solve was one of this process
+    _fits: Any = None  # of problems that were solved one after the other, a `Result` each or None
+
+    @property
+    def stated(self) -> Problem:
+        """The problem; a `ProblemError` where it is not known."""
+        if self._problem is None:
+            raise ProblemError(
+                "statistics need the problem, which a pickle does not hold; got a result without one. Solve in this "
+                "process"
+            )
+        return self._problem
+
+    def members(self, picked: slice) -> ManyResult:
+        """The result of some of the problems, for what follows from it."""
+        arrays = {name: getattr(self, name)[picked, ...] for name in PER_PROBLEM}
+        theta = trees.map_leaves(lambda x: x[picked, ...], self.theta)
+        anew: dict[str, Any] = {"_problem": members(self.stated, picked), "_prepared": None, "chunks": None}
+        return replace(self, theta=theta, **arrays, **anew, _fits=self._fits and self._fits[picked])
+
+    @property
+    def prepared(self) -> Any:
+        """What statistics compute with."""
+        return self._prepared or prepare(self.stated, self.theta, over=self.over)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies: what holds functions and the data is left out."""
+        return {**vars(self), "_problem": None, "_prepared": None, "_fits": None}
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    @property
+    def success(self) -> np.ndarray:
+        """Which problems met the tolerance, shape (b,)."""
+        return np.isin(self.status, [s.code for s in Status if s.success])
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """How many problems ended how, the most frequent status first."""
+        return counted(self.status)
+
+    def ended(self, status: Status) -> np.ndarray:
+        """Indices of the problems that ended with a status."""
+        return np.flatnonzero(self.status == status.code)
+
+    def to_frame(self, errors: bool = True) -> DataFrame:
+        """A data frame of pandas with a row for each problem: theta, w, objective, status and, if asked for, errors.
+
+        Raises
+        ------
+        ImportError
+            Without pandas; it names the pip command.
+        """
+        shapes = trees.map_leaves(lambda x: np.empty(x.shape[1:]), self.theta)
+        names = [*entry_names(shapes), *indexed("w", self.w.shape[1:])]
+        columns = dict(zip(names, _by_entry(self.theta, self.w), strict=True))
+        if errors:
+            found = self.statistics()
+            both = zip(names, _by_entry(found.theta_stderr, found.w_stderr), strict=True)
+            columns |= {f"{name}_stderr": x for name, x in both}
+        status = [Status.of(code).name for code in self.status.tolist()]
+        return data_frame(columns | {"value": to_numpy(self.value), "status": status}, range(len(self)))
+
+    def __str__(self) -> str:
+        n = self.n_iter if len(self) else np.zeros(1, int)
+        rate = len(self) / self.seconds if self.seconds > 0 else float("inf")
+        took = f"{self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)"
+        lines = [f"{len(self)} problems in {took}, {rate:.3g} per second"]
+        for status, count in self.counts.items():
+            first = ", ".join(map(str, self.ended(status)[:3]))
+            where = "" if status.success else f"  first: {first}"
+            lines.append(f"  {status.name:<15} {count}{where}")
+        lines.append(f"  iterations      median {np.median(n):g}, at most {n.max()}")
+        lines.append(f"  method          {self.method}")
+        computed = ", ".join(f"{k} {x}" for k, x in self.provenance.items() if not isinstance(x, dict))
+        return "\n".join([*lines, f"  computed        {computed}"])
+
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{n} {status.name}" for status, n in self.counts.items())
+        return f"ManyResult({len(self)} problems: {ends or 'none'})"
+
+
+def _by_entry(theta: Tree, w: Array) -> np.ndarray:
+    """A row for each entry of theta and of w, (q, b)."""
+    arrays = map(to_numpy, (*trees.leaves(theta), w))
+    return np.concatenate([x.reshape(len(x), -1) for x in arrays], axis=1).T
+
+
+def joined(parts: list[ManyResult], seconds: float) -> ManyResult:
+    """Results of successive problems as one."""
+
+    def along(*arrays: Any) -> Any:
+        return namespace_of(arrays[0]).concat(arrays, axis=0)
+
+    arrays: dict[str, Any] = {name: along(*(getattr(part, name) for part in parts)) for name in PER_PROBLEM}
+    theta = trees.map_leaves(along, *(part.theta for part in parts))
+    return replace(parts[0], theta=theta, **arrays, seconds=seconds, setup_seconds=0.0)
+
+
+def counted(statuses: np.ndarray) -> dict[Status, int]:
+    """How often each status occurs, the most frequent first."""
+    return {Status.of(code): n for code, n in Counter(statuses.tolist()).most_common()}
