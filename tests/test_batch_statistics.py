@@ -168,7 +168,7 @@ def test_what_a_member_lacks_is_said_of_it_alone():
     assert at["standard errors need more data tha"] == [4]
     assert np.isnan(found.theta_stderr[[1, 4]]).all()
     assert np.isfinite(found.theta_stderr[[0, 5]]).all()
-    assert "problem 1 on: w is NaN" in repr(found)
+    assert "  problem 1: w is NaN" in repr(found)
 
 
 def test_a_table_has_a_row_for_each_problem():

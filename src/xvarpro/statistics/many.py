@@ -84,7 +84,9 @@ class BatchStatistics:
             shown = ", ".join(f"{_median(x):.3g}" for x in errors.T[:6])
             lines.append(f"  {name:<14}{shown}{', ...' if errors.shape[1] > 6 else ''}")
         lines.append(f"  reduced chi2  {_median(self.reduced_chi2):.3g}")
-        return "\n".join([*lines, *(f"  {len(at)} from problem {at[0]} on: {why}" for why, at in self.reasons.items())])
+        for why, at in self.reasons.items():
+            lines.append(f"  {'problem' if len(at) == 1 else f'{len(at)} problems, the first'} {at[0]}: {why}")
+        return "\n".join(lines)
 
 
 class _Member(NamedTuple):
