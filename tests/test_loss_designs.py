@@ -24,8 +24,8 @@ def products(theta, data):
     return xv.operators.MatrixFree(forward, None, (data["t"].shape[0], 3), theta)
 
 
-def by_products(name, two, put=np.asarray, solver=xv.lower.LSMR(), **given):  # noqa: B008 - it has no state
-    level = xv.Level(products, put(target(name)), loss=LOSSES[name], solver=solver, **given)
+def by_products(name, two, put=np.asarray, solver=None, **given):
+    level = xv.Level(products, put(target(name)), loss=LOSSES[name], solver=solver or xv.lower.LSMR(), **given)
     upper = two_levels(name, put).upper if two else None
     return xv.Problem(level, upper, data={k: put(x) for k, x in data().items()})
 

@@ -14,7 +14,7 @@ MAIN = frozenset(
     roll squeeze stack tile unstack argmax argmin count_nonzero nonzero searchsorted where unique_all
     unique_counts unique_inverse unique_values argsort sort cumulative_prod cumulative_sum max mean min prod std
     sum var all any diff
-    """.split()  # noqa: SIM905
+    """.split()  # noqa: SIM905 - a list of quoted words hides the words
 )
 LINALG = frozenset(
     """
