@@ -9,9 +9,8 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from xvarpro.backends import tape
-from xvarpro.backends.exchange import on_host
 from xvarpro.backends.interface import Backend, Function, Linear, State, linalg_errors
-from xvarpro.core.namespace import adjoint, device, namespace_of
+from xvarpro.core.namespace import adjoint, device, is_host, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import leaves, map_leaves
 
@@ -99,7 +98,7 @@ class EagerBackend(Backend):
             rows: list[list[float]] = []
             if n and state is not last:  # a later call begins where the one before has ended
                 goes_on = bool(running(state))
-            waits = n and not on_host(device(leaves(state)[0]))
+            waits = n and not is_host(device(leaves(state)[0]))
             while goes_on and len(rows) < n:
                 guesses = Guesses(before)
                 last, asked, read = taken(step, state, guesses)
