@@ -16,7 +16,7 @@ from xvarpro.core.trees import leaves, map_leaves
 
 
 class Guesses:
-    """Answers to the steady conditions of a step: those of the step before, whose truth is read with its record.
+    """Answers to the steady conditions of a step: those of earlier steps, whose truth is read with its record.
 
     So a device is not waited for. Where a guess was wrong, the step is made again.
     """
@@ -31,9 +31,10 @@ class Guesses:
         self.answers.append(self.before[n] if n < len(self.before) else bool(condition))
         return self.answers[n]
 
-    def were(self, read: list[float]) -> bool:
-        """Whether they were right, from what was read: their truth comes first."""
-        return read[: len(self.asked)] == self.answers[: len(self.asked)]
+    def after(self, earlier: list[bool]) -> list[bool]:
+        """What the next step guesses: that upon which this one and an earlier one agree."""
+        both = zip(earlier, self.answers, strict=False)
+        return [was for was, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
 
 
 _guesses: ContextVar[Guesses | None] = ContextVar("_guesses", default=None)
@@ -54,12 +55,13 @@ class EagerBackend(Backend):
     def while_loop(
         self, cond: Callable[[State], Array], body: Callable[[State], State], state: State, steady: bool = False
     ) -> State:
-        while self.holds(cond(state), steady):
+        while self.holds(cond(state), True) if steady and _guesses.get() else bool(cond(state)):
             state = body(state)
         return state
 
     def when(self, condition: Array, fun: Callable[[State], State], state: State, steady: bool = False) -> State:
-        return fun(state) if self.holds(condition, steady) else state
+        waits = self._read or (steady and _guesses.get())
+        return fun(state) if (self.holds(condition, steady) if waits else bool(condition)) else state
 
     def call(self, make: Callable[[Leaves], Callable[..., Any]], key: object, once: bool = False) -> Callable[..., Any]:
         return lambda operands, *args: make(operands)(*args)
@@ -73,41 +75,35 @@ class EagerBackend(Backend):
     ) -> Callable[[Leaves, State, int], tuple[State, list[list[float]]]]:
         step, last, goes_on = None, None, True
         size, conditions = 0, [0]  # of a state: its arrays, and the places of its conditions
-        answers, before = list[bool](), list[bool]()  # of the last step; what the last two agree upon is guessed
-
-        def taken(
-            step: Callable[[State], State], state: State, guesses: Guesses
-        ) -> tuple[State, list[Array], list[float]]:
-            """The next state, its conditions, and what is read: guesses, whether it goes on, conditions, record."""
-            nonlocal size, conditions
-            token = _guesses.set(guesses)
-            try:
-                state = step(state)
-            finally:
-                _guesses.reset(token)
-            parts = leaves(state)
-            if len(parts) != size:
-                size, kind = len(parts), self.xp.bool
-                conditions = [i for i, x in enumerate(parts) if getattr(x, "dtype", None) == kind and not x.ndim]
-            asked = list(map(parts.__getitem__, conditions))
-            return state, asked, self.to_floats((*guesses.asked, running(state), *asked, *record(state)))
+        before, earlier = list[bool](), list[bool]()  # what is guessed, and the answers of the last step
 
         def run(operands: Leaves, state: State, n: int) -> tuple[State, list[list[float]]]:
-            nonlocal step, last, goes_on, answers, before
+            nonlocal step, last, goes_on, size, conditions, before, earlier
             step = step or make(operands)
             rows: list[list[float]] = []
             if n and state is not last:  # a later call begins where the one before has ended
                 goes_on = bool(running(state))
             waits = n and not is_host(device(leaves(state)[0]))
             while goes_on and len(rows) < n:
-                guesses = Guesses(before)
-                last, asked, read = taken(step, state, guesses)
-                if not guesses.were(read):
-                    guesses = Guesses([])
-                    last, asked, read = taken(step, state, guesses)
-                both = zip(answers, guesses.answers, strict=False) if waits else ()
-                before = [was for was, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
-                state, answers, (more, *found) = last, guesses.answers, read[len(guesses.asked) :]
+                guesses = Guesses(before) if waits else None
+                token = _guesses.set(guesses)
+                try:
+                    last = step(state)
+                finally:
+                    _guesses.reset(token)
+                parts = leaves(last)
+                if len(parts) != size:
+                    size, kind = len(parts), self.xp.bool
+                    conditions = [i for i, x in enumerate(parts) if getattr(x, "dtype", None) == kind and not x.ndim]
+                asked = list(map(parts.__getitem__, conditions))
+                guessed = guesses.asked if guesses else []
+                read = self.to_floats((*guessed, running(last), *asked, *record(last)))
+                if guesses:
+                    if read[: len(guessed)] != before[: len(guessed)]:
+                        before = []
+                        continue
+                    before, earlier = guesses.after(earlier), guesses.answers
+                state, (more, *found) = last, read[len(guessed) :]
                 self._read = dict(zip(map(id, asked), zip(asked, map(bool, found), strict=False), strict=False))
                 goes_on = bool(more)
                 rows.append(found[len(asked) :])
