@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple, cast, final
 
 from xvarpro.backends import Backend
+from xvarpro.backends.interface import either, select
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.core.trees import adjoint_product, inner, rounding
@@ -19,7 +21,7 @@ from xvarpro.lower.stack import as_one, identity, joined
 from xvarpro.operators import Dense, Weighted
 from xvarpro.operators.interface import Operator
 
-STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
+STEPS, SHORTEST = 100, 2.0**-40  # at most, and share of one: of a level that has no minimum w grows without end
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
 # relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
@@ -129,15 +131,16 @@ class Minimum(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Where `descended` is."""
+    """Where `descended` is: the next trial is ``w + alpha d``."""
 
     w: Array
-    value: Array  # 0-d, or (b,) of b problems whose w are matrices of one array
-    found: Any  # what came with the value
-    decrement: Array  # of the last step, squared
+    d: Array
+    alpha: Array  # this and what follows is 0-d, or (b,) of b problems, whose w are matrices of one array
+    value: Array  # inf before the first one
+    decrement: Array  # of d, squared
     running: Array  # bool
     failed: Array  # bool
-    steps: Array  # int32, 0-d
+    steps: Array  # int32
     given: tuple[Any, ...]  # to the next step by the last one
 
 
@@ -241,11 +244,9 @@ class Newton(LowerSolver):
 
     def _minimum(self, backend: Backend, system: Any) -> tuple[Array, Any]:
         """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_shared`."""
-        first = begun(backend, system.value, system.start, partial(self._first, backend, system))
-        none = namespace_of(first.w).zeros((), dtype=namespace_of(first.w).int32, device=device(first.w))
-        given = self._shared(backend, system, first.found), none
-        last = descended(backend, system.value, partial(self._step, backend, system), first, *given)
-        return last.w, last.given[0]
+        first, step = partial(self._first, backend, system), partial(self._step, backend, system)
+        w, _, (shared, _) = descended(backend, system.value, step, system.start, first, *self._unshared(system))
+        return w, shared
 
     def _first(self, backend: Backend, system: Any) -> Array:
         """A first w: fitted to what the loss makes of the target; of classes 0."""
@@ -268,7 +269,8 @@ class Newton(LowerSolver):
         the last step took n products.
         """
         if self._by_products(system):
-            shared = backend.when(n > WORTH, lambda _: self._shared(backend, system, z), shared)
+            if shared:
+                shared = backend.when(n > WORTH, lambda _: self._shared(backend, system, z), shared)
             slope, bend = self._derivatives(system, z)
             g = system.back(slope, w)
             tol = namespace_of(error).clip(error, FINE if system.loss.by_entry else COARSE, ROUGH)
@@ -311,11 +313,16 @@ class Newton(LowerSolver):
             factor.kept.append(self.inner.factor(backend, near))
         return factor.kept[0]
 
+    def _unshared(self, system: Any) -> tuple[Any, Array]:
+        """What a first step is given: no inverse of a Hessian yet, () where steps have no use for one."""
+        y, n = system.y, system.M.shape[1]
+        xp, kind = namespace_of(y), {"dtype": y.dtype, "device": device(y)}
+        used = self._by_products(system) and not isinstance(self.inner, LSMR) and system.M.columns is None
+        shared = _Shared(xp.zeros((n, n), **kind), xp.ones((), **kind)) if used else ()
+        return shared, xp.asarray(WORTH + 1 if used else 0, dtype=xp.int32, device=device(y))
+
     def _shared(self, backend: Backend, system: Any, z: Array) -> Any:
-        """The inverse of the Hessian near z with the mean curvature of all columns; () where steps have no use for it."""
-        M = system.M
-        if not self._by_products(system) or isinstance(self.inner, LSMR) or M.columns is not None:
-            return ()
+        """The inverse of the Hessian near z with the mean curvature of all columns."""
         return _of_weights(backend, system, self._mean_curvature(system, z))
 
     def _serving(self, backend: Backend, system: Any, shared: Any) -> Any:
@@ -331,7 +338,7 @@ class Newton(LowerSolver):
             near = System(Weighted(system.M, namespace_of(z).sqrt(self._mean_curvature(system, z))), system.ridge)
             return self.inner.normal(near, self.inner.factor(backend, near)).precondition
         if not system.loss.by_entry:
-            return self._shared(backend, system, z) or (lambda r: r)
+            return self._shared(backend, system, z) if system.M.columns is None else lambda r: r
         near, target = self._near(system, z, system.loss.model)
         return partial(self._inverse, backend, near, self.inner.factor(backend, near), target, w)
 
@@ -365,87 +372,62 @@ def _is_squares(loss: Loss) -> bool:
     return loss.by_entry and loss.convex
 
 
-def begun(backend: Backend, at: Callable[[Array], Any], start: Any, first: Callable[[], Array]) -> Descent:
-    """The start, or a first w where there is none or the objective is not finite there."""
-
-    def anew(_: Any) -> tuple[Array, Any]:
-        w = first()
-        return w, at(w)
-
-    if isinstance(start, tuple):
-        w, (value, found) = anew(start)
-    else:
-        given = start, at(start)
-        w, (value, found) = backend.when(~namespace_of(start).isfinite(given[1][0]), anew, given)
-    xp, finite = namespace_of(value), namespace_of(value).isfinite(value)
-    none = xp.zeros((), dtype=xp.int32, device=device(value))
-    return Descent(w, value, found, 0 * value, finite, ~finite, none, ())
-
-
 def descended(
     backend: Backend,
     at: Callable[[Array], tuple[Array, Any]],
     step: Callable[..., tuple[Any, ...]],
-    first: Descent,
+    start: Any,
+    first: Callable[[], Array],
     *given: Any,
-) -> Descent:
+) -> tuple[Array, Array, tuple[Any, ...]]:
     """The minimiser by steps ``d, decrement, *given = step(w, found, error, *given)``, as `Newton` makes them.
 
-    ``value, found = at(w)`` is the objective. NaN where no minimiser is found.
+    ``value, found = at(w)`` is the objective, and steps are halved until it falls. Where there is no start, or the
+    objective is not finite there, `first` makes one. With the minimiser, NaN where none is found, come the value and
+    what the last step gave.
     """
-    xp, eps = namespace_of(first.value), namespace_of(first.value).finfo(first.value.dtype).eps
+    none = isinstance(start, tuple)
+    w = first() if none else start
+    xp, eps = namespace_of(w), namespace_of(w).finfo(w.dtype).eps
+    zero = xp.zeros(w.shape[:-2], dtype=w.dtype, device=device(w))
+    alpha = zero + (0.5 if none else 1)  # which says that w is a start that was given
+    steps = xp.zeros(zero.shape, dtype=xp.int32, device=device(w))
+    begin = Descent(w, xp.zeros_like(w), alpha, zero + inf, zero, zero == 0, zero > 0, steps, given)
 
     def advance(now: Descent) -> Descent:
-        size, before = xp.abs(now.value), now.decrement
-        known = before > 0
-        error = xp.where(known, (before / positive_or_one(size)) ** 0.5, ROUGH)
-        d, decrement, *given = step(now.w, now.found, error, *now.given)
-        small = decrement <= eps**0.5 * size
-        alpha, value, found = _searched(backend, at, now, d, decrement, small)
-        ratio = decrement / positive_or_one(before)
-        # a step leaves this share of what it found, or the square of it
-        left = decrement * xp.where(known & (ratio < 1), ratio, 1)
-        end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
-        steps = now.steps + 1
-        lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
-        w = xp.where(_matrix(now.running), now.w + _matrix(alpha) * d, now.w)
-        value, decrement = (xp.where(now.running, *x) for x in ((value, now.value), (decrement, before)))
-        failed = now.failed | (now.running & lost)
-        return Descent(w, value, found, decrement, now.running & ~end & ~lost, failed, steps, tuple(given))
+        w = now.w + now.alpha[..., None, None] * now.d
+        value, found = at(w)
+        before, known = now.decrement, now.decrement > 0
+        falls = value <= now.value - SUFFICIENT * now.alpha * before + rounding(xp, now.value)
+        # a small step is taken: values may hide what it brings in the rounding of predictions, where terms cancel
+        small = known & (before <= eps**0.5 * xp.abs(now.value))
+        taken = now.running & xp.isfinite(value) & (falls | small)
 
-    last = backend.while_loop(lambda state: xp.any(state.running), advance, first._replace(given=given))
-    return last._replace(w=xp.where(_matrix(last.failed), xp.full_like(last.w, xp.nan), last.w))
+        def onwards() -> Descent:
+            size = xp.abs(value)
+            error = xp.where(known, (before / positive_or_one(size)) ** 0.5, ROUGH)
+            d, decrement, *given = step(w, found, error, *now.given)
+            ratio = decrement / positive_or_one(before)
+            # a step leaves this share of what it found, or the square of it
+            left = decrement * xp.where(known & (ratio < 1), ratio, 1)
+            end = (left <= eps**1.5 * size) | (known & (decrement <= eps**0.5 * size) & (ratio > SLOW))
+            steps = now.steps + 1
+            lost = ~(decrement >= 0) | ~(end | (steps < STEPS))
+            return Descent(w, d, 1 + zero, value, decrement, ~end & ~lost, lost, steps, tuple(given))
 
+        def back() -> Descent:
+            known = xp.isfinite(now.value)
+            fresh = now.running & ~taken & ~known & (now.alpha == 1)
+            w = backend.when(xp.any(fresh), lambda w: select(backend, fresh, first(), w), now.w)
+            lost = now.running & ~fresh & ~(known & (now.alpha > SHORTEST))
+            running, failed = now.running & ~lost, now.failed | lost
+            return now._replace(w=w, alpha=0.5 * now.alpha, running=running, failed=failed)
 
-def _searched(
-    backend: Backend, at: Callable[..., Any], now: Descent, d: Array, decrement: Array, small: Array
-) -> tuple[Array, Array, Any]:
-    """The first of the steps 1, 1/2, 1/4, ... that brings a part of what it promises, or 0, and `at` there.
+        return cast(Descent, either(backend, taken, onwards, back))
 
-    A step that is `small` is taken: values may hide what it brings in the rounding of predictions, where terms cancel.
-    """
-    xp = namespace_of(decrement)
-    noise = rounding(xp, now.value)
-
-    def refused(alpha: Array, value: Array) -> Array:
-        return now.running & ~small & ~(value <= now.value - SUFFICIENT * alpha * decrement + noise)
-
-    def halve(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        alpha, (value, _), n = state
-        alpha = xp.where(refused(alpha, value), 0.5 * alpha, alpha)
-        return alpha, at(now.w + _matrix(alpha) * d), n + 1
-
-    first = xp.ones_like(decrement), at(now.w + d), 0 * now.steps
-    alpha, (value, found), _ = backend.while_loop(
-        lambda state: xp.any(refused(state[0], state[1][0])) & (state[2] < HALVINGS), halve, first
-    )
-    lost = refused(alpha, value)
-    return xp.where(lost, 0 * alpha, alpha), xp.where(lost, now.value, value), found
-
-
-def _matrix(x: Array) -> Array:
-    """A number for each problem next to matrices."""
-    return x[..., None, None]
+    last = backend.while_loop(lambda state: xp.any(state.running), advance, begin)
+    w = select(backend, last.failed, xp.full_like(last.w, xp.nan), last.w + last.d)
+    return w, last.value - 0.5 * last.decrement, last.given
 
 
 # -- conjugate gradients -----------------------------------------------------------------------------------------------
@@ -462,8 +444,8 @@ def _conjugate_gradients(
 ) -> tuple[Array, Array]:
     """``H^-1 c`` to a relative residual, or to rounding, NaN where that is not reached, and the number of products.
 
-    It is NaN too where H is not positive. The second derivative of the loss is `bend`. The solution is of the range of the preconditioner, such as a face of a
-    set; of classes, what H leaves open has no part in it.
+    It is NaN too where H is not positive. The second derivative of the loss is `bend`. The solution is of the range of
+    the preconditioner, such as a face of a set; of classes, what H leaves open has no part in it.
     """
     xp = namespace_of(c)
     least = (4 * xp.finfo(c.dtype).eps if tol is None else tol) ** 2

@@ -8,7 +8,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Condensed
-from xvarpro.lower.newton import begun, descended
+from xvarpro.lower.newton import descended
 from xvarpro.lower.stack import as_one, identity, joined
 from xvarpro.objective.interface import LowerReport, Objective
 from xvarpro.objective.losses import apart
@@ -38,9 +38,8 @@ class StreamedLosses(Streamed):
                 return w
             return self._whole(self._condensed(self._walk(FIRST_STEP, theta, w)[0]).argmin(self.backend), w)
 
-        last = descended(self.backend, at, self._step, begun(self.backend, at, self.start, first))
-        sums, rows = last.found
-        return last.w, self._condensed(sums).R, last.value, sums[1].energy, rows * last.w.shape[1]
+        w, value, ((sums, rows),) = descended(self.backend, at, self._step, self.start, first, None)
+        return w, self._condensed(sums).R, value, sums[1].energy, rows * w.shape[1]
 
     def _walk(self, one: Pass, theta: Leaves, w: Array) -> tuple[StepSums, int]:
         """A pass from the rows of the ridge."""
@@ -52,7 +51,7 @@ class StreamedLosses(Streamed):
     def _condensed(self, sums: StepSums) -> Condensed:
         return self._accumulation.condensed(self.backend, sums[0])
 
-    def _step(self, w: Array, found: tuple[StepSums, int], error: Array) -> tuple[Array, Array]:
+    def _step(self, w: Array, found: tuple[StepSums, int], *given: Any) -> tuple[Array, Array, tuple[StepSums, int]]:
         """The Newton step from w, and the square of its length by the Hessian, 0-d.
 
         By the slope: targets of rows that hardly bend are so large that the step would be their rounding.
@@ -60,8 +59,8 @@ class StreamedLosses(Streamed):
         ridge, group, (sums, _) = self.problem.lower.ridge, self.problem.group, found
         g = sums[1].slope + ridge.slope(w) if ridge.present else sums[1].slope
         d = -self._inverse(self._condensed(sums).R, g)
-        step = d, -inner(g, d)
-        return step if group is None else group.same(step)
+        d, decrement = (d, -inner(g, d)) if group is None else group.same((d, -inner(g, d)))
+        return d, decrement, found
 
     def _inverse(self, R: Array, c: Array) -> Array:
         """``H^-1 c``."""
