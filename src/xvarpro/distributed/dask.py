@@ -22,7 +22,7 @@ from xvarpro.core.struct import Tree
 from xvarpro.driver.transfer import Transfer
 from xvarpro.errors import GroupError, ProblemError
 from xvarpro.objective.reductions import tree
-from xvarpro.problem.row_chunks import Chunk, Remote, RowChunks
+from xvarpro.problem.row_chunks import Remote, RowChunks
 
 TIMEOUT = 1800.0  # seconds, as of torch.distributed
 ASKING = 10.0  # seconds for an answer of the scheduler that only a message needs
@@ -152,11 +152,10 @@ def _on_worker(step: Any, name: str, framework: str, dtype: str, chunk: tuple[Tr
     with backend.scope(dtype):
         move = Transfer(backend, dtype, None, warn=False)
         data, y = chunk
-        data = trees.map_arrays(lambda x: move(x, f"data of {name}"), data)
         like, args = trees.map_arrays(backend.asarray, given)
         arrays, skeleton = trees.partition(like)
         state = skeleton.fill(trees.scaled(0.0, arrays))
-        found, rows = step(Chunk(data, move(y, f"y of {name}", real=True)), name, backend, state, args)
+        found, rows = step(move.chunk(step, data, y, "", f" of {name}"), name, backend, state, args)
         return trees.map_arrays(backend.to_numpy, found), rows
 
 

@@ -300,7 +300,7 @@ def first_rows(problem: Problem) -> Problem:
             data.append(chunk.data)
             # one chunk may have fewer rows than there are unknowns, even where all of them have enough
             y: Any = level.y.y if chunk.y is None else chunk.y
-            level = replace(level, y=y, solver=QR())
+            level = replace(level, y=y, weights=chunk.weights, solver=QR())
         else:
             data.append(problem.data)
         levels.append(reading(level, i))

@@ -21,7 +21,7 @@ from xvarpro.objective.least_squares import as_matrix, scaled
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Level, Problem
-from xvarpro.problem.row_chunks import RowChunks, Stream
+from xvarpro.problem.row_chunks import Chunk, RowChunks, Stream
 from xvarpro.problem.samples import check_samples
 from xvarpro.problem.whitening import Whitening
 
@@ -138,12 +138,8 @@ class Transfer:
                 )
         if level.covariance is not None:
             weights = self.whitening(level.covariance, prefix, y.shape[0] if trees.is_array(y) else None)
-        elif weights is not None:
-            weights = as_matrix(self(weights, f"{prefix}weights", real=True))
-            if trees.is_complex(weights) or not bool(self.to.xp.all(weights >= 0)):
-                raise ProblemError(
-                    f"{prefix}weights of squared residuals must be >= 0; got a negative or a complex one"
-                )
+        elif trees.is_array(weights):
+            weights = self._weights(weights, f"{prefix}weights")
             if not bool(self.to.xp.any(weights > 0)):
                 raise ProblemError(f"{prefix}weights must not all be 0: no number of the target would count")
         if Omega is not None:
@@ -156,7 +152,7 @@ class Transfer:
                 Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
         return trees.changed(
             level,
-            y=self._target(y, weights, prefix, level.loss),
+            y=self._target(level, weights, prefix),
             lam=lam,
             Omega=Omega,
             weights=weights,
@@ -186,21 +182,47 @@ class Transfer:
             ) from None
         return Whitening(self._move(np.linalg.inv(L) / size**0.5, self.dtype))
 
-    def _target(self, y: Any, weights: Array | Whitening | None, prefix: str, loss: Loss | None) -> Any:
-        name, gaps = f"{prefix}y", trees.is_array(weights)
+    def _weights(self, weights: Array, name: str) -> Array:
+        """Weights (m, 1) or (m, k)."""
+        weights = as_matrix(self(weights, name, real=True))
+        if trees.is_complex(weights) or not bool(self.to.xp.all(weights >= 0)):
+            raise ProblemError(f"{name} of squared residuals must be >= 0; got a negative or a complex one")
+        return weights
+
+    def chunk(self, level: Any, data: Tree, y: Array | None, prefix: str, where: str, check: bool = False) -> Chunk:
+        """Some rows of a level, with the weights that it makes of their data; `check` lets its loss look at them."""
+        leaves, treedef = trees.flatten(data)
+        names = trees.paths(data, f"{prefix}data")
+        moved = [self(x, n + where) if trees.is_array(x) else x for x, n in zip(leaves, names, strict=True)]
+        data, weights = trees.unflatten(treedef, moved), None
+        if level.weights is not None:
+            weights = self._weights(level.weights(data), f"{prefix}weights{where}")
+        if y is not None:
+            entries = self._entries(y, weights, f"{prefix}y{where}", level.loss, check)
+            y = entries[:, 0] if y.ndim == 1 else entries
+        return Chunk(data, y, weights)
+
+    def _entries(
+        self, y: Array, weights: Any, name: str, loss: Loss | None, check: bool = True, some: bool = True
+    ) -> Array:
+        """A target as a matrix, see `weighted`; with `check`, if a loss finds it right: `some` of the rows, or all."""
+        moved = self.weighted(self(y, name, real=True, gaps=trees.is_array(weights)), weights, name, loss is None)
+        if check and loss is not None:
+            used = backends.to_numpy(moved)
+            rows = np.broadcast_to((backends.to_numpy(weights) if trees.is_array(weights) else 1.0) > 0, used.shape)
+            used = used[rows] if loss.by_entry else used[rows[:, 0]]
+            # other rows may have the classes that these do not have
+            loss.check(np.concatenate([used, np.eye(used.shape[1])]) if some and not loss.by_entry else used)
+        return moved
+
+    def _target(self, level: Level, weights: Any, prefix: str) -> Any:
+        y, name, loss = level.y, f"{prefix}y", level.loss
         if trees.is_array(y):
-            moved = self.weighted(self(y, name, real=True, gaps=gaps), weights, name, loss is None)
-            if loss is not None:
-                rows = backends.to_numpy(weights) if trees.is_array(weights) else np.ones((1, 1))
-                used = backends.to_numpy(moved)
-                rows = np.broadcast_to(rows > 0, used.shape)
-                loss.check(used[rows] if loss.by_entry else used[rows[:, 0]])
-            return moved
+            return self._entries(y, weights, name, loss, some=False)
         if isinstance(y, RowChunks):
             later = Transfer(self.to, self.dtype, self.device, warn=False)
-            scope = partial(self.to.scope, self.dtype)
-            check = None if loss is None else partial(_check_chunk, loss)
-            return replace(y, source=Stream(y, prefix.replace(".", " "), self, later, scope, check))
+            first, move = (partial(transfer.chunk, level) for transfer in (self, later))
+            return replace(y, source=Stream(y, prefix.replace(".", " "), first, move, partial(self.to.scope, self.dtype)))
         if not isinstance(y, ColumnChunks):
             return y
         if trees.is_array(weights) and weights.shape[1] > 1:
@@ -208,13 +230,8 @@ class Transfer:
                 f"{prefix}weights must have shape (m,) where {name} is given as ColumnChunks; got "
                 f"{tuple(weights.shape)}. Pass {name} as an array"
             )
-        return replace(
-            y,
-            source=lambda: (
-                self.weighted(self(x, f"{name}, chunk {i}", real=True, gaps=gaps), weights, f"{name}, chunk {i},")
-                for i, x in enumerate(y)
-            ),
-        )
+        blocks = (lambda: (self._entries(x, weights, f"{name}, chunk {i},", loss) for i, x in enumerate(y)))
+        return replace(y, source=blocks)
 
     def weighted(self, y: Array, weights: Array | Whitening | None, name: str, roots: bool = True) -> Array:
         """A target (m,) or (m, k) as a matrix, its entries scaled by the roots of their weights, (m, 1) or (m, k).
@@ -246,12 +263,6 @@ class Transfer:
 
     def _move(self, x: Array, dtype: str | None) -> Array:
         return exchange.move(x, self.to, dtype=dtype, device=self.device)
-
-
-def _check_chunk(loss: Loss, y: Array) -> None:
-    """Refuse rows that are not for a loss; another chunk may have the classes that these do not have."""
-    rows: Any = as_matrix(backends.to_numpy(y))
-    loss.check(rows if loss.by_entry else np.concatenate([rows, np.eye(rows.shape[1])]))
 
 
 def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:

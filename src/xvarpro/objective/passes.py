@@ -49,7 +49,7 @@ class Step:
         Structure of theta, number of columns of M, how rows are condensed, and the name of what M computes.
     scale
         Factor of all rows.
-    loss
+    loss, weights
         Of the level.
     """
 
@@ -62,13 +62,14 @@ class Step:
     program: Any
     scale: float = 1.0
     loss: Any = None
+    weights: Any = None
 
     def __call__(
         self, chunk: Chunk, name: str, compiler: Backend, state: Any, args: tuple[Any, ...]
     ) -> tuple[Any, int]:
         """The state with the rows of a chunk added, and how many these are; errors have the name of the chunk."""
         y: Any = self.y if chunk.y is None else chunk.y
-        level = Level(self.M, y, loss=self.loss)  # without ridge
+        level = Level(self.M, y, weights=chunk.weights, loss=self.loss)  # without ridge
         if self.scale != 1.0:
             level = rows_of_batch(level, leading(chunk), self.scale)
         with _named(name, linalg_errors()):

@@ -169,7 +169,7 @@ class Streamed(Objective):
             chunk = stream.chunk(i)
             y = own.y if chunk.y is None else as_matrix(chunk.y)
             size = leading(chunk)
-            drawn = rows_of_batch(replace(level, y=y), size, (self.samples / size) ** 0.5)
+            drawn = rows_of_batch(replace(level, y=y, weights=chunk.weights), size, (self.samples / size) ** 0.5)
             parts.append((drawn, chunk.data))
         if problem.is_separable:
             problem = (lower or SameBatch()).problem(problem, *parts)
@@ -316,7 +316,7 @@ class Streamed(Objective):
             bare = Level(level.M, level.y, weights=level.weights, loss=level.loss)
             return step.of(Problem(bare, data=self.problem.data), self.compiler, state, args)
         stream: Any = level.y.source
-        step = replace(step, scale=stream.scale)
+        step = replace(step, scale=stream.scale, weights=level.weights)
         shown = Bar(stream.own and stream.own[1], self.progress, "chunk", "rows", delay=BAR_DELAY)
 
         def over_chunks(state: Any) -> tuple[Any, int, int]:

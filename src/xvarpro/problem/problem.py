@@ -53,10 +53,10 @@ class Level(Struct):
         Invertible weight of the ridge, such as a difference operator; None is the identity.
     solver : LowerSolver, optional
         How the level is solved; None chooses by structure and shape (`lower.choose`). Only a lower level uses it.
-    weights : array or list, shape (m,) or (m, k), optional
+    weights : array, list or callable, shape (m,) or (m, k), optional
         Weights of the squared residuals, >= 0, by row or by entry; booleans are a mask; a list of arrays where `y` is
-        one. Entries of weight 0 may be NaN in an array `y`. Weights by entry give every right-hand side a design of its
-        own. In a batch: see `solve_many`.
+        one. Entries of weight 0 may be NaN in `y`. Weights by entry give every right-hand side a design of its own. Of
+        `RowChunks` they are ``weights(data)``, from the data of a chunk. In a batch: see `solve_many`.
     W : WeightSet, optional
         Where w may lie, such as ``xv.lower.Nonnegative()``; None is everywhere. Only a lower level takes it.
     covariance : array, shape (m, m), optional
@@ -107,10 +107,13 @@ class Level(Struct):
         ):
             raise ProblemError(f"Omega must be a square matrix; got {checks.described(self.Omega)}")
         # three axes, and marks, in a batch of problems
-        if not (self.weights is None or isinstance(self.weights, Each | Whitening)) and not (
-            is_array(self.weights) and self.weights.ndim in (1, 2, 3)
-        ):
-            raise ProblemError(f"weights must have shape (m,) or (m, k); got {checks.described(self.weights)}")
+        given = self.weights is None or isinstance(self.weights, Each | Whitening)
+        of_chunks = callable(self.weights) and isinstance(self.y, RowChunks)
+        if not (given or of_chunks or (is_array(self.weights) and self.weights.ndim in (1, 2, 3))):
+            raise ProblemError(
+                "weights must have shape (m,) or (m, k), or be a function weights(data) of chunks where y is given as "
+                f"RowChunks; got {checks.described(self.weights)}"
+            )
         if self.loss is not None:
             self._check_loss()
         C = self.covariance
@@ -223,14 +226,15 @@ class Problem(Struct):
             )
         for level in self.levels:
             chunked = isinstance(level.y, RowChunks)
-            given = [name for name in ("weights", "W") if getattr(level, name) is not None and (chunked or name == "W")]
+            given = ["W"] if level.W is not None else []
+            given += ["weights"] if chunked and is_array(level.weights) else []
             given += ["lam(theta, data)"] if callable(level.lam) else []
             given += [] if given or level.ridge.columns is None else ["a lam for each right-hand side"]
             if given:
                 raise ProblemError(
-                    "a level with y given as RowChunks must have no weights, and the problem no W and a constant lam, "
-                    f"one for all right-hand sides; got {given[0]}. Pass y as an array, or scale the rows of M and y "
-                    "by the roots of their weights"
+                    "a level with y given as RowChunks must have weights that are a function weights(data) of a chunk, "
+                    "and the problem no W and a constant lam, one for all right-hand sides; got "
+                    f"{given[0]}. Pass y as an array"
                 )
         if self.data is not None and all(isinstance(level.y, RowChunks) for level in self.levels):
             raise ProblemError(

@@ -166,11 +166,12 @@ class Chunk(NamedTuple):
 
     data: Tree
     y: Array | None
+    weights: Array | None = None  # (m, 1) or (m, k)
 
 
 def leading(chunk: Chunk) -> int:
     """Number of rows of a chunk; where y is a function of theta, that of the first array of its data."""
-    rows = _leading(*chunk)
+    rows = _leading(chunk.data, chunk.y)
     assert rows is not None
     return rows
 
@@ -187,7 +188,7 @@ def _of_rows(data: Tree, y: Array | None) -> Any:
 
 def _beginning(chunk: Chunk) -> Array:
     """A copy of a few rows: nothing holds a chunk."""
-    x = _of_rows(*chunk)
+    x = _of_rows(chunk.data, chunk.y)
     return copied(x[: min(64, x.shape[0]), ...])
 
 
@@ -250,19 +251,18 @@ class Drawn:
 class Stream:
     """Passes over the rows of one level: each chunk is checked, moved to the backend and counted.
 
-    `name` is the prefix of messages, "", "lower " or "upper ". ``move(x, name, real)`` moves an array to the backend;
-    `first` moves the first chunk, and may warn. `scope` makes the context manager of everything that is computed: what
-    belongs to a thread in it holds in one that reads ahead. In the first pass ``check(y)`` refuses targets.
+    `name` is the prefix of messages, "", "lower " or "upper ". ``move(data, y, name, where, check)`` makes a
+    chunk of the backend's arrays; `first` makes the first one, and may warn. `scope` makes the context manager of everything that is
+    computed: what belongs to a thread in it holds in one that reads ahead.
     """
 
     def __init__(
         self,
         rows: RowChunks,
         name: str,
-        first: Callable[[Array, str, bool], Array],
-        move: Callable[[Array, str, bool], Array],
+        first: Callable[..., Chunk],
+        move: Callable[..., Chunk],
         scope: Callable[[], AbstractContextManager[Any]],
-        check: Callable[[Array], None] | None = None,
     ) -> None:
         self.name = name
         self.found: tuple[int, int] | None = None  # rows of a whole pass, and chunks, in the process with most of them
@@ -271,7 +271,6 @@ class Stream:
         self.shuffled = False  # whether passes that `chunk` began have begun with another chunk than `first`
         self._first: Array | None = None
         self._rows, self._move_first, self._move, self._scope = rows, first, move, scope
-        self._check_target = check
         self._kind: _Kind | None = None
         self._supply: Any = None
         self._under_way: Generator[Chunk, None, None] | None = None  # of `chunk`
@@ -293,7 +292,7 @@ class Stream:
         self._first = _beginning(found)
         return found
 
-    def _pass(self, move: Callable[[Array, str, bool], Array], ahead: bool = False) -> Generator[Chunk, None, None]:
+    def _pass(self, move: Callable[..., Chunk], ahead: bool = False) -> Generator[Chunk, None, None]:
         """One pass; holds no chunk while the next one is made. With `ahead` the source may be read ahead."""
         supply, i, found = self._start(ahead), 0, False
         try:
@@ -359,19 +358,14 @@ class Stream:
         self._supply = supply
         return Reader(supply, self._scope) if ahead else supply
 
-    def _moved(self, item: Any, i: int, move: Callable[[Array, str, bool], Array]) -> Chunk | None:
+    def _moved(self, item: Any, i: int, move: Callable[..., Chunk]) -> Chunk | None:
         """A chunk on the backend, None where it has no rows: it adds nothing, and nothing need be like in others."""
         data, y = self._split(item, i)
         data = exchange.arrays(data, f"{self.name}data of chunk {i}")
         if _leading(data, y) == 0:
             return None
         self._check(data, y, i)
-        if y is not None and self.found is None and self._check_target is not None:
-            self._check_target(y)
-        leaves, treedef = trees.flatten(data)
-        names = [f"{path}, chunk {i}," for path in trees.paths(data, f"{self.name}data")]
-        moved = [move(x, name, False) if trees.is_array(x) else x for x, name in zip(leaves, names, strict=True)]
-        return Chunk(trees.unflatten(treedef, moved), None if y is None else move(y, f"{self.name}y, chunk {i},", True))
+        return move(data, y, self.name, f", chunk {i},", self.found is None)
 
     def _split(self, item: Any, i: int) -> tuple[Tree, Array | None]:
         if self._rows.y is not None:
