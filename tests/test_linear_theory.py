@@ -756,8 +756,10 @@ def test_r_squared_of_complex_data_takes_the_complex_mean():
 
 def test_what_needs_the_rows_is_refused_for_chunks():
     fit = xv.solve(xv.separable(decays, xv.RowChunks.cut({"t": T}, Y, 7)), RATES, over=xv.sets.Box(0.0, 20.0))
+    two = xv.RowChunks.cut({"t": T}, np.stack([Y, 2 * Y], axis=1), 7)
+    several = xv.solve(xv.separable(decays, two), RATES, over=xv.sets.Box(0.0, 20.0), max_iter=0)
     all_are_refused({
-        "sandwich formula need all rows": lambda: fit.statistics(sandwich=True),
+        "sandwich formula need all rows": lambda: several.statistics(sandwich=True),
         "fitted values need all rows": lambda: fit.statistics().fitted_stderr(),
         "in batches, with all rows": lambda: fit.interval(by="profile"),
         "solve in batches, with all rows": lambda: fit.interval(by="bootstrap"),

@@ -246,6 +246,56 @@ def test_what_chunks_of_a_loss_do_not_have():
     lower = xv.Level(design, target("huber"), W=xv.lower.Nonnegative())
     with pytest.raises(ProblemError, match=r"no W and a constant lam.*got W"):
         xv.bilevel(lower=lower, upper=xv.Level(design, cut("huber")), data=data())
-    fit = xv.solve(in_chunks("logistic", False), THETA, xv.sets.Box(0.1, 5.0), max_iter=0)
-    with pytest.raises(ProblemError, match=r"an array y; got .*chunks"):
-        fit.statistics()
+    with pytest.raises(ProblemError, match=r"a function weights\(data\) of a chunk, .*got weights"):
+        xv.separable(design, cut("huber"), weights=np.ones(T.size))
+    for weights, why in (
+        (lambda d: -d["t"], "must be >= 0"),
+        (lambda d: d["t"][:2], "one entry per row of y, chunk 0"),
+    ):
+        with pytest.raises(ProblemError, match=why):
+            xv.value_and_gradient(xv.separable(design, cut("huber"), weights=weights, loss=LOSSES["huber"]), THETA)
+
+
+def weights_of(data):
+    return data["weights"]
+
+
+@pytest.mark.parametrize("name", [*LOSSES, None])
+def test_chunks_bring_their_weights_on_every_framework(backend, name):
+    """Zeros among them hide what is no number."""
+    weights = rng(3).uniform(0.1, 3.0, T.size)
+    weights[::7] = 0.0
+    y, above = (x.copy() for x in (target(name or "huber"), np.sin(T)))
+    above = np.stack([above] * y.shape[1], axis=1) if y.ndim > 1 else above
+    y[::7], above[::7] = np.nan, np.nan
+    loss, parts = LOSSES.get(name), [slice(i, i + 13) for i in range(0, T.size, 13)]
+
+    def rows(y):
+        def given(x):
+            return send(backend, np.asarray(x))
+
+        source = [({"t": given(T[p]), "e": given(1.0), "weights": given(weights[p])}, given(y[p])) for p in parts]
+        return xv.RowChunks(source)
+
+    one = xv.Level(design, y, lam=0.1, weights=weights, loss=loss)
+    two = xv.Level(design, rows(y), lam=0.1, weights=weights_of, loss=loss)
+    for both in (False, True)[: 1 if name == "cauchy" else 2]:
+        whole = xv.Problem(one, xv.Level(design, above, weights=weights) if both else None, data=data())
+        problem = xv.Problem(two, xv.Level(design, rows(above), weights=weights_of) if both else None)
+        found = xv.value_and_gradient(problem, send(backend, THETA))
+        assert error([host(x) for x in found], list(xv.value_and_gradient(whole, THETA))) < 1e-10
+
+
+def test_mini_batches_of_chunks_have_their_weights():
+    """One of two chunks stands for both: its weights count twice."""
+    weights, y = rng(3).uniform(0.1, 3.0, T.size), target("logistic")
+    halves = [slice(20, 40), slice(20)]  # the step of the first one leads down
+    e = np.asarray(1.0)
+    rows = xv.RowChunks([({"t": T[p], "e": e, "weights": weights[p]}, y[p]) for p in halves])
+    problem = xv.separable(design, rows, weights=weights_of, loss="logistic", lam=0.1)
+    algorithm = xv.algorithms.StochasticProjectedGradient(update=xv.algorithms.SGD(rate=1e-3))
+    fit = xv.solve(problem, THETA, xv.sets.Box(0.1, 5.0), algorithm=algorithm, max_iter=1, tol=0.0)
+    half = {"t": T[20:], "e": e}
+    first = xv.separable(design, y[20:], weights=2 * weights[20:], loss="logistic", lam=0.1, data=half)
+    _, g = xv.value_and_gradient(first, THETA)
+    assert error(fit.theta, THETA - 1e-3 * g / T.size) < 1e-12  # of the mean over rows

@@ -1,6 +1,7 @@
 """What follows from a fit by a loss: Fisher's information, deviances, means, profiles and files."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy.special import expit, xlogy
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
+from xvarpro_conformance.members import together
 
 from .support import HOST_BACKENDS, error, rng
 
@@ -220,6 +222,75 @@ def test_a_robust_loss_of_a_problem_is_that_of_solve_robust():
     level = xv.Level(design, y, loss="huber")
     with pytest.raises(ProblemError, match="two levels must have a scale"):
         xv.bilevel(lower=level, upper=level)
+
+
+CHUNKED = {
+    "logistic": LOGISTIC,
+    "log_poisson": LOG_POISSON,
+    "poisson": xv.losses.Poisson(),
+    "huber": xv.losses.Huber(0.15),
+    "quantile": xv.losses.Quantile(0.3, 0.1),
+    "softmax": xv.losses.Softmax(),
+    "squares": None,
+}
+
+
+def weights_of(data):
+    return data["weights"]
+
+
+def design_of(theta, data):
+    return design(theta, data["t"])
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.05])
+@pytest.mark.parametrize(("name", "k"), [(name, k) for name in CHUNKED for k in (1, 2)])
+def test_rows_in_chunks_have_the_statistics_of_all_rows_at_once(name, k, lam):
+    loss, weights = CHUNKED[name], rng(3).integers(0, 3, T.size) + 0.5
+    weights[::9] = 0.0
+    y = np.stack([target(loss), target(loss, seed=1)], axis=1)
+    if name == "softmax":
+        y = np.eye(k + 1)[rng(4).integers(0, k + 1, T.size)]
+    elif name == "poisson":  # whose mean is positive
+        y = rng(0).poisson(10 * design(np.array([1.5]), T) @ np.ones((2, 2))).astype(float)
+    y = y if k > 1 or name == "softmax" else y[:, 0]
+    whole = xv.solve(xv.separable(design, y, data=T, weights=weights, loss=loss, lam=lam), np.ones(1))
+    parts = [slice(i, i + 25) for i in range(0, T.size, 25)]
+    rows = xv.RowChunks([({"t": T[p], "weights": weights[p]}, y[p]) for p in parts])
+    problem = xv.separable(design_of, rows, weights=weights_of, loss=loss, lam=lam)
+    fit = replace(xv.solve(problem, whole.theta, max_iter=0), theta=whole.theta, status=whole.status, _w=whole.w)
+    if loss is not None and loss.likelihood:
+        assert fit.deviance == pytest.approx(whole.deviance, rel=1e-9)
+    alone = name != "softmax" and (k == 1 or loss is not None)
+    for given in ({}, {"sandwich": True})[: 1 + alone]:
+        found, want = fit.statistics(**given), whole.statistics(**given)
+        for each in ("covariance", "theta_stderr", "w_stderr", "data", "parameters", "dof", "chi2", "aic", "bic"):
+            np.testing.assert_allclose(getattr(found, each), getattr(want, each), rtol=1e-8, atol=1e-14, err_msg=each)
+        assert found.w_names == want.w_names
+    if k == 1:
+        assert found.r_squared == pytest.approx(want.r_squared, rel=1e-9, nan_ok=True)
+
+
+def test_a_fit_to_chunks_by_a_loss_has_a_band_and_a_report():
+    y = target(LOGISTIC)
+    chunks = xv.RowChunks([(T[:50], y[:50]), (T[50:], y[50:])])
+    fit, whole = xv.solve(xv.separable(design, chunks, loss="logistic"), np.ones(1), tol=1e-10), solved(LOGISTIC)
+    np.testing.assert_allclose(fit.band(T[:5]), whole.band(T[:5]), rtol=1e-4)
+    assert "deviance" in str(fit)
+
+
+def test_members_of_a_group_have_the_statistics_of_all_rows():
+    y = target(None)
+    loss = xv.losses.Huber(0.15)
+    whole = xv.solve(stated(loss, y), np.ones(1), max_iter=0)
+
+    def found(group):
+        own = slice(60 * group.rank, 60 * group.rank + 60)
+        problem = xv.separable(design, xv.RowChunks([(T[own], y[own])], group=group), loss=loss)
+        return xv.solve(problem, np.ones(1), max_iter=0).statistics().covariance
+
+    for C in together(2, found):
+        np.testing.assert_allclose(C, whole.statistics().covariance, rtol=1e-9)
 
 
 def test_what_has_no_meaning_is_said():

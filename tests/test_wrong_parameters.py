@@ -279,6 +279,7 @@ WRONG = [
     (lambda: xv.Level(model, Y, loss="logistic", lam=0.1, W=lower.L1(0.1)), "got W=L1"),
     (lambda: xv.Level(model, xv.ColumnChunks([Y]), loss="logistic", lam=0.1), "got y as ColumnChunks"),
     (lambda: xv.Level(model, xv.RowChunks([(A23, Y[:2])]), loss="huber", lam=0.1), "got y as RowChunks, and no scale"),
+    (lambda: xv.Level(model, Y, weights=len), "or be a function weights(data) of chunks"),
     (lambda: xv.Level(model, Y, loss="softmax", lam=0.1, W=lower.Simplex()), "got W=Simplex"),
     (
         lambda: xv.Level(model, Y, loss="logistic", solver=lower.LSMR(), W=lower.Equality(np.ones((1, 2)))),

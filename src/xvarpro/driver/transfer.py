@@ -191,18 +191,17 @@ class Transfer:
 
     def chunk(self, level: Any, data: Tree, y: Array | None, prefix: str, where: str, check: bool = False) -> Chunk:
         """Some rows of a level, with the weights that it makes of their data; `check` lets its loss look at them."""
-        leaves, treedef = trees.flatten(data)
-        names = trees.paths(data, f"{prefix}data")
+        leaves, names, treedef = trees.named(data, f"{prefix}data")
         moved = [self(x, n + where) if trees.is_array(x) else x for x, n in zip(leaves, names, strict=True)]
         data, weights = trees.unflatten(treedef, moved), None
         if level.weights is not None:
             weights = self._weights(level.weights(data), f"{prefix}weights{where}")
         if y is not None:
-            entries = self._entries(y, weights, f"{prefix}y{where}", level.loss, check)
+            entries = self.entries(y, weights, f"{prefix}y{where}", level.loss, check)
             y = entries[:, 0] if y.ndim == 1 else entries
         return Chunk(data, y, weights)
 
-    def _entries(
+    def entries(
         self, y: Array, weights: Any, name: str, loss: Loss | None, check: bool = True, some: bool = True
     ) -> Array:
         """A target as a matrix, see `weighted`; with `check`, if a loss finds it right: `some` of the rows, or all."""
@@ -218,11 +217,11 @@ class Transfer:
     def _target(self, level: Level, weights: Any, prefix: str) -> Any:
         y, name, loss = level.y, f"{prefix}y", level.loss
         if trees.is_array(y):
-            return self._entries(y, weights, name, loss, some=False)
+            return self.entries(y, weights, name, loss, some=False)
         if isinstance(y, RowChunks):
             later = Transfer(self.to, self.dtype, self.device, warn=False)
-            first, move = (partial(transfer.chunk, level) for transfer in (self, later))
-            return replace(y, source=Stream(y, prefix.replace(".", " "), first, move, partial(self.to.scope, self.dtype)))
+            given = partial(self.chunk, level), partial(later.chunk, level), partial(self.to.scope, self.dtype)
+            return replace(y, source=Stream(y, prefix.replace(".", " "), *given))
         if not isinstance(y, ColumnChunks):
             return y
         if trees.is_array(weights) and weights.shape[1] > 1:
@@ -230,8 +229,9 @@ class Transfer:
                 f"{prefix}weights must have shape (m,) where {name} is given as ColumnChunks; got "
                 f"{tuple(weights.shape)}. Pass {name} as an array"
             )
-        blocks = (lambda: (self._entries(x, weights, f"{name}, chunk {i},", loss) for i, x in enumerate(y)))
-        return replace(y, source=blocks)
+        return replace(
+            y, source=lambda: (self.entries(x, weights, f"{name}, chunk {i}", loss) for i, x in enumerate(y))
+        )
 
     def weighted(self, y: Array, weights: Array | Whitening | None, name: str, roots: bool = True) -> Array:
         """A target (m,) or (m, k) as a matrix, its entries scaled by the roots of their weights, (m, 1) or (m, k).

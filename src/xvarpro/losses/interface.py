@@ -31,11 +31,8 @@ class Loss(Struct):
     convex: ClassVar[bool] = True
     by_entry: ClassVar[bool] = True  # whether `value` is a sum over entries of mu; else over its rows
     linked: ClassVar[bool] = False  # whether mu is another function of what is expected than that itself
-
-    @property
-    def unit(self) -> float:
-        """Residual whose square is the unit of `value`, which has numbers near 1 whatever the units of the target."""
-        return 1.0
+    needs_scale: ClassVar[bool] = False  # whether residuals are to give a scale
+    unit: ClassVar[float] = 1.0  # residual whose square is the unit of `value`, which is near 1 in any units of y
 
     @abstractmethod
     def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
@@ -55,12 +52,12 @@ class Loss(Struct):
 
     def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
         """The map from a direction to the second derivative times it, (m, k) both."""
-        h = self.second(mu, y, weights)
-        return lambda d: h * d
+        return self.derivatives(mu, y, weights)[2]
 
     def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
         """`slope`, `second` and `bend`, where what they share is computed once."""
-        return self.slope(mu, y, weights), self.second(mu, y, weights), self.bend(mu, y, weights)
+        h = self.second(mu, y, weights)
+        return self.slope(mu, y, weights), h, lambda d: h * d
 
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
         """Numbers > 0 in the place of `second` for a Newton step, (m, k): of a convex loss the same but for the least.
@@ -93,11 +90,6 @@ class Loss(Struct):
         """The terms of the least value that any prediction has, as `terms`."""
         return 0 * y
 
-    @property
-    def needs_scale(self) -> bool:
-        """Whether residuals are to give a scale."""
-        return False
-
     def in_units(self, unit: float) -> Loss | None:
         """The loss of numbers times `unit`, which multiplies it by ``unit^2``; None where there is none."""
         return None
@@ -106,12 +98,8 @@ class Loss(Struct):
         """Predictions from which a first w is fitted, (m, k)."""
         return namespace_of(y).zeros_like(y)
 
-    def size(self, y: Array, weights: Weights) -> Array:
-        """What the loss is a small difference of where predictions are right, 0-d; 0 of a sum of small terms."""
-        return namespace_of(y).sum(self.sizes(y, weights))
-
     def sizes(self, y: Array, weights: Weights) -> Array:
-        """The terms of `size`, (m, k)."""
+        """Terms of what the loss is a small difference of where predictions are right, (m, k); 0 of small terms."""
         return 0 * y
 
     def check(self, y: np.ndarray) -> None:
@@ -154,6 +142,11 @@ class Squares(Loss):
         return 0.5 * weights * y**2
 
 
+def _times(name: str) -> Any:
+    """A method of a multiple: that of the loss, times its factor."""
+    return lambda self, *given: self.times * getattr(self.loss, name)(*given)
+
+
 @final
 @dataclass(frozen=True)
 class Times(Loss):
@@ -178,20 +171,8 @@ class Times(Loss):
         return self.loss.convex
 
     @property
-    def unit(self) -> float:
+    def unit(self) -> float:  # type: ignore[override]
         return self.loss.unit
-
-    def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.times * self.loss.terms(mu, y, weights)
-
-    def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.times * self.loss.slope(mu, y, weights)
-
-    def second(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.times * self.loss.second(mu, y, weights)
-
-    def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
-        return self.derivatives(mu, y, weights)[2]
 
     def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
         slope, second, bend = self.loss.derivatives(mu, y, weights)
@@ -202,14 +183,7 @@ class Times(Loss):
         u, p = loss.root(mu, y, weights)
         return self.times**0.5 * u, p
 
-    def model(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.times * self.loss.model(mu, y, weights)
-
-    def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.times * self.loss.scoring(mu, y, weights)
-
     def start(self, y: Array) -> Array:
         return self.loss.start(y)
 
-    def sizes(self, y: Array, weights: Weights) -> Array:
-        return self.times * self.loss.sizes(y, weights)
+    terms, slope, second, model, scoring, sizes = map(_times, ("terms", "slope", "second", "model", "scoring", "sizes"))

@@ -200,9 +200,6 @@ class Softmax(Loss):
     def second(self, mu: Array, y: Array, weights: Weights) -> Array:
         return self.derivatives(mu, y, weights)[1]
 
-    def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
-        return self.derivatives(mu, y, weights)[2]
-
     def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
         xp, p = namespace_of(mu), _shares(mu)
         total = xp.sum(y, axis=1, keepdims=True)

@@ -41,7 +41,7 @@ class Robust(Loss):
         """``rho'(z) + 2 z rho''(z)``, the second derivative of the loss by its residual."""
 
     @property
-    def unit(self) -> float:
+    def unit(self) -> float:  # type: ignore[override]
         if self.scale is None:
             raise ProblemError(f"{type(self).__name__}: scale must be a number here; got None. A fit estimates it")
         return self.scale
@@ -84,7 +84,7 @@ class Robust(Loss):
         return 0 * slope + mean
 
     @property
-    def needs_scale(self) -> bool:
+    def needs_scale(self) -> bool:  # type: ignore[override]
         return self.scale is None
 
     def in_units(self, unit: float) -> Loss | None:

@@ -178,7 +178,7 @@ def _of_rows(f: Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
     ``X^T P X``, with P the projection off the range of M, is ``T^T T`` for the rows T of the triangle below those of M.
     """
     point = f.point(theta)
-    R, slopes, _ = condensed(f, theta, point.w, f.ridge(theta)[0])
+    R, slopes, *_ = condensed(f, theta, point.w, f.ridge(theta)[0])
     xp, (n, k), p = namespace_of(R), point.w.shape, slopes.shape[0]
     size = n + p * k
     T = xp.permute_dims(xp.reshape(R[n:size, n:size], (p * k, p, k)), (1, 0, 2))
@@ -186,11 +186,12 @@ def _of_rows(f: Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
     return point, slopes + raveled(f.penalty_gradient(theta)), gram(xp, T)
 
 
-def condensed(f: Streamed, theta: Leaves, w: Array, ridge: Array | None = None) -> tuple[Array, Array, int]:
-    """All rows in one pass: the triangle of ``[ridge; M, X, 1, y]``, the slopes ``Re <X, M w - y>``, number of rows.
+def condensed(f: Streamed, theta: Leaves, w: Array, ridge: Any = None, power: float = 0.0) -> tuple[Any, ...]:
+    """All rows in one pass: the triangle of ``[ridge; M, X, s, y]``, the slopes ``Re <X, M w - y>``, numbers of rows.
 
-    X has k columns for each entry of theta, the tangents of the residual with w held, and 1 is a column of ones. All
-    inner products of columns are in the triangle.
+    X has k columns for each entry of theta, the tangents of the residual with w held, and s those of roots of weights:
+    ones without any. All inner products of columns are in the triangle. Of the rows, the last number have a weight of
+    0. Of one right-hand side, rows of the triangle are multiplied by this power of their residuals.
     """
     flat = raveled(theta)
     xp, (n, k), p = namespace_of(flat), w.shape, flat.shape[0]
@@ -198,28 +199,28 @@ def condensed(f: Streamed, theta: Leaves, w: Array, ridge: Array | None = None) 
     corner = xp.zeros((size, size), dtype=w.dtype, device=device(w))
     if ridge is not None:
         corner = xp.concat([xp.concat([ridge, corner[:n, n:]], axis=1), corner[n:, :]])
-    (R, slopes), rows = f.walk(0, TANGENTS, (corner, 0 * flat), theta, w)
-    return R, slopes, rows
+    zero = 0 * flat[0]
+    (R, slopes, unused), rows = f.walk(0, TANGENTS, (corner, 0 * flat, zero), theta, w, zero + power)
+    return R, slopes, rows, unused
 
 
-def _fold_tangents(block: Block, state: tuple[Array, Array], theta: Leaves, w: Array) -> tuple[Array, Array]:
+def _fold_tangents(block: Block, state: Leaves, theta: Leaves, w: Array, power: Array) -> Leaves:
     level, push = block.tangents(theta)
     flat, y = raveled(theta), level.y
     xp, r = namespace_of(flat), level.residual(w)
+    root = xp.sqrt(level.weights + 0 * xp.abs(y[:, :1]))
     eye = xp.eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
     X = [residual_tangent(level, push(unraveled(eye[j, :], theta)), w) for j in range(flat.shape[0])]
-    columns = [level.M.dense(), *X, xp.ones_like(y[:, :1]), y]
-    rows = xp.concat([as_complex(x, state[0]) for x in columns], axis=1)
-    slopes = xp.stack([inner(x, r) for x in X])
+    rows = xp.concat([as_complex(x, state[0]) for x in (level.M.dense(), *X, root, y)], axis=1)
+    slopes, unused = xp.stack([inner(x, r) for x in X]), xp.sum(xp.astype(root == 0, flat.dtype))
     # rows alone first, as in `Triangle.fold`
-    return _merged_tangents(block.backend, block.accumulation, state, (block.backend.qr(rows, mode="r")[1], slopes))
+    R = block.backend.qr(xp.abs(r[:, :1]) ** power * rows, mode="r")[1]
+    return _merged_tangents(block.backend, block.accumulation, state, (R, slopes, unused))
 
 
-def _merged_tangents(
-    backend: Backend, accumulation: Accumulation, a: tuple[Array, Array], b: tuple[Array, Array]
-) -> tuple[Array, Array]:
-    xp = namespace_of(a[0])
-    return backend.qr(xp.concat([a[0], b[0]]), mode="r")[1], a[1] + b[1]
+def _merged_tangents(backend: Backend, accumulation: Accumulation, a: Leaves, b: Leaves) -> Leaves:
+    R = backend.qr(namespace_of(a[0]).concat([a[0], b[0]]), mode="r")[1]
+    return R, a[1] + b[1], a[2] + b[2]
 
 
 TANGENTS = Pass(_fold_tangents, _merged_tangents)

@@ -334,12 +334,12 @@ class InMemory(Objective):
 
 
 def _evaluated(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
-    found = fill(level, outputs)
+    weights: Any = 1.0 if level.weights is None else level.weights
+    found = fill(level, outputs)._replace(weights=weights)
     if level.loss is None:
         return found
     from xvarpro.objective.losses import LossLevel
 
-    weights: Any = 1.0 if level.weights is None else level.weights
     return LossLevel(*found[:4], level.loss, weights)
 
 

@@ -35,9 +35,9 @@ class EvaluatedLevel(NamedTuple):
     y: Array  # (m, k)
     ridge: Ridge = NO_RIDGE
     W: WeightSet | None = None  # where w lies, and what it adds
-    loss: Any = None  # of `losses.LossLevel`, as all that follows
-    weights: Any = 1.0
-    start: Any = ()  # a w to begin with
+    loss: Any = None  # of `losses.LossLevel`
+    weights: Any = 1.0  # of squares they are in M and y already
+    start: Any = ()  # of `losses.LossLevel`: a w to begin with
 
     @property
     def system(self) -> System:

@@ -92,4 +92,4 @@ class LossLevel(EvaluatedLevel):
     @property
     def size(self) -> Array:
         """What its value is a small difference of, 0-d."""
-        return self.loss.size(self.y, self.weights) * self.loss.unit**2
+        return namespace_of(self.y).sum(self.loss.sizes(self.y, self.weights)) * self.loss.unit**2

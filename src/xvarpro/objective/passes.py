@@ -160,12 +160,12 @@ def _fold(block: Block, state: Any, theta: Leaves) -> Any:
 
 
 def _survey(block: Block, state: tuple[Any, Array], theta: Leaves) -> tuple[Any, Array]:
-    """As `_fold`, with the largest absolute entry of every column."""
+    """As `_fold`, with the sum of absolute entries of every column."""
     level = block.evaluate(theta)
     A = level.M.dense()
     xp = namespace_of(A)
     folded = block.accumulation.fold(block.backend, state[0], A, level.y)
-    return folded, xp.maximum(state[1], xp.max(xp.abs(A), axis=0))
+    return folded, state[1] + xp.sum(xp.abs(A), axis=0)
 
 
 def _sums(block: Block, state: UpperSums, theta: Leaves, w: Array) -> UpperSums:
@@ -219,7 +219,7 @@ def _curved(block: Block, state: StepSums, theta: Leaves, w: Array) -> StepSums:
     return _with_step(block, state, level, w, level.residual(w), level.loss.second)
 
 
-def _merged_steps(backend: Backend, accumulation: Accumulation, a: StepSums, b: StepSums) -> StepSums:
+def _merged_steps(backend: Backend, accumulation: Accumulation, a: Any, b: Any) -> Any:
     return accumulation.merge(backend, a[0], b[0]), added(backend, accumulation, a[1], b[1])
 
 
@@ -227,13 +227,7 @@ def _merged(backend: Backend, accumulation: Accumulation, a: Any, b: Any) -> Any
     return accumulation.merge(backend, a, b)
 
 
-def _merged_surveys(
-    backend: Backend, accumulation: Accumulation, a: tuple[Any, Array], b: tuple[Any, Array]
-) -> tuple[Any, Array]:
-    return accumulation.merge(backend, a[0], b[0]), namespace_of(a[1]).maximum(a[1], b[1])
-
-
-FOLD, SURVEY = Pass(_fold, _merged), Pass(_survey, _merged_surveys)
+FOLD, SURVEY = Pass(_fold, _merged), Pass(_survey, _merged_steps)
 SUMS, SUMS_AND_GRADIENT = Pass(_sums, added), Pass(_sums_and_gradient, added)
 FIRST_STEP, STEP, CURVED = (Pass(fun, _merged_steps) for fun in (_first_step, _step, _curved))
 VALUE_GRADIENT, CONDITION_GRADIENT = Pass(_value_gradient, added), Pass(_condition_gradient, added)

@@ -23,7 +23,6 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import complexified, corner, inner, partition, plus, rounding, scaled, unflatten
 from xvarpro.errors import ProblemError
 from xvarpro.lower import QR
-from xvarpro.lower.interface import Accumulation
 from xvarpro.lower.stack import condition_of
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.interface import LowerReport, Objective, dead_columns
@@ -93,14 +92,14 @@ class Streamed(Objective):
     ) -> None:
         super().__init__(problem, backend, energy)
         self.compiler, self.treedef, self.structure, self.progress = compiler, treedef, structure, progress
-        accumulation = (problem.lower.solver or QR()).accumulation
-        assert accumulation is not None  # `Problem` refuses other solvers
-        self._accumulation: Accumulation = accumulation
+        self._accumulation: Any = (problem.lower.solver or QR()).accumulation  # `Problem` refuses rows without one
         self._latest: StreamedPoint | None = None  # for `scale`: the energy would take another pass
         self._folds = 1  # chunks of a level, once they were counted
 
     def rounding(self, value: Array) -> Array:
-        if not self.problem.is_separable:  # the upper residual is computed, not condensed
+        if not (
+            self.problem.is_separable and self.problem.lower.loss is None
+        ):  # the upper residual is computed, not condensed
             return super().rounding(value)
         xp, size = self.backend.xp, abs(value)
         # every fold rounds once more
@@ -125,8 +124,7 @@ class Streamed(Objective):
     def _found(self) -> tuple[int, int]:
         """Rows and chunks of the level whose chunks are mini-batches, which a pass has counted."""
         source: Any = self._batches.source
-        assert source.found is not None  # an algorithm begins with a certificate
-        found: tuple[int, int] = source.found
+        found: tuple[int, int] = source.found  # an algorithm begins with a certificate
         return found
 
     @property
@@ -143,7 +141,9 @@ class Streamed(Objective):
     @property
     def rows(self) -> int:
         ys: list[Any] = [level.y for level in self.problem.levels]
-        return sum(_sources(y).found[0] if isinstance(y, RowChunks) else y.shape[0] for y in ys if not callable(y))
+        chunked = (type(y) is RowChunks for y in ys)
+        found = zip(ys, chunked, self.structure.rows, strict=True)
+        return sum(y.source.found[0] if many else rows for y, many, rows in found)
 
     def rows_of_batch(self, batch: int, lower: LowerRows | None) -> float:
         rows, chunks = self._found
@@ -248,8 +248,7 @@ class Streamed(Objective):
 
     def _nowhere(self, theta: Leaves) -> StreamedPoint:
         """The point where the user's function inverts a singular matrix: NaN."""
-        condensed = self._accumulation.condensed(self.backend, self._start(theta))
-        R, w = (namespace_of(x).full_like(x, float("nan")) for x in (condensed.R, condensed.z))
+        R, w = (x + float("nan") for x in self.ridge(theta))
         value = namespace_of(w).abs(corner(w))
         return StreamedPoint(theta, value, w, R, w, value)
 
@@ -366,7 +365,3 @@ class _OfChunks(Reduced):
 
         value, w, gradient = backend.call(make, ("mini-batch", skeleton, treedef, self._program))(held, theta)
         return Point(theta, value, w, w, ()), gradient
-
-
-def _sources(y: RowChunks) -> Any:
-    return y.source

@@ -10,7 +10,7 @@ from xvarpro.core.trees import inner
 from xvarpro.lower.interface import Condensed
 from xvarpro.lower.newton import descended
 from xvarpro.lower.stack import as_one, identity, joined
-from xvarpro.objective.interface import LowerReport, Objective
+from xvarpro.objective.interface import LowerReport
 from xvarpro.objective.losses import apart
 from xvarpro.objective.passes import CURVED, FIRST_STEP, STEP, Pass, StepSums, UpperSums
 from xvarpro.objective.streamed import Streamed, StreamedPoint
@@ -18,9 +18,6 @@ from xvarpro.objective.streamed import Streamed, StreamedPoint
 
 class StreamedLosses(Streamed):
     """As `Streamed`, with a loss below: all columns of w are one, since a loss may couple them."""
-
-    def rounding(self, value: Array) -> Array:
-        return Objective.rounding(self, value)
 
     def _solved(self, theta: Leaves) -> tuple[Array, Array, Array, Array, int]:
         ridge = self.problem.lower.ridge

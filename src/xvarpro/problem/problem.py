@@ -107,9 +107,9 @@ class Level(Struct):
         ):
             raise ProblemError(f"Omega must be a square matrix; got {checks.described(self.Omega)}")
         # three axes, and marks, in a batch of problems
-        given = self.weights is None or isinstance(self.weights, Each | Whitening)
-        of_chunks = callable(self.weights) and isinstance(self.y, RowChunks)
-        if not (given or of_chunks or (is_array(self.weights) and self.weights.ndim in (1, 2, 3))):
+        given = is_array(self.weights) and self.weights.ndim in (1, 2, 3)
+        given = given or self.weights is None or isinstance(self.weights, Each | Whitening)
+        if not (given or (callable(self.weights) and isinstance(self.y, RowChunks))):
             raise ProblemError(
                 "weights must have shape (m,) or (m, k), or be a function weights(data) of chunks where y is given as "
                 f"RowChunks; got {checks.described(self.weights)}"

@@ -80,6 +80,11 @@ class RowChunks(Struct):
                 "its chunk, (data, y), or use RowChunks.cut(data, y, rows)"
             )
 
+    def __iter__(self) -> Iterator[tuple[Tree, Any]]:
+        """Data and target, or its function, of each chunk as given."""
+        chunks = iter(self.source() if callable(self.source) else self.source)
+        return chunks if self.y is None else ((data, self.y) for data in chunks)
+
     @classmethod
     def cut(cls, data: Tree, y: Any, rows: int | None = None, group: Group | None = None) -> RowChunks:
         """Arrays that are not in memory, or are, a number of rows at a time.
@@ -171,9 +176,7 @@ class Chunk(NamedTuple):
 
 def leading(chunk: Chunk) -> int:
     """Number of rows of a chunk; where y is a function of theta, that of the first array of its data."""
-    rows = _leading(chunk.data, chunk.y)
-    assert rows is not None
-    return rows
+    return int(_of_rows(chunk.data, chunk.y).shape[0])
 
 
 def _leading(data: Tree, y: Array | None) -> int | None:
@@ -252,8 +255,8 @@ class Stream:
     """Passes over the rows of one level: each chunk is checked, moved to the backend and counted.
 
     `name` is the prefix of messages, "", "lower " or "upper ". ``move(data, y, name, where, check)`` makes a
-    chunk of the backend's arrays; `first` makes the first one, and may warn. `scope` makes the context manager of everything that is
-    computed: what belongs to a thread in it holds in one that reads ahead.
+    chunk of the backend's arrays; `first` makes the first one, and may warn. `scope` makes the context manager of
+    everything that is computed: what belongs to a thread in it holds in one that reads ahead.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
@@ -24,6 +24,7 @@ from xvarpro.problem.problem import Problem
 from xvarpro.problem.whitening import Whitening
 from xvarpro.sets import Box
 from xvarpro.sets.projection import degenerate, jacobian, matrix, nearest
+from xvarpro.statistics.weighting import Stacked
 
 LARGEST = 5000  # columns of the triangle of rows in chunks
 NEARBY = 1e-3  # of theta's largest entry, of 1 where that is 0: as far as a step from a solution leads
@@ -182,7 +183,26 @@ def linearised(
         step,
         flat,
     )
+    if isinstance(M_of := problem.lower.M, Stacked) and M_of.V.shape[0] > M_of.V.shape[1]:
+        B = np.kron(np.eye(w.shape[0] // M_of.V.shape[1]), M_of.V)
+        at = at._replace(M=at.M @ B.T, w=B @ at.w, ridge=at.ridge @ B.T, directions=[B])
     return at._replace(J=_held(at))
+
+
+def scattered(at: Linearised) -> tuple[Linearised, np.ndarray]:
+    """The sizes of residuals, (m, k), and `at` with rows that have them.
+
+    Condensed rows ``Q^H J`` of one column, J the derivatives by theta and w, are turned so that ``J^H D^2 J``, with
+    residuals of all rows in D, is one of independent noise as well.
+    """
+    if at.root is not None or at.in_columns or at.y.shape[1] > 1 or np.iscomplexobj(at.y):
+        at.row_by_row("standard errors by the sandwich formula")
+        return at, np.abs(at.in_real_numbers.residual)
+    J = np.concatenate([at.M[0], at.X[:, :, 0].T], axis=1)
+    size = positive_or_one(np.linalg.norm(J, axis=0))
+    T = _host(at.prepared.call(_condensed, at.prepared.theta, 1.0)[1])[:, : len(size)]
+    _, s, turn = np.linalg.svd(T / size @ np.linalg.pinv(J / size))
+    return at._replace(M=turn @ at.M, X=turn @ at.X, y=turn @ at.y), s[:, None]
 
 
 def unlike_least_squares(problem: Problem) -> str:
@@ -234,16 +254,15 @@ def _in_rows(prepared: Prepared) -> tuple[Any, ...]:
             f"statistics of rows in chunks need n + (p + 1) k <= {LARGEST}, columns of a triangle, for n weights, p "
             f"entries of theta and k right-hand sides; got n = {n}, p = {p} and k = {k}. Pass fewer columns of y"
         )
-    R, w, slopes, rows = prepared.call(_condensed, prepared.theta)
-    R, w, slopes = map(_host, (R, w, slopes))
+    *found, rows, unused = prepared.call(_condensed, prepared.theta)
+    w, R, slopes = map(_host, found)
     M, X, root, y = np.split(R, [n, n + p * k, n + p * k + 1], axis=1)
-    return M, y, root, w, X.reshape(len(R), p, k).transpose(1, 0, 2), slopes, rows * k
+    return M, y, root, w, X.reshape(len(R), p, k).transpose(1, 0, 2), slopes, (rows - round(float(unused))) * k
 
 
-def _condensed(f: Streamed, theta: Leaves) -> tuple[Array, Array, Array, int]:
+def _condensed(f: Streamed, theta: Leaves, power: float = 0.0) -> tuple[Any, ...]:
     w = f.point(theta).w
-    R, slopes, rows = condensed(f, theta, w)
-    return R, w, slopes, rows
+    return w, *condensed(f, theta, w, power=power)
 
 
 def _tangents(f: Reduced, theta: Leaves) -> tuple[Array, ...]:

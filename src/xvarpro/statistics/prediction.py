@@ -69,11 +69,22 @@ def residuals(problem: Problem, theta: Tree, w: Array) -> Array:
         return model.returned(joined(model.targets(), axis) - model.fitted(w, mean=True))
 
 
-def on_data(problem: Problem, theta: Tree, w: Array) -> tuple[np.ndarray, np.ndarray]:
-    """``M(theta) w`` and the target of a level in memory, as NumPy arrays, (m,) or (m, k)."""
+def by_parts(problem: Problem, theta: Tree, w: Array) -> Iterator[tuple[Tree, np.ndarray, np.ndarray, np.ndarray]]:
+    """Data as given, ``M(theta) w``, target and weights, (m, k) each, of all rows or of one chunk after the other.
+
+    As NumPy's numbers in double precision; the target has the prediction for a gap.
+    """
     model = _Model(problem, theta)
-    with model.scope:
-        return model.backend.to_numpy(model.fitted(w)), model.backend.to_numpy(joined(model.targets(), 0))
+    for data, target in model.pieces:
+        with model.scope:
+            moved = model.moved(data)
+            y: Any = target(model.theta, moved) if callable(target) else target
+            given: Any = model.level.weights
+            given = given(moved) if callable(given) else np.ones(1) if given is None else given
+            found: Any = (as_matrix(backends.to_numpy(x)) for x in (*model.products(w, [moved]), y, given))
+        mu, y, weights = (x.astype(float) for x in found)
+        weights = np.broadcast_to(weights, mu.shape)
+        yield data, mu, np.where(weights > 0, y, mu), weights
 
 
 def components(problem: Problem, theta: Tree, w: Array, column: int = 0, supply: Iterable[Tree] | None = None) -> Array:
@@ -121,7 +132,9 @@ def roots(problem: Problem, rows: int, column: int) -> np.ndarray:
         return np.diagonal(backends.to_numpy(level.covariance)).astype(float) ** -0.5
     if level.weights is None:
         return np.ones(rows)
-    weights = backends.to_numpy(level.weights)
+    y: Any = level.y
+    given = joined((level.weights(data) for data, _ in y), 0) if callable(level.weights) else level.weights
+    weights = backends.to_numpy(given)
     return np.sqrt(weights if weights.ndim == 1 else weights[:, column % weights.shape[1]], dtype=float)
 
 
@@ -144,12 +157,8 @@ class _Model:
 
     @property
     def pieces(self) -> Iterator[tuple[Tree, Any]]:
-        """Data and target; of a level in rows, those of its chunks."""
         y: Any = self.level.y
-        if not isinstance(y, RowChunks):
-            return iter([(self.data, y)])
-        chunks = iter(y.source() if callable(y.source) else y.source)
-        return chunks if y.y is None else ((data, y.y) for data in chunks)
+        return iter(y if isinstance(y, RowChunks) else [(self.data, y)])
 
     def design(self, theta: Tree, data: Tree, column: int) -> Array:
         """``M(theta, data)`` of a right-hand side as one array, (m, n)."""

@@ -21,7 +21,7 @@ from xvarpro.problem.problem import Problem
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics import weighting
 from xvarpro.statistics.covariance import Influence
-from xvarpro.statistics.linearised import linearised
+from xvarpro.statistics.linearised import linearised, scattered
 from xvarpro.statistics.names import entry_names, indexed
 from xvarpro.statistics.standard_errors import OFF, QUIET, Statistics, noise_variance, or_inf
 
@@ -134,6 +134,8 @@ def statistics(
         found = replace(found, r_squared=math.nan)
     elif not _noisy(loss):
         found = replace(found, r_squared=math.nan, chi2=math.nan, residual_variance=math.nan)
+    if loss is not None and loss.by_entry and found.at.w.shape != (shape := tuple(fit.w.shape)) and len(shape) > 1:
+        found = replace(found, r_squared=math.nan, w_shape=shape, w_names=indexed("w", shape))
     if not fit.success:
         found.remarks.append(
             f"the solve ended with {fit.status.name}: errors are those of this point, which need not be a minimum"
@@ -202,8 +204,7 @@ def theory(
 ) -> Statistics:
     """`linear_theory`; `solved` as for `linearised`, `deviance` that of a fit by a loss."""
     at = linearised(problem, theta, over, solved, **place)
-    if sandwich:
-        at.row_by_row("standard errors by the sandwich formula")
+    at, sizes = scattered(at) if sandwich else (at, None)
     prepared, real = at.prepared, at.in_real_numbers
     with np.errstate(**QUIET):
         influence = Influence(real)
@@ -228,8 +229,8 @@ def theory(
     with np.errstate(**QUIET):
         variance = 1.0 if absolute_sigma else float(noise_variance(chi2, np.float64(dof), data, rounding))
     noise = np.full(r.shape, variance**0.5)
-    if sandwich:
-        noise = np.maximum(np.abs(r) * (data / dof) ** 0.5, (rounding / data) ** 0.5)
+    if sizes is not None:
+        noise = np.maximum(sizes * (data / dof) ** 0.5, (rounding / data) ** 0.5)
     with np.errstate(**QUIET):
         theta_stderr = or_inf(influence.errors_of_theta(noise), influence.undetermined_theta)
     if not enough:

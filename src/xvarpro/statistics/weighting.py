@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, final
 
 import numpy as np
@@ -14,22 +15,27 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.lower import Equality
+from xvarpro.losses.robust import Robust
 from xvarpro.lower.newton import Rooted
 from xvarpro.lower.stack import joined
 from xvarpro.objective.least_squares import as_matrix
-from xvarpro.operators import as_operator
+from xvarpro.objective.losses import apart
+from xvarpro.operators import Dense, as_operator
 from xvarpro.problem.problem import Problem
+from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics import prediction
+
+GIVEN = itemgetter("weights")  # of the data of a chunk; one function, for which a pass is compiled once
 
 
 def factors(fit: Outcome) -> Array:
     """See `Result.weights`."""
-    if fit.loss is None:
+    loss: Any = fit.loss
+    if loss is None:
         raise ProblemError("weights are those that a robust loss gives to residuals; got a fit of least squares")
     fitted: Any = prediction.fitted(fit.stated, fit.theta, fit.w)
-    found: Any = fit.loss.factor(*_at_the_data(fit))
+    found = np.concatenate([loss.factor(*given) for _, *given in _parts(fit)])
     owner, dtype = backends.owner(fitted), backends.to_numpy(fitted).dtype
     with owner.scope(dtype.name):
         return owner.asarray(found.reshape(fitted.shape).astype(dtype), device=device(fitted))
@@ -37,90 +43,122 @@ def factors(fit: Outcome) -> Array:
 
 def deviance(fit: Outcome) -> float | None:
     """See `Result.deviance`."""
-    if fit.loss is None:
+    loss: Any = fit.loss
+    if loss is None:
         return None
-    if not fit.loss.likelihood:
+    if not loss.likelihood:
         return math.nan
-    mu, y, weights = _at_the_data(fit)
-    saturated: Any = fit.loss.saturated(y, weights)
-    return 2 * float(fit.loss.value(mu, y, weights) - np.sum(saturated))
+    (found,) = _summed(fit, ((loss.value(*x) - np.sum(loss.saturated(*x[1:])),) for _, *x in _parts(fit)))
+    return 2 * found
 
 
 def least_squares(fit: Outcome) -> Problem:
     """The problem that Newton's method, or Fisher's scoring, would solve next, which the result solves too.
 
     Its weights are those of the problem times the curvature of the loss that is expected; its target is the prediction
-    minus slope over curvature of the loss, entry by entry.
+    minus slope over curvature of the loss, entry by entry. Of classes, and of rows in chunks, all entries are one
+    target, and the rows of w one column: see `Stacked`.
     """
     problem, loss = fit.stated, fit.loss
     if loss is None or not problem.is_separable:
         return problem
-    if not trees.is_array(problem.lower.y):
+    level: Any = problem.lower
+    if not trees.is_array(level.y) and (not problem.in_rows or level.y.y):
         raise ProblemError(
-            "standard errors of a fit by a loss need an array y; got a target that is a function, or chunks"
+            "standard errors of a fit by a loss need an array y, or chunks of rows with theirs; got a target that is a "
+            "function, or chunks of columns"
         )
-    mu, y, weights = _at_the_data(fit)
-    if not np.isfinite(mu).all():
-        raise ProblemError("statistics need w and M(theta) to be finite; got NaN or inf at this theta")
-    if not loss.by_entry:
-        return _of_rows(fit, mu, y, weights)
-    bends: Any = loss.curvature(*(x.reshape(-1, 1) for x in (mu, y, weights)))
-    curvature = bends.reshape(mu.shape)
-    if not np.min(curvature) > 0:
+    curvature = _curvature(fit)
+    if problem.in_rows or not loss.by_entry:
+        return _stacked(fit, curvature)
+    dtype = backends.to_numpy(fit.w).dtype
+    ((_, *given),) = _parts(fit)
+    y, weights = (x.astype(dtype).reshape(level.y.shape) for x in _near(fit, given, curvature)[1:])
+    return replace(problem, lower=replace(level, y=y, weights=weights, loss=None), compress=False)
+
+
+def _curvature(fit: Outcome) -> float | None:
+    """The curvature of a robust loss that is expected, one number for all of a problem; None of other losses."""
+    loss: Any = fit.loss
+    if not isinstance(loss, Robust):
+        return None
+    columns = ([x.reshape(-1, 1) for x in given] for _, *given in _parts(fit) if np.any(given[2] > 0))
+    counted = ((np.sum(x[2] > 0), loss.curvature(*x)[0, 0]) for x in columns)
+    total, rows = _summed(fit, ((n * bend, n) for n, bend in counted))
+    if (found := total / rows) <= 0:
         raise ProblemError(
             f"standard errors need a loss that bends up, on average over the residuals; got {loss!r} and a mean second "
-            f"derivative of {np.min(curvature):.2g}. Pass a larger scale"
+            f"derivative of {found:.2g}. Pass a larger scale"
         )
-    target = mu - loss.slope(mu, y, weights) / positive_or_one(curvature * weights)
-    shape, dtype = problem.lower.y.shape, backends.to_numpy(fit.w).dtype
-    parts = {"y": target, "weights": curvature * weights}
-    anew: Any = {name: x.astype(dtype).reshape(shape) for name, x in parts.items()}
-    return replace(problem, lower=replace(problem.lower, **anew, loss=None), compress=False)
+    return found
 
 
-def _of_rows(fit: Outcome, mu: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Problem:
-    """As `least_squares`, for a loss of classes: one target of all entries, and the rows of w one after the other.
-
-    With a root A of the second derivative in each row of the target, its rows are A times those of the design.
-    """
+def _near(fit: Outcome, given: Any, curvature: float | None) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
+    """Roots of the second derivative in rows of classes, (m, k, k), and target and weights of entries, (m, k)."""
     loss: Any = fit.loss
+    mu, _, weights = given
+    if not np.isfinite(mu).all():
+        raise ProblemError("statistics need w and M(theta) to be finite; got NaN or inf at this theta")
+    if loss.by_entry:
+        bends: Any = curvature or loss.curvature(*(x.reshape(-1, 1) for x in given)).reshape(mu.shape)
+        return None, mu - loss.slope(*given) / positive_or_one(bends * weights), bends * weights
+    u, p = loss.root(*given)
+    A: Any = Rooted(Dense(mu), u, p).blocks
+    return A, (A @ mu[:, :, None])[:, :, 0] - loss.slope(*given) / positive_or_one(u), weights > 0
+
+
+def _stacked(fit: Outcome, curvature: float | None) -> Problem:
+    """As `least_squares`, of entries as one target; rows of classes are multiplied by the roots."""
     level: Any = fit.stated.lower
-    w: Any = fit.w
-    (n, k), dtype = w.shape, backends.to_numpy(w).dtype
-    u, p = loss.root(mu, y, weights)
-    A: Any = Rooted(level.M, u, p).blocks
-    target = ((A @ mu[:, :, None])[:, :, 0] - loss.slope(mu, y, weights) / positive_or_one(u)).ravel()
-    lam, Omega = level.lam, level.Omega
-    shared = not trees.is_array(lam) or lam.shape[1] == 1
-    # what the loss does not see, one vector added to all columns, has no part in w unless ridges of classes differ
-    W = Equality(np.kron(np.eye(n), np.ones((1, k))), np.zeros(n)) if shared else None
-    W = W if level.W is None else level.W.joined(k)
-    lam = np.broadcast_to(backends.to_numpy(lam), (n, k)).reshape(-1, 1) if trees.is_array(lam) else lam
+    w = backends.to_numpy(fit.w)
+    (n, k), lam, Omega = as_matrix(w).shape, level.lam, level.Omega
+    shared = level.W is None and not (trees.is_array(lam) and lam.shape[1] > 1)
+    V: Any = apart(fit.loss, as_matrix(w)) if shared else np.eye(k)
+
+    def parts() -> Iterator[tuple[Tree, np.ndarray]]:
+        for data, *given in _parts(fit):
+            A, y, weights = _near(fit, given, curvature)
+            A = np.broadcast_to(V, (len(y), *V.shape)) if A is None else A @ V
+            held = {"root": A.astype(w.dtype), "weights": weights.ravel().astype(w.dtype)}
+            yield {"data": data, **held}, y.reshape((-1, *w.shape[1:]) if k == 1 else -1).astype(w.dtype)
+
+    if fit.stated.in_rows:
+        data, anew = None, {"y": RowChunks(parts, group=level.y.group), "weights": GIVEN}
+    else:
+        ((data, y),) = parts()
+        anew = {"y": y, "weights": data["weights"]}
+    if trees.is_array(lam):
+        lam = np.broadcast_to(backends.to_numpy(lam), (n, V.shape[1])).reshape(-1, 1)
     if Omega is not None:
-        Omega = np.kron(backends.to_numpy(as_operator(Omega).dense()), np.eye(k))
-    used = np.repeat(weights[:, 0] > 0, k).astype(dtype)
-    anew: Any = {"M": _Stacked(level.M), "y": target.astype(dtype), "lam": lam, "Omega": Omega, "W": W}
-    lower = replace(level, **anew, weights=used, loss=None)
-    return replace(fit.stated, lower=lower, data={"data": fit.stated.data, "root": A.astype(dtype)}, compress=False)
+        Omega = np.kron(backends.to_numpy(as_operator(Omega).dense()), np.eye(V.shape[1]))
+    W = None if level.W is None else level.W.joined(k)
+    lower = replace(level, **anew, M=Stacked(level.M, V), lam=lam, Omega=Omega, W=W, loss=None)
+    return replace(fit.stated, lower=lower, data=data, compress=False)
 
 
 @final
 @dataclass(frozen=True)
-class _Stacked(Struct):
-    """A design whose rows are multiplied by matrices of the classes. No closure: equal ones are compiled once."""
+class Stacked(Struct):
+    """A design whose rows are multiplied by matrices of the columns of w. No closure: equal ones are compiled once.
+
+    Its w has the rows of the w of a fit times V one after the other, (n c, 1): of classes c is one less than k, since a
+    vector added to all columns is none that the loss sees.
+    """
 
     M: Callable[..., Any] = REQUIRED
+    V: Any = None  # (k, c)
 
     def __call__(self, theta: Tree, data: Tree) -> Array:
         M, A = as_operator(self.M(theta, data["data"])).dense(), data["root"]
         return joined(M, A)
 
 
-def _at_the_data(fit: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Prediction, target and weights as matrices of one shape; the target has the prediction for a gap."""
-    level: Any = fit.stated.levels[-1]
-    given: Any = np.ones(1) if level.weights is None else backends.to_numpy(level.weights)
-    found: Any = (as_matrix(x) for x in (*prediction.on_data(fit.stated, fit.theta, fit.w), given))
-    mu, y, weights = (x.astype(float) for x in found)
-    weights = np.broadcast_to(weights, mu.shape)
-    return mu, np.where(weights > 0, y, mu), weights
+def _summed(fit: Outcome, terms: Iterator[tuple[Any, ...]]) -> list[float]:
+    """Sums over the parts, those of other processes with them."""
+    sums, group = [float(sum(column)) for column in zip(*terms, strict=True)], fit.stated.group
+    return sums if group is None else group.numbers(sums).sum(axis=0).tolist()
+
+
+def _parts(fit: Outcome) -> Iterator[tuple[Any, ...]]:
+    """Data, prediction, target and weights of all rows, or of one chunk after the other."""
+    return prediction.by_parts(fit.stated, fit.theta, fit.w)
