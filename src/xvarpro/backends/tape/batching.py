@@ -1,0 +1,275 @@
+"""Functions of one problem, mapped over many at once: arrays with a hidden leading axis, and a rule for each kind.
+
+A rule calls the function of the namespace below, raw or a tape, with the axis in sight. So mapping is inside of
+differentiation, and needs no derivatives of its own. What has no rule here, or a value for each problem where Python
+asks for one, raises `NoBatchError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xvarpro.backends.tape.engine import Ground, Tape, TracedArray, public_name, several
+from xvarpro.backends.tape.errors import NoBatchError
+from xvarpro.backends.tape.namespace import LIKE
+from xvarpro.backends.tape.rules.indexing import SLOT
+from xvarpro.backends.tape.rules.table import CONSTANT, PRIMITIVES, SIMPLE
+from xvarpro.core.namespace import TRACED, device
+from xvarpro.core.struct import Array
+
+
+class MappedArray(TracedArray):
+    """An array of each problem, by its index 0, which is the place of the hidden axis; or None: one of all problems."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, tape: Any, index: int | None) -> None:
+        super().__init__(value, tape, index)
+        if index is not None:
+            self.shape = value.shape[1:]
+
+
+TRACED.add(MappedArray)
+
+
+class Mapping(Tape):
+    """The namespace of mapped arrays: what is composed of other functions is inherited, all else is from `RULES`."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, below: Ground | Tape, size: int) -> None:
+        super().__init__(below)
+        self.size = size
+
+    def _lift(self, x: Any) -> TracedArray:
+        if type(x) is MappedArray and x.tape is self:
+            return x
+        if not hasattr(x, "dtype"):
+            raise TypeError(f"expected an array, got {type(x).__name__}: convert it with xp.asarray")
+        return MappedArray(x, self, None)
+
+    def _value(self, x: Any) -> Any:
+        return x.value if type(x) is MappedArray else x
+
+    def _constant(self, y: Any) -> Any:
+        return self._wrapped(y, None)
+
+    def _wrapped(self, y: Any, index: int | None) -> Any:
+        if isinstance(y, (tuple, list)):
+            return several(y, [MappedArray(v, self, index) for v in y])
+        return MappedArray(y, self, index)
+
+    def _shared(self, x: Any) -> Any:
+        """The value of what must be the same for all problems."""
+        if type(x) is MappedArray and x.index is not None:
+            raise TypeError("an option differs from problem to problem")
+        return self._value(x)
+
+    def _whole(self, x: Any) -> Array:
+        """The value with its leading axis."""
+        return x.value if x.index == 0 else self.below.broadcast_to(x.value, (self.size, *x.shape))
+
+    def _raised(self, x: Any, rank: int) -> Any:
+        """The value of an operand, which broadcasts against those of so many axes and the hidden one."""
+        if type(x) is not MappedArray or x.index is None or x.ndim >= rank:
+            return self._value(x)
+        return self.below.reshape(x.value, (self.size, *(1,) * (rank - x.ndim), *x.shape))
+
+
+def vmap(below: Ground | Tape, fun: Callable[..., Any], mapped: Sequence[Any], shared: Sequence[Any] = ()) -> Any:
+    """What ``fun(*entries, *shared)`` returns for the entries of `mapped` along the first axis, stacked.
+
+    Raises
+    ------
+    NoBatchError
+        Something in it is for one problem alone.
+    """
+    for x in (*mapped, *shared):
+        if isinstance(x, TracedArray) and x.tape.level > below.level:
+            below = x.tape
+    tape = Mapping(below, mapped[0].shape[0])
+    try:
+        returned = fun(*(MappedArray(x, tape, 0) for x in mapped), *map(tape._held, shared))
+        return tuple(tape._whole(tape._lift(y)) for y in returned)
+    except Exception as error:  # of whatever kind: one problem after the other, it comes again or was no error
+        raise NoBatchError(str(error)) from error
+
+
+# ------------------------------------------------------------------------------------------------------- rules
+
+Rule = Callable[..., Any]  # rule(tape, fun of the namespace below, *operands, *rest, **options) -> value, or an array
+
+
+def _behind(axis: Any, ndim: int) -> Any:
+    """The axes of an `axis` argument, None for all of them, with the hidden axis in front."""
+    if not isinstance(axis, int):
+        return tuple(_behind(i, ndim) for i in (range(ndim) if axis is None else axis))
+    if not -ndim <= axis < ndim:
+        raise IndexError(f"axis {axis} of an array with {ndim}")
+    return axis % ndim + 1
+
+
+def _elementwise(tape: Mapping, fun: Rule, *operands: Any, **options: Any) -> Array:
+    rank = max(x.ndim for x in operands if type(x) is MappedArray)
+    return fun(*(tape._raised(x, rank) for x in operands), **options)
+
+
+def _over(default: Any, name: str = "axis") -> Rule:
+    """A function along axes, all of them for None."""
+
+    def rule(tape: Mapping, fun: Rule, x: Any, *rest: Any, **options: Any) -> Any:
+        axis = _behind(options.pop(name, default), x.ndim)
+        return fun(x.value, *rest, **{name: axis}, **options)
+
+    return rule
+
+
+def _line(tape: Mapping, fun: Rule, x: Any, *rest: Any, axis: int | None = None, **options: Any) -> Array:
+    """A function along one axis, which only a vector need not name."""
+    if axis is None and x.ndim != 1:
+        raise TypeError("all axes as one")
+    return fun(x.value, *rest, axis=_behind(axis or 0, x.ndim), **options)
+
+
+def _last(tape: Mapping, fun: Rule, x: Any, *rest: Any) -> Array:
+    *rest, axis = map(tape._shared, rest)
+    return fun(x.value, *rest, _behind(axis, x.ndim))
+
+
+def _pair(tape: Mapping, fun: Rule, a: Any, b: Any, *, axis: int = -1) -> Array:
+    """A function of two arrays that broadcast, along an axis counted from the end."""
+    if not -min(a.ndim, b.ndim) <= axis < 0:
+        raise IndexError(f"axis {axis}")
+    return _elementwise(tape, fun, a, b, axis=axis)
+
+
+def _aligned(tape: Mapping, fun: Rule, x: Any, indices: Any, *, axis: int = -1) -> Array:
+    return fun(tape._whole(x), tape._whole(indices), axis=_behind(axis, x.ndim))
+
+
+def _joined(new: int) -> Rule:
+    def rule(tape: Mapping, fun: Rule, *arrays: Any, axis: int) -> Array:
+        return fun(*map(tape._whole, arrays), axis=_behind(axis, arrays[0].ndim + new))
+
+    return rule
+
+
+def _matrices(tape: Mapping, fun: Rule, x: Any, *rest: Any, **options: Any) -> Any:
+    if x.ndim < 2:
+        raise TypeError(f"a matrix has two axes or more; got shape {x.shape}")
+    return fun(x.value, *rest, **options)
+
+
+def _reshape(tape: Mapping, fun: Rule, x: Any, shape: Any, **options: Any) -> Array:
+    return fun(x.value, (tape.size, *((shape,) if isinstance(shape, int) else shape)), **options)
+
+
+def _broadcast_to(tape: Mapping, fun: Rule, x: Any, shape: Any) -> Array:
+    return fun(tape._raised(x, len(shape)), (tape.size, *shape))
+
+
+def _expand_dims(tape: Mapping, fun: Rule, x: Any, axis: Any = 0) -> Array:
+    return fun(x.value, axis=_behind(axis, x.ndim + (1 if isinstance(axis, int) else len(axis))))
+
+
+def _squeeze(tape: Mapping, fun: Rule, x: Any, axis: Any) -> Array:
+    return fun(x.value, axis=_behind(axis, x.ndim))
+
+
+def _permute_dims(tape: Mapping, fun: Rule, x: Any, axes: Any) -> Array:
+    return fun(x.value, (0, *_behind(axes, x.ndim)))
+
+
+def _matmul(tape: Mapping, fun: Rule, a: Any, b: Any) -> Any:
+    if a.ndim == 1 and b.index is None and b.ndim == 2:
+        return fun(a.value, b.value)
+    if b.ndim == 1 and a.index is None and a.ndim == 2:
+        return fun(b.value, tape.below.matrix_transpose(a.value))
+    if b.ndim == 1:
+        return tape.matmul(a, tape.expand_dims(b, axis=1))[..., 0]
+    return tape.matmul(tape.expand_dims(a, axis=0), b)[..., 0, :] if a.ndim == 1 else _elementwise(tape, fun, a, b)
+
+
+def _solve(tape: Mapping, fun: Rule, A: Any, b: Any) -> Any:
+    return tape.linalg_solve(A, b[:, None])[..., 0] if b.ndim == 1 else _elementwise(tape, fun, A, b)
+
+
+def _slice(tape: Mapping, fun: Rule, x: Any, key: Any) -> Array:
+    return fun(x.value, (slice(None), *key))
+
+
+def _gather(tape: Mapping, fun: Rule, x: Any, *keys: Any, layout: Any) -> Array:
+    """With keys that come first, one more in front for the problems; others, which must be shared, behind a slice."""
+    at = [i for i, k in enumerate(layout) if k is SLOT or isinstance(k, int)]
+    if at[-1] - at[0] != len(at) - 1:
+        raise IndexError("arrays apart in a key")
+    if at[0] or any(tape.isdtype(k.dtype, "bool") for k in keys):
+        return fun(tape._whole(x), *map(tape._shared, keys), layout=(slice(None), *layout))
+    rank = max(k.ndim for k in keys)
+    values = [tape._raised(k, rank) for k in keys]
+    if x.index is None:
+        return fun(x.value, *values, layout=layout)
+    problems = tape.below.arange(tape.size, device=device(x.value))
+    return fun(x.value, tape.below.reshape(problems, (-1, *(1,) * rank)), *values, layout=(SLOT, *layout))
+
+
+def _rows(tape: Mapping, fun: Rule, x: Any, indices: Any, axis: int) -> Any:
+    if indices.index is None:
+        return _last(tape, fun, x, indices, axis)
+    return tape.moveaxis(tape.moveaxis(x, axis, 0)[indices], 0, axis)
+
+
+def _searchsorted(tape: Mapping, fun: Rule, x: Any, v: Any, **options: Any) -> Array:
+    return fun(tape._shared(x), v.value, **options)
+
+
+def _isin(tape: Mapping, fun: Rule, x: Any, values: Any, **options: Any) -> Array:
+    return fun(x.value, tape._shared(values), **options)
+
+
+def _none(tape: Mapping, fun: Rule, *args: Any, **options: Any) -> Any:
+    raise TypeError("the shape of its result depends on values")
+
+
+MATRICES = """matrix_transpose tril triu linalg_diagonal linalg_inv linalg_det linalg_slogdet linalg_pinv linalg_cholesky
+    linalg_eigh linalg_matrix_rank _qr _svd"""
+RULES: dict[str, Rule] = {
+    **dict.fromkeys((*SIMPLE, *CONSTANT, *LIKE, "real", "imag", "where", "_clip", "_cast", "_smooth"), _elementwise),
+    **dict.fromkeys("sum mean var std max min all any count_nonzero flip _norm2 _norm".split(), _over(None)),
+    **dict.fromkeys(map("fft_".__add__, "fftn ifftn rfftn irfftn fftshift ifftshift".split()), _over(None, "axes")),
+    **dict.fromkeys("argmax argmin roll cumulative_sum cumulative_prod".split(), _line),
+    **dict.fromkeys(MATRICES.split(), _matrices),
+    **dict.fromkeys("nonzero _repeat_index _place _scatter".split(), _none),
+    **{"argsort": _over(-1), "unstack": _over(0), "_prod": _last, "_add_rows": _last, "_rows": _rows},
+    **{"vecdot": _pair, "linalg_cross": _pair, "take_along_axis": _aligned, "_concat": _joined(0), "_stack": _joined(1)},
+    **{"reshape": _reshape, "broadcast_to": _broadcast_to, "expand_dims": _expand_dims, "squeeze": _squeeze},
+    **{"permute_dims": _permute_dims, "matmul": _matmul, "linalg_solve": _solve, "_slice": _slice, "_gather": _gather},
+    **{"searchsorted": _searchsorted, "isin": _isin},
+}
+
+
+OPERANDS = {
+    **{name: len(slopes) for name, slopes in SIMPLE.items()},
+    **{name: entry.operands for name, entry in PRIMITIVES.items()},
+    **dict.fromkeys((*LIKE, "_cast_to_steps"), 1),
+}
+
+
+def _method(name: str, rule: Rule) -> Callable[..., Any]:
+    operands = OPERANDS.get(name)
+
+    def method(self: Mapping, *args: Any, **options: Any) -> Any:
+        count = len(args) if operands is None else operands
+        arrays, fun = list(map(self._held, args[:count])), getattr(self.below, name)
+        rest, options = list(map(self._shared, args[count:])), {k: self._shared(x) for k, x in options.items()}
+        if all(type(x) is not MappedArray or x.index is None for x in arrays):
+            return self._constant(fun(*map(self._value, arrays), *rest, **options))
+        y = rule(self, fun, *arrays, *rest, **options)
+        return y if type(y) is MappedArray else self._wrapped(y, 0)
+
+    return method
+
+
+for _name, _rule in RULES.items():
+    setattr(Mapping, _name, _method(_name, _rule))
