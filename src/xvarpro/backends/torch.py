@@ -148,9 +148,7 @@ class TorchBackend(Transforming, EagerBackend):
                 raise
         return tree_map(partial(torch.where, condition), fun(state), state)
 
-    def vmap(
-        self, fun: Function, mapped: tuple[Tensor, ...], shared: tuple[Any, ...] = ()
-    ) -> tuple[Tensor, ...]:
+    def vmap(self, fun: Function, mapped: tuple[Tensor, ...], shared: tuple[Any, ...] = ()) -> tuple[Tensor, ...]:
         return tuple(torch.func.vmap(lambda *x: fun(*x, *shared))(*mapped))
 
     def with_pullback(self, fun: Function, pull: Callable[..., tuple[Tensor | None, ...]]) -> Function:

@@ -21,11 +21,11 @@ from xvarpro.problem.problem import Level, Problem
 def lifted(problem: Problem) -> Problem:
     """The batch form of a problem that is stated for one: what `solve_many` takes.
 
-    Functions are those of a single problem, ``M(theta, data)`` -> (m, n), mapped over the batch: on JAX and PyTorch by
-    the framework's own `vmap`, elsewhere by arrays that hide the axis of the batch. There a function that branches on
-    values, or has no such rule, is called for one problem after the other, as `fit.method` says. What is marked by `Each`,
-    in `data` or as `y`, `lam` or `weights`, has one entry per problem; all else is shared, and held once. Structured
-    designs become dense ones.
+    Functions are those of a single problem, ``M(theta, data)`` -> (m, n). They are mapped over the batch, on JAX and
+    PyTorch by the framework's own `vmap`, elsewhere by arrays that hide the axis of the batch; there a function that
+    asks for values, as an ``if`` does, is called for one problem after the other, and `fit.method` says so. What is
+    marked by `Each`, in `data` or as `y`, `lam` or `weights`, has one entry per problem; all else is shared, and held
+    once. Structured designs become dense ones.
 
     Parameters
     ----------

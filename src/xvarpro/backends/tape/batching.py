@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xvarpro.backends.tape.engine import Ground, Tape, TracedArray, public_name, several
+from xvarpro.backends.tape.engine import Ground, Tape, TracedArray, several
 from xvarpro.backends.tape.errors import NoBatchError
 from xvarpro.backends.tape.namespace import LIKE
 from xvarpro.backends.tape.rules.indexing import SLOT
@@ -33,7 +33,7 @@ class MappedArray(TracedArray):
 TRACED.add(MappedArray)
 
 
-class Mapping(Tape):
+class Mapped(Tape):
     """The namespace of mapped arrays: what is composed of other functions is inherited, all else is from `RULES`."""
 
     __slots__ = ("size",)
@@ -63,7 +63,7 @@ class Mapping(Tape):
     def _shared(self, x: Any) -> Any:
         """The value of what must be the same for all problems."""
         if type(x) is MappedArray and x.index is not None:
-            raise TypeError("an option differs from problem to problem")
+            raise NoBatchError("an index, an axis or an option of each problem")
         return self._value(x)
 
     def _whole(self, x: Any) -> Array:
@@ -88,17 +88,28 @@ def vmap(below: Ground | Tape, fun: Callable[..., Any], mapped: Sequence[Any], s
     for x in (*mapped, *shared):
         if isinstance(x, TracedArray) and x.tape.level > below.level:
             below = x.tape
-    tape = Mapping(below, mapped[0].shape[0])
+    tape = Mapped(below, mapped[0].shape[0])
     try:
         returned = fun(*(MappedArray(x, tape, 0) for x in mapped), *map(tape._held, shared))
         return tuple(tape._whole(tape._lift(y)) for y in returned)
     except Exception as error:  # of whatever kind: one problem after the other, it comes again or was no error
-        raise NoBatchError(str(error)) from error
+        raise NoBatchError(str(error).partition(": ")[0]) from error
 
 
 # ------------------------------------------------------------------------------------------------------- rules
 
 Rule = Callable[..., Any]  # rule(tape, fun of the namespace below, *operands, *rest, **options) -> value, or an array
+RULES: dict[str, Rule] = {}
+
+
+def rule(names: str) -> Callable[[Rule], Rule]:
+    """Enter the rule of some functions, of which an operand or more is mapped; it finds no mapped array elsewhere."""
+
+    def enter(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names.split(), rule))
+        return rule
+
+    return enter
 
 
 def _behind(axis: Any, ndim: int) -> Any:
@@ -106,11 +117,19 @@ def _behind(axis: Any, ndim: int) -> Any:
     if not isinstance(axis, int):
         return tuple(_behind(i, ndim) for i in (range(ndim) if axis is None else axis))
     if not -ndim <= axis < ndim:
-        raise IndexError(f"axis {axis} of an array with {ndim}")
+        raise NoBatchError(f"axis {axis} of an array with {ndim}")
     return axis % ndim + 1
 
 
-def _elementwise(tape: Mapping, fun: Rule, *operands: Any, **options: Any) -> Array:
+def _check(axes: int, *arrays: Any) -> None:
+    """Check that the hidden axis is not taken for one of those that a function needs."""
+    if min(x.ndim for x in arrays) < axes:
+        raise NoBatchError(f"an array with fewer than {axes} axes")
+
+
+# what a newcomer in these tables is until it has another rule
+@rule(" ".join((*SIMPLE, *CONSTANT, *LIKE, "real imag where _clip _cast _smooth")))
+def _elementwise(tape: Mapped, fun: Rule, *operands: Any, **options: Any) -> Array:
     rank = max(x.ndim for x in operands if type(x) is MappedArray)
     return fun(*(tape._raised(x, rank) for x in operands), **options)
 
@@ -118,70 +137,92 @@ def _elementwise(tape: Mapping, fun: Rule, *operands: Any, **options: Any) -> Ar
 def _over(default: Any, name: str = "axis") -> Rule:
     """A function along axes, all of them for None."""
 
-    def rule(tape: Mapping, fun: Rule, x: Any, *rest: Any, **options: Any) -> Any:
+    def along(tape: Mapped, fun: Rule, x: Any, *rest: Any, **options: Any) -> Any:
         axis = _behind(options.pop(name, default), x.ndim)
         return fun(x.value, *rest, **{name: axis}, **options)
 
-    return rule
+    return along
 
 
-def _line(tape: Mapping, fun: Rule, x: Any, *rest: Any, axis: int | None = None, **options: Any) -> Array:
-    """A function along one axis, which only a vector need not name."""
+rule("sum mean var std max min all any count_nonzero flip _norm2 _norm")(_over(None))
+rule("fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_fftshift fft_ifftshift")(_over(None, "axes"))
+rule("argsort")(_over(-1))
+rule("unstack")(_over(0))
+
+
+@rule("argmax argmin roll cumulative_sum cumulative_prod")
+def _line(tape: Mapped, fun: Rule, x: Any, *rest: Any, axis: Any = None, **options: Any) -> Array:
     if axis is None and x.ndim != 1:
-        raise TypeError("all axes as one")
-    return fun(x.value, *rest, axis=_behind(axis or 0, x.ndim), **options)
+        raise NoBatchError("all entries of an array in one line")
+    return fun(x.value, *rest, axis=_behind(0 if axis is None else axis, x.ndim), **options)
 
 
-def _last(tape: Mapping, fun: Rule, x: Any, *rest: Any) -> Array:
-    *rest, axis = map(tape._shared, rest)
-    return fun(x.value, *rest, _behind(axis, x.ndim))
+@rule("_prod _add_rows")
+def _last(tape: Mapped, fun: Rule, x: Any, *rest: Any) -> Array:
+    *others, axis = map(tape._shared, rest)
+    return fun(x.value, *others, _behind(axis, x.ndim))
 
 
-def _pair(tape: Mapping, fun: Rule, a: Any, b: Any, *, axis: int = -1) -> Array:
-    """A function of two arrays that broadcast, along an axis counted from the end."""
+@rule("vecdot linalg_cross")
+def _pair(tape: Mapped, fun: Rule, a: Any, b: Any, *, axis: int = -1) -> Array:
     if not -min(a.ndim, b.ndim) <= axis < 0:
-        raise IndexError(f"axis {axis}")
+        raise NoBatchError(f"axis {axis} of two arrays")
     return _elementwise(tape, fun, a, b, axis=axis)
 
 
-def _aligned(tape: Mapping, fun: Rule, x: Any, indices: Any, *, axis: int = -1) -> Array:
+@rule("take_along_axis")
+def _take_along_axis(tape: Mapped, fun: Rule, x: Any, indices: Any, *, axis: int = -1) -> Array:
     return fun(tape._whole(x), tape._whole(indices), axis=_behind(axis, x.ndim))
 
 
-def _joined(new: int) -> Rule:
-    def rule(tape: Mapping, fun: Rule, *arrays: Any, axis: int) -> Array:
-        return fun(*map(tape._whole, arrays), axis=_behind(axis, arrays[0].ndim + new))
-
-    return rule
+@rule("_concat")
+def _concat(tape: Mapped, fun: Rule, *arrays: Any, axis: int) -> Array:
+    return fun(*map(tape._whole, arrays), axis=_behind(axis, arrays[0].ndim))
 
 
-def _matrices(tape: Mapping, fun: Rule, x: Any, *rest: Any, **options: Any) -> Any:
-    if x.ndim < 2:
-        raise TypeError(f"a matrix has two axes or more; got shape {x.shape}")
-    return fun(x.value, *rest, **options)
+@rule("_stack")
+def _stack(tape: Mapped, fun: Rule, *arrays: Any, axis: int) -> Array:
+    return fun(*map(tape._whole, arrays), axis=_behind(axis, arrays[0].ndim + 1))
 
 
-def _reshape(tape: Mapping, fun: Rule, x: Any, shape: Any, **options: Any) -> Array:
+@rule("reshape")
+def _reshape(tape: Mapped, fun: Rule, x: Any, shape: Any, **options: Any) -> Array:
     return fun(x.value, (tape.size, *((shape,) if isinstance(shape, int) else shape)), **options)
 
 
-def _broadcast_to(tape: Mapping, fun: Rule, x: Any, shape: Any) -> Array:
+@rule("broadcast_to")
+def _broadcast_to(tape: Mapped, fun: Rule, x: Any, shape: Any) -> Array:
     return fun(tape._raised(x, len(shape)), (tape.size, *shape))
 
 
-def _expand_dims(tape: Mapping, fun: Rule, x: Any, axis: Any = 0) -> Array:
+@rule("expand_dims")
+def _expand_dims(tape: Mapped, fun: Rule, x: Any, axis: Any = 0) -> Array:
     return fun(x.value, axis=_behind(axis, x.ndim + (1 if isinstance(axis, int) else len(axis))))
 
 
-def _squeeze(tape: Mapping, fun: Rule, x: Any, axis: Any) -> Array:
+@rule("squeeze")
+def _squeeze(tape: Mapped, fun: Rule, x: Any, axis: Any) -> Array:
     return fun(x.value, axis=_behind(axis, x.ndim))
 
 
-def _permute_dims(tape: Mapping, fun: Rule, x: Any, axes: Any) -> Array:
+@rule("permute_dims")
+def _permute_dims(tape: Mapped, fun: Rule, x: Any, axes: Any) -> Array:
     return fun(x.value, (0, *_behind(axes, x.ndim)))
 
 
-def _matmul(tape: Mapping, fun: Rule, a: Any, b: Any) -> Any:
+@rule(
+    "matrix_transpose tril triu linalg_diagonal linalg_inv linalg_det linalg_slogdet linalg_pinv linalg_cholesky "
+    "linalg_eigh linalg_matrix_rank _qr _svd"
+)
+def _matrices(tape: Mapped, fun: Rule, x: Any, *rest: Any, **options: Any) -> Any:
+    _check(2, x)
+    return fun(x.value, *rest, **options)
+
+
+@rule("matmul")
+def _matmul(tape: Mapped, fun: Rule, a: Any, b: Any) -> Any:
+    _check(1, a, b)
+    # a vector of each problem and a matrix of all: one product
     if a.ndim == 1 and b.index is None and b.ndim == 2:
         return fun(a.value, b.value)
     if b.ndim == 1 and a.index is None and a.ndim == 2:
@@ -191,19 +232,23 @@ def _matmul(tape: Mapping, fun: Rule, a: Any, b: Any) -> Any:
     return tape.matmul(tape.expand_dims(a, axis=0), b)[..., 0, :] if a.ndim == 1 else _elementwise(tape, fun, a, b)
 
 
-def _solve(tape: Mapping, fun: Rule, A: Any, b: Any) -> Any:
+@rule("linalg_solve")
+def _solve(tape: Mapped, fun: Rule, A: Any, b: Any) -> Any:
+    _check(2, A)
     return tape.linalg_solve(A, b[:, None])[..., 0] if b.ndim == 1 else _elementwise(tape, fun, A, b)
 
 
-def _slice(tape: Mapping, fun: Rule, x: Any, key: Any) -> Array:
+@rule("_slice")
+def _slice(tape: Mapped, fun: Rule, x: Any, key: Any) -> Array:
     return fun(x.value, (slice(None), *key))
 
 
-def _gather(tape: Mapping, fun: Rule, x: Any, *keys: Any, layout: Any) -> Array:
+@rule("_gather")
+def _gather(tape: Mapped, fun: Rule, x: Any, *keys: Any, layout: Any) -> Array:
     """With keys that come first, one more in front for the problems; others, which must be shared, behind a slice."""
     at = [i for i, k in enumerate(layout) if k is SLOT or isinstance(k, int)]
     if at[-1] - at[0] != len(at) - 1:
-        raise IndexError("arrays apart in a key")
+        raise NoBatchError("a key with arrays apart")  # their axes would come before the hidden one
     if at[0] or any(tape.isdtype(k.dtype, "bool") for k in keys):
         return fun(tape._whole(x), *map(tape._shared, keys), layout=(slice(None), *layout))
     rank = max(k.ndim for k in keys)
@@ -214,39 +259,26 @@ def _gather(tape: Mapping, fun: Rule, x: Any, *keys: Any, layout: Any) -> Array:
     return fun(x.value, tape.below.reshape(problems, (-1, *(1,) * rank)), *values, layout=(SLOT, *layout))
 
 
-def _rows(tape: Mapping, fun: Rule, x: Any, indices: Any, axis: int) -> Any:
+@rule("_rows")
+def _rows(tape: Mapped, fun: Rule, x: Any, indices: Any, axis: int) -> Any:
     if indices.index is None:
         return _last(tape, fun, x, indices, axis)
     return tape.moveaxis(tape.moveaxis(x, axis, 0)[indices], 0, axis)
 
 
-def _searchsorted(tape: Mapping, fun: Rule, x: Any, v: Any, **options: Any) -> Array:
+@rule("searchsorted")
+def _searchsorted(tape: Mapped, fun: Rule, x: Any, v: Any, **options: Any) -> Array:
     return fun(tape._shared(x), v.value, **options)
 
 
-def _isin(tape: Mapping, fun: Rule, x: Any, values: Any, **options: Any) -> Array:
+@rule("isin")
+def _isin(tape: Mapped, fun: Rule, x: Any, values: Any, **options: Any) -> Array:
     return fun(x.value, tape._shared(values), **options)
 
 
-def _none(tape: Mapping, fun: Rule, *args: Any, **options: Any) -> Any:
-    raise TypeError("the shape of its result depends on values")
-
-
-MATRICES = """matrix_transpose tril triu linalg_diagonal linalg_inv linalg_det linalg_slogdet linalg_pinv linalg_cholesky
-    linalg_eigh linalg_matrix_rank _qr _svd"""
-RULES: dict[str, Rule] = {
-    **dict.fromkeys((*SIMPLE, *CONSTANT, *LIKE, "real", "imag", "where", "_clip", "_cast", "_smooth"), _elementwise),
-    **dict.fromkeys("sum mean var std max min all any count_nonzero flip _norm2 _norm".split(), _over(None)),
-    **dict.fromkeys(map("fft_".__add__, "fftn ifftn rfftn irfftn fftshift ifftshift".split()), _over(None, "axes")),
-    **dict.fromkeys("argmax argmin roll cumulative_sum cumulative_prod".split(), _line),
-    **dict.fromkeys(MATRICES.split(), _matrices),
-    **dict.fromkeys("nonzero _repeat_index _place _scatter".split(), _none),
-    **{"argsort": _over(-1), "unstack": _over(0), "_prod": _last, "_add_rows": _last, "_rows": _rows},
-    **{"vecdot": _pair, "linalg_cross": _pair, "take_along_axis": _aligned, "_concat": _joined(0), "_stack": _joined(1)},
-    **{"reshape": _reshape, "broadcast_to": _broadcast_to, "expand_dims": _expand_dims, "squeeze": _squeeze},
-    **{"permute_dims": _permute_dims, "matmul": _matmul, "linalg_solve": _solve, "_slice": _slice, "_gather": _gather},
-    **{"searchsorted": _searchsorted, "isin": _isin},
-}
+@rule("nonzero _repeat_index _place _scatter")
+def _none(tape: Mapped, fun: Rule, *args: Any, **options: Any) -> Any:
+    raise NoBatchError("a function whose result has a shape that depends on values")
 
 
 OPERANDS = {
@@ -259,7 +291,7 @@ OPERANDS = {
 def _method(name: str, rule: Rule) -> Callable[..., Any]:
     operands = OPERANDS.get(name)
 
-    def method(self: Mapping, *args: Any, **options: Any) -> Any:
+    def method(self: Mapped, *args: Any, **options: Any) -> Any:
         count = len(args) if operands is None else operands
         arrays, fun = list(map(self._held, args[:count])), getattr(self.below, name)
         rest, options = list(map(self._shared, args[count:])), {k: self._shared(x) for k, x in options.items()}
@@ -272,4 +304,4 @@ def _method(name: str, rule: Rule) -> Callable[..., Any]:
 
 
 for _name, _rule in RULES.items():
-    setattr(Mapping, _name, _method(_name, _rule))
+    setattr(Mapped, _name, _method(_name, _rule))
