@@ -22,10 +22,10 @@ def lifted(problem: Problem) -> Problem:
     """The batch form of a problem that is stated for one: what `solve_many` takes.
 
     Functions are those of a single problem, ``M(theta, data)`` -> (m, n). They are mapped over the batch, on JAX and
-    PyTorch by the framework's own `vmap`, elsewhere by arrays that hide the axis of the batch: a function that does what
-    there is no rule for is called for one problem after the other, and `fit.method` says so. What is marked by `Each`,
-    in `data` or as `y`, `lam` or `weights`, has one entry per problem; all else is shared, and held once. Structured
-    designs become dense ones.
+    PyTorch by the framework's own `vmap`, elsewhere by arrays that hide the axis of the batch: a function that does
+    what there is no rule for is called for one problem after the other, and `fit.method` says so. What is marked by
+    `Each`, in `data` or as `y`, `lam` or `weights`, has one entry per problem; all else is shared, and held once.
+    Structured designs become dense ones.
 
     Parameters
     ----------
