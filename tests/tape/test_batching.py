@@ -5,8 +5,8 @@ import pytest
 
 from tests.support import in_turn
 from xvarpro.backends.interface import one_by_one
-from xvarpro.backends.tape import NoBatchError, ground, vjp, vmap
-from xvarpro.backends.tape.batching import RULES
+from xvarpro.backends.tape import NoBatchError, ground, vjp
+from xvarpro.backends.tape.batching import RULES, vmap
 from xvarpro.backends.tape.rules.table import PRIMITIVES
 
 from .functions import CASES

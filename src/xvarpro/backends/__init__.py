@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from xvarpro.backends.columns import column_loop
-from xvarpro.backends.interface import Backend, linalg_errors, loops
+from xvarpro.backends.interface import Backend, linalg_errors
 from xvarpro.backends.registry import (
     ENTRY_POINT_GROUP,
     get,
@@ -41,7 +41,6 @@ __all__ = [
     "is_deterministic",
     "known",
     "linalg_errors",
-    "loops",
     "of",
     "owner",
     "placed",

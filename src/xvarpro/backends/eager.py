@@ -99,8 +99,10 @@ class TapedBackend(EagerBackend):
 
 def batched(below: Any, fun: Function, mapped: Leaves, shared: tuple[Any, ...]) -> Leaves:
     """`Backend.vmap` over a namespace that is raw, `tape.ground`, or a tape; a loop where a function has no rule."""
+    from xvarpro.backends.tape.batching import vmap  # few programs use it
+
     try:
-        return tape.vmap(below, fun, mapped, shared)
+        return vmap(below, fun, mapped, shared)
     except tape.NoBatchError as error:
         reason = str(error)
     return one_by_one(fun, mapped, shared, reason)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
-from xvarpro.backends import Backend, loops, to_numpy
+from xvarpro.backends import Backend, to_numpy
 from xvarpro.backends.exchange import as_array
+from xvarpro.backends.interface import loops
 from xvarpro.batch.driver import Run
 from xvarpro.batch.lift import single
 from xvarpro.batch.prepare import batch_size, prepare, together
