@@ -157,7 +157,7 @@ REFUSED = {
     "too few axes": lambda xp, v, A: xp.broadcast_to(A, (3,)),
     "all entries as one line": lambda xp, v, A: xp.roll(A, 2),
     "a key with arrays apart": lambda xp, v, A: xp.stack([A, A])[1, :, xp.asarray([0, 2])],
-    "as many entries as are positive": lambda xp, v, A: v[v > 0],
+    "as many entries as are positive": lambda xp, v, A: A[v > 0],
     "a branch": lambda xp, v, A: v if v[0] > 0 else -v,
     "a number": lambda xp, v, A: float(v[0]) * v,
     "a shape": lambda xp, v, A: xp.nonzero(v > 0)[0],
