@@ -8,7 +8,9 @@ from sklearn.linear_model import LogisticRegression
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.lower.newton import LossSystem, Newton, _conjugate_gradients
+from xvarpro.lower.hessian import conjugate_gradients
+from xvarpro.lower.newton import Newton
+from xvarpro.objective.losses import LossLevel
 
 from .support import central_differences, error, host, rng, send
 
@@ -124,11 +126,11 @@ def test_values_far_out_keep_their_digits(name, y):
 
 def test_a_preconditioner_that_is_no_number_gives_none():
     numpy, c = xv.backends.get("numpy"), np.ones((3, 1))
-    system = LossSystem(xv.operators.Dense(np.eye(3)), xv.losses.Logistic(), np.zeros((3, 1)))
+    system = LossLevel(xv.operators.Dense(np.eye(3)), np.zeros((3, 1)), loss=xv.losses.Logistic())
     for tol in (None, 0.1):
-        found, _ = _conjugate_gradients(numpy, system, lambda d: d, lambda r: np.nan * r, c, tol)
+        found, _ = conjugate_gradients(numpy, system, lambda d: d, lambda r: np.nan * r, c, tol)
         assert np.isnan(found).all()
-        np.testing.assert_allclose(_conjugate_gradients(numpy, system, lambda d: d, lambda r: r, c, tol)[0], c)
+        np.testing.assert_allclose(conjugate_gradients(numpy, system, lambda d: d, lambda r: r, c, tol)[0], c)
 
 
 SETS = {

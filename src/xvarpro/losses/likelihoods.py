@@ -195,23 +195,16 @@ class Softmax(Loss):
         return weights * y * (log - below)
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.derivatives(mu, y, weights)[0]
+        return weights * (namespace_of(y).sum(y, axis=1, keepdims=True) * _shares(mu) - y)
 
     def second(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.derivatives(mu, y, weights)[1]
+        u, p = self.root(mu, y, weights)
+        return u * u * (1 - p)
 
     def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
-        return self.derivatives(mu, y, weights)[2]
-
-    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
-        xp, p = namespace_of(mu), _shares(mu)
-        total = xp.sum(y, axis=1, keepdims=True)
-        h = weights * total * p
-
-        def product(d: Array) -> Array:
-            return h * (d - xp.sum(p * d, axis=1, keepdims=True))
-
-        return weights * (total * p - y), h * (1 - p), product
+        u, p = self.root(mu, y, weights)
+        h = u * u
+        return lambda d: h * (d - namespace_of(d).sum(p * d, axis=1, keepdims=True))
 
     def root(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array]:
         """Arrays u and p, (m, k): the second derivative is ``B^T B``, with ``B d = u (d - sum p d)`` in every row."""
