@@ -22,7 +22,7 @@ from xvarpro.lower.qr import QR
 from xvarpro.lower.stack import as_one
 from xvarpro.operators import Weighted
 
-STEPS, SHORTEST = 100, 2.0**-40  # at most, and share of one: of a level that has no minimum w grows without end
+STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
 # relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
@@ -177,17 +177,16 @@ class Newton(LowerSolver):
         `error` is that of w, relative, by the last step; `shared` the inverse of a Hessian near that at w, with which
         the last step took n products.
         """
+        g = system.slope(w, z)
         if self._by_products(system):
             if shared:
                 shared = backend.when(n > WORTH, lambda _: self._shared(backend, system, z), shared)
-            g = system.slope(w, z)
             given, loss = (z, system.y, system.weights), system.loss
             bend = partial(mul, loss.model(*given)) if loss.by_entry else loss.bend(*given)
             tol = namespace_of(error).clip(error, FINE if loss.by_entry else COARSE, ROUGH)
             P = shared or self._preconditioner(backend, system, w, z)
             d, n = conjugate_gradients(backend, system, bend, P, -g, tol, self._limit)
             return d, -inner(g, d), shared, n
-        g = system.slope(w, z)
         near, target = self._near(system, z, system.loss.model)
         factor = self.inner.factor(backend, near)
         if self.constrained:
@@ -319,7 +318,7 @@ def descended(
             known = xp.isfinite(now.value)
             fresh = now.running & ~taken & ~known & (now.alpha == 1)
             w = backend.when(xp.any(fresh), lambda w: select(backend, fresh, first(), w), now.w)
-            lost = now.running & ~fresh & ~(known & (now.alpha > SHORTEST))
+            lost = now.running & ~fresh & ~(known & (now.alpha > 0.5**HALVINGS))
             running, failed = now.running & ~lost, now.failed | lost
             return now._replace(w=w, alpha=0.5 * now.alpha, running=running, failed=failed)
 
