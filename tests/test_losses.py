@@ -133,6 +133,16 @@ def test_a_preconditioner_that_is_no_number_gives_none():
         np.testing.assert_allclose(conjugate_gradients(numpy, system, lambda d: d, lambda r: r, c, tol)[0], c)
 
 
+@pytest.mark.parametrize("seed", [4, 5, 12, 18, 33, 39])
+def test_adjoints_of_classes_end_where_their_residual_is_lost_to_rounding(seed):
+    """What the loss does not see, one vector added to all columns, was in the residual and made its length negative."""
+    A, lam = rng(seed).normal(size=(90, 8)), 10.0 ** -(seed % 7)
+    y = np.eye(3)[np.argmax(A[:, :3], axis=1)]
+    lower = xv.Level(lambda theta, data: data[:30] * theta, y[:30], lam=lam, loss="softmax")
+    upper = xv.Level(lambda theta, data: data[30:] * theta, y[30:], loss="softmax")
+    assert np.isfinite(xv.value_and_gradient(xv.bilevel(lower=lower, upper=upper, data=A), np.ones(1))[1])
+
+
 SETS = {
     "free": (None, {}),
     "nonnegative": (xv.lower.Nonnegative(), {"bounds": [(0, None)] * 3}),

@@ -71,7 +71,7 @@ def conjugate_gradients(
         return found
 
     def solve(v: Array, r: Array, whole: Array) -> tuple[Array, Array]:
-        s = _seen(system, precondition(r))
+        s = precondition(r)
         rho = inner(r, s)
         n = xp.zeros((), dtype=xp.int32, device=device(rho))
 
@@ -83,19 +83,19 @@ def conjugate_gradients(
             q = product(p)
             curved = inner(p, q)
             alpha = rho / xp.where(curved > 0, curved, xp.nan)
-            r = r - alpha * q
-            s = _seen(system, precondition(r))
+            r = _seen(system, r - alpha * q)
+            s = precondition(r)
             fresh = inner(r, s)
             return v + alpha * p, r, s + (fresh / positive_or_one(rho)) * p, fresh, n + 1
 
         found, *_, rho, n = backend.while_loop(going, step, (v, r, s, rho, n))
-        reached = (rho >= 0) & (n < limit) if tol is None else rho >= 0
+        reached = xp.abs(rho) <= least * whole if tol is None else rho >= 0
         return xp.where(reached, found, xp.nan), n
 
     whole = inner(c, precondition(c))
     v, n = solve(0 * c, c, whole)
     if tol is None:  # residuals that are carried along drift
-        v, n = solve(v, c - product(v), whole)
+        v, n = solve(v, _seen(system, c - product(v)), whole)
     return _seen(system, v), n
 
 
