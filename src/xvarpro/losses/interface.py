@@ -59,10 +59,6 @@ class Loss(Struct):
         h = self.second(mu, y, weights)
         return lambda d: h * d
 
-    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
-        """`slope`, `second` and `bend`, where what they share is computed once."""
-        return self.slope(mu, y, weights), self.second(mu, y, weights), self.bend(mu, y, weights)
-
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
         """Numbers > 0 in the place of `second` for a Newton step, (m, k): of a convex loss the same but for the least.
 
@@ -192,11 +188,8 @@ class Times(Loss):
         return self.times * self.loss.second(mu, y, weights)
 
     def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
-        return self.derivatives(mu, y, weights)[2]
-
-    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
-        slope, second, bend = self.loss.derivatives(mu, y, weights)
-        return self.times * slope, self.times * second, lambda d: self.times * bend(d)
+        bend = self.loss.bend(mu, y, weights)
+        return lambda d: self.times * bend(d)
 
     def root(self, mu: Array, y: Array, weights: Weights) -> Any:
         loss: Any = self.loss
