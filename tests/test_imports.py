@@ -173,7 +173,7 @@ SHARED = {
     **{f"algorithms.steps.{name}": "backtracking" for name in ("armijo", "exact", "open_loop", "short_step")},
     **dict.fromkeys(("operators.circulant", "operators.convolution"), "convolutions fourier"),
     "operators.convolutions": "fourier",
-    "lower.newton": "krylov qr",
+    "lower.newton": "hessian krylov qr",
     "lower.weight_sets.affine": "qr",
 }
 

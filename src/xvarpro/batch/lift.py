@@ -21,10 +21,11 @@ from xvarpro.problem.problem import Level, Problem
 def lifted(problem: Problem) -> Problem:
     """The batch form of a problem that is stated for one: what `solve_many` takes.
 
-    Functions are those of a single problem, ``M(theta, data)`` -> (m, n); on JAX and PyTorch they are mapped over the
-    batch by the framework's own `vmap`, elsewhere called for one problem after the other. What is marked by `Each`,
-    in `data` or as `y`, `lam` or `weights`, has one entry per problem; all else is shared, and held once. Structured
-    designs become dense ones.
+    Functions are those of a single problem, ``M(theta, data)`` -> (m, n). They are mapped over the batch, on JAX and
+    PyTorch by the framework's own `vmap`, elsewhere by arrays that hide the axis of the batch: a function that does
+    what there is no rule for is called for one problem after the other, and `fit.method` says so. What is marked by
+    `Each`, in `data` or as `y`, `lam` or `weights`, has one entry per problem; all else is shared, and held once.
+    Structured designs become dense ones.
 
     Parameters
     ----------
@@ -100,14 +101,14 @@ class Lifted(Struct):
         if not found[0].shape[0]:
             raise ProblemError("theta0 of a lifted problem must have entries for one problem or more; got none")
         along = [True] * (len(found) - len(self.marked)) + list(self.marked)
+        mapped, shared = (tuple(x for x, m in zip(found, along, strict=True) if m is own) for own in (True, False))
 
-        def one(*entries: Array) -> Leaves:
-            supply = iter(entries)
-            leaves = [next(supply) if m else x for x, m in zip(found, along, strict=True)]
-            out = self.fun(*trees.unflatten(treedef, leaves))
+        def one(*arrays: Any) -> Leaves:
+            own, others = iter(arrays[: len(mapped)]), iter(arrays[len(mapped) :])
+            out = self.fun(*trees.unflatten(treedef, [next(own if m else others) for m in along]))
             return (out.dense() if isinstance(out, Operator) else out,)
 
-        return backends.vmap(one, tuple(x for x, m in zip(found, along, strict=True) if m))[0]
+        return backends.vmap(one, mapped, shared)[0]
 
 
 def members(problem: Problem, picked: slice) -> Problem:

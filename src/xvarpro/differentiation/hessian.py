@@ -74,7 +74,7 @@ class ReducedHessian:
         *_, self.kinks, self.truncated = solver.diagnose(backend, system, factor, low.y)
         W, n = f.problem.lower.W, w.shape[0]
         wide = low.y.shape[0] < (n if W is None else W.dimension(n))
-        self.rounding = _rounding(low, w, r, wide and not self._dual)
+        self.rounding = _rounding(low, w, wide and not self._dual)
 
         data, held = trees.partition(f.problem.data)
         rest, skeleton = trees.partition(trees.changed(f.problem, data=None))
@@ -176,9 +176,9 @@ class ReducedHessian:
         return total[: self._p], total[self._p :]
 
 
-def _rounding(low: EvaluatedLevel, w: Array, r: Array, wide: bool) -> Array:
+def _rounding(low: EvaluatedLevel, w: Array, wide: bool) -> Array:
     """``eps (|M|^2 / |sqrt(lam) Omega|^2)^2``, norms along the fit: H_L^-1 is 1 / lam of what cancels."""
-    xp, fitted = namespace_of(w), low.fitted(r)
+    xp, fitted = namespace_of(w), low.M.matvec(w)
     size = trees.inner(fitted, fitted)
     if not (wide and low.ridge.present):
         return xp.zeros_like(size)

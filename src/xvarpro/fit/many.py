@@ -14,6 +14,7 @@ import numpy as np
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
 from xvarpro.backends import Backend, to_numpy
 from xvarpro.backends.exchange import as_array
+from xvarpro.backends.interface import loops
 from xvarpro.batch.driver import Run
 from xvarpro.batch.lift import single
 from xvarpro.batch.prepare import batch_size, prepare, together
@@ -148,13 +149,15 @@ def solve_many(
         return _one_by_one(problem, theta0, over, progress, {**limits, **place})
     prepared = prepare(problem, theta0, over=over, **place)
     check_compiles(prepared.region, prepared.backend)
-    with prepared.backend.scope(prepared.dtype):
+    with prepared.backend.scope(prepared.dtype), loops() as reasons:
         run = Run(prepared, method or LevenbergMarquardt(), tol)
         setup = time.perf_counter() - began
 
         def found(unended: Status) -> ManyResult:
-            times: Any = {"seconds": time.perf_counter() - began - setup, "setup_seconds": setup}
-            return ManyResult(**run.found(unended), **times, over=over, _problem=problem)
+            fields: Any = run.found(unended) | {"seconds": time.perf_counter() - began - setup, "setup_seconds": setup}
+            if reasons:
+                fields["method"] += f", functions called for one problem after the other ({reasons[0]})"
+            return ManyResult(**fields, over=over, _problem=problem)
 
         with Bar(prepared.theta.shape[0], progress, "problem") as bar:
             run.start()

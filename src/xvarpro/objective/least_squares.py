@@ -58,10 +58,6 @@ class EvaluatedLevel(NamedTuple):
         """What its value is a small difference of, 0-d."""
         return 0.5 * inner(self.y, self.y)
 
-    def fitted(self, r: Array) -> Array:
-        """``M w`` from the residual, (m, k)."""
-        return r + self.y
-
     def value(self, w: Array, r: Array) -> Array:
         """``f(w)``, 0-d."""
         value = 0.5 * inner(r, r)
@@ -80,8 +76,7 @@ class EvaluatedLevel(NamedTuple):
     def value_cotangents(self, outputs: LevelOutputs, w: Array, r: Array) -> LevelOutputs:
         """Derivative of ``f(w)`` with respect to what the level's functions return, w held: ``r w^H`` for M."""
         lam = None if outputs.lam is None else 0.5 * self.ridge.by_lam(w, w)
-        y = None if outputs.y is None else like_target(-r, outputs.y)
-        return LevelOutputs(self.M.outer(r, w), y, lam)
+        return LevelOutputs(self.M.outer(r, w), like_target(-r, outputs.y), lam)
 
     def condition_cotangents(self, outputs: LevelOutputs, w: Array, adjoint: Adjoint) -> LevelOutputs:
         """Derivative of ``-Re <grad_w f, v>`` with respect to what the level's functions return, w and v held.

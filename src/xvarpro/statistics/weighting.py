@@ -16,7 +16,7 @@ from xvarpro.core.namespace import device, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.losses.robust import Robust
-from xvarpro.lower.newton import Rooted
+from xvarpro.lower.hessian import Rooted
 from xvarpro.lower.stack import joined
 from xvarpro.objective.least_squares import as_matrix
 from xvarpro.objective.losses import apart
