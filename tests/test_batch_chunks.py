@@ -23,6 +23,11 @@ Y[7] = np.nan
 START = np.tile([0.7, 4.0], (B, 1))
 
 
+def of_each(theta, data):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(theta, axis=1) * xp.expand_dims(data["t"], axis=2))
+
+
 def problem(y=Y, **more):
     return xv.separable(together, y, data={"t": T}, **more)
 
@@ -128,3 +133,32 @@ def test_memory_is_that_of_a_chunk(tmp_path):
     tracemalloc.stop()
     np.testing.assert_allclose(fit.theta[:, 0], np.linspace(0.5, 3.0, b), rtol=1e-4)
     assert peak < 0.8 * y.nbytes  # 6.4 MB; one batch takes ten times as much
+
+
+def test_dead_pixels_are_said_whatever_is_dead_of_them(subtests):
+    """NaN in a target, weights, data or a start, no weight at all, a whole chunk; together and one by one."""
+    weights, t, theta0 = np.ones_like(Y), np.tile(T, (B, 1)), np.array(START)
+    weights[1, 2], weights[2], weights[3, 4], t[4, 5], theta0[7] = np.nan, 0.0, np.inf, np.inf, np.nan
+    y = np.array(Y)
+    y[0, 0] = y[8:] = np.nan
+    theta0[8:] = np.nan
+    weights[0, 0] = 0.0  # what has no weight may be NaN
+    for more in (
+        {},
+        {"lam": 1e-3},
+        {"W": xv.lower.Nonnegative()},
+        {"W": xv.lower.Simplex(3.0)},
+        {"loss": xv.losses.Cauchy(1.0)},
+    ):
+        with subtests.test(repr(more)):
+            stated = xv.separable(of_each, y, data={"t": xv.Each(t)}, weights=weights, **more)
+            fit = xv.solve_many(stated, theta0, BOX, chunks=4)
+            assert fit.ended(xv.Status.NO_DATA).tolist() == [1, 2, 3, 4, 7, 8, 9, 10]
+            assert fit.success[[0, 5, 6]].all()
+            for x in (fit.theta, fit.w, fit.value, fit.gap_A, fit.condition):
+                assert np.flatnonzero(np.isnan(x.reshape(B, -1)).all(axis=1)).tolist() == [1, 2, 3, 4, 7, 8, 9, 10]
+            again = xv.solve_many(stated, fit.theta, BOX)
+            np.testing.assert_array_equal(again.success, fit.success)
+            found = fit.statistics()
+            assert np.isfinite(found.theta_stderr[[0, 5, 6]]).all()
+            assert np.isnan(found.theta_stderr[[1, 2, 3, 4, 7, 8, 9, 10]]).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.fit.missing import broken, chosen, filled, masked
 from xvarpro.problem.problem import Problem
 from xvarpro.statistics.frames import data_frame
 from xvarpro.statistics.names import entry_names, indexed
@@ -34,7 +36,7 @@ class ManyResult:
     Attributes
     ----------
     theta : pytree of arrays
-        Leaves (b, ...), in theta0's framework and on its device, as are the next five.
+        Leaves (b, ...), in theta0's framework and on its device, as are the next five; NaN for what is NO_DATA.
     w : array, shape (b, n) or (b, n, k)
         The eliminated variables at theta.
     value, gap_A, gap_B : arrays, shape (b,)
@@ -88,18 +90,23 @@ class ManyResult:
     def members(self, picked: slice) -> ManyResult:
         """The result of some of the problems, for what follows from it."""
         arrays = {name: getattr(self, name)[picked, ...] for name in PER_PROBLEM}
-        theta = trees.map_leaves(lambda x: x[picked, ...], self.theta)
+        theta = trees.map_leaves(lambda x: x[picked, ...], self._feasible)
         anew: dict[str, Any] = {"_problem": members(self.stated, picked), "_prepared": None, "chunks": None}
         return replace(self, theta=theta, **arrays, **anew, _fits=self._fits and self._fits[picked])
 
     @property
     def prepared(self) -> Any:
         """What statistics compute with."""
-        return self._prepared or prepare(self.stated, self.theta, over=self.over)
+        return self._prepared or prepare(self.stated, self._feasible, over=self.over)
+
+    @cached_property
+    def _feasible(self) -> Tree:
+        """theta, with that of another problem where there is none."""
+        return filled(self.theta)
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies: what holds functions and the data is left out."""
-        return {**vars(self), "_problem": None, "_prepared": None, "_fits": None}
+        return {name: x for name, x in vars(self).items() if not name.startswith("_")}
 
     def __len__(self) -> int:
         return len(self.status)
@@ -170,6 +177,27 @@ def joined(parts: list[ManyResult], seconds: float) -> ManyResult:
     arrays: dict[str, Any] = {name: along(*(getattr(part, name) for part in parts)) for name in PER_PROBLEM}
     theta = trees.map_leaves(along, *(part.theta for part in parts))
     return replace(parts[0], theta=theta, **arrays, seconds=seconds, setup_seconds=0.0)
+
+
+def told(fit: ManyResult) -> ManyResult:
+    """The result with NO_DATA and NaN for the problems that have no data to fit."""
+    problem, at = fit.stated, masked(fit.stated, len(fit))
+    ended = np.flatnonzero(np.isin(fit.status, [Status.NON_FINITE.code, Status.RANK_DEFICIENT.code]))
+    at[ended] |= broken(problem, len(fit))[ended] if ended.size else False
+    if not at.any():
+        return fit
+
+    def blank(x: Array) -> Array:
+        return chosen(at, namespace_of(x).full_like(x, np.nan), x)
+
+    numbers = {name: blank(getattr(fit, name)) for name in {*PER_PROBLEM} - {"status", "n_iter"}}
+    return replace(
+        fit,
+        theta=trees.map_leaves(blank, fit.theta),
+        **numbers,
+        status=np.where(at, Status.NO_DATA.code, fit.status),
+        n_iter=np.where(at, 0, fit.n_iter),
+    )
 
 
 def counted(statuses: np.ndarray) -> dict[Status, int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
 from xvarpro.backends import Backend, to_numpy
 from xvarpro.backends.exchange import as_array
 from xvarpro.batch.driver import Run
-from xvarpro.batch.lift import single
+from xvarpro.batch.lift import members, single
 from xvarpro.batch.prepare import batch_size, prepare, together
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
@@ -25,14 +25,12 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
-from xvarpro.fit.batch_result import ManyResult
+from xvarpro.fit.batch_result import ManyResult, told
 from xvarpro.fit.chunks import in_chunks
+from xvarpro.fit.missing import chosen, filled, without_data
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
-
-if TYPE_CHECKING:
-    pass
 
 
 def solve_many(
@@ -70,7 +68,7 @@ def solve_many(
         `lower.Nonnegative` nor `lower.Bounded`, or a `loss` that is not convex or one of rows, has no scale or is next
         to a `W`.
     theta0 : array or pytree of arrays
-        Feasible starts, leaves (b, ...), float32 or float64.
+        Feasible starts, leaves (b, ...), float32 or float64. One with NaN is that of the first problem without NaN.
     over : Set, Free or a tree of them, optional
         Sets for the leaves of one problem; each problem has its own point in them. What is not named is free.
     starts : array or pytree of arrays, optional
@@ -96,7 +94,8 @@ def solve_many(
     Returns
     -------
     ManyResult
-        With a status per problem. NaN or inf in the data of a problem makes that one NON_FINITE and no other.
+        With a status per problem. One whose data hold NaN or inf, or have no weight, is NO_DATA and has NaN for
+        answers; the others are as without it.
 
     Raises
     ------
@@ -132,6 +131,7 @@ def solve_many(
     """
     place = {"backend": backend, "device": device, "dtype": dtype}
     options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, **place}
+    theta0 = filled(theta0)
     if chunks is not None:
         return in_chunks(solve_many, problem, theta0, over, chunks, checkpoint, progress, {"starts": starts, **options})
     if checkpoint is not None:
@@ -154,7 +154,7 @@ def solve_many(
 
         def found(unended: Status) -> ManyResult:
             times: Any = {"seconds": time.perf_counter() - began - setup, "setup_seconds": setup}
-            return ManyResult(**run.found(unended), **times, over=over, _problem=problem)
+            return told(ManyResult(**run.found(unended), **times, over=over, _problem=problem))
 
         with Bar(prepared.theta.shape[0], progress, "problem") as bar:
             run.start()
@@ -170,13 +170,13 @@ def solve_many(
 def _one_by_one(
     problem: Problem, theta0: Tree, over: Tree, progress: bool | None, options: dict[str, Any]
 ) -> ManyResult:
-    """The problems one after the other, by `solve`; one whose data hold NaN or inf ends as in a batch."""
+    """The problems one after the other, by `solve`; one without data ends as in a batch."""
     began = time.perf_counter()
     given = destination(theta0, None, None, None)
     b, ends = batch_size(given.leaves, given.names), list[Result | Status]()
 
     def found() -> ManyResult:
-        return _stacked(problem, theta0, over, ends, time.perf_counter() - began)
+        return told(_stacked(problem, theta0, over, ends, time.perf_counter() - began))
 
     try:
         with Bar(b, progress, "problem") as bar:
@@ -185,8 +185,7 @@ def _one_by_one(
                 try:
                     ends.append(solve(one, start, over, progress=False, **options))
                 except ProblemError:
-                    ys = [level.y for level in one.levels if trees.is_array(level.y)]
-                    if all(np.isfinite(to_numpy(y)).all() for y in ys):
+                    if not without_data(members(problem, slice(i, i + 1)), 1)[0]:
                         raise
                     ends.append(Status.NON_FINITE)
                 bar.update()
@@ -195,14 +194,16 @@ def _one_by_one(
         ends += [Status.INTERRUPTED] * (b - len(ends))
         interrupt.result = found() if some else None  # type: ignore[union-attr]
         raise
+    if not any(isinstance(end, Result) for end in ends):  # whatever W and loss are, the answers are NaN
+        bare = replace(problem, lower=replace(problem.lower, W=None, loss=None))
+        place = {name: options[name] for name in ("backend", "device", "dtype")}
+        return solve_many(bare, theta0, over, progress=False, **place)
     return found()
 
 
 def _stacked(problem: Problem, theta0: Tree, over: Tree, ends: list[Result | Status], seconds: float) -> ManyResult:
     """Results of single problems as those of a batch; a status stands for one that has no point but its start."""
-    known = next((end for end in ends if isinstance(end, Result)), None)
-    if known is None:
-        raise ProblemError("the target must be finite for one problem or more; got NaN or inf in all of them")
+    known = next(end for end in ends if isinstance(end, Result))
     fits = [end if isinstance(end, Result) else None for end in ends]
 
     def stacked(get: Callable[[Result], Any], like: Array) -> Array:
@@ -254,21 +255,19 @@ def _lower(a: ManyResult, b: ManyResult) -> ManyResult:
     before, after = map(to_numpy, (a.value, b.value))
     better = (after < before) | ~np.isfinite(before)
 
-    def chosen(x: Any, y: Any) -> Any:
-        xp = namespace_of(x)
-        at = xp.asarray(better, device=device_of(x))
-        return xp.where(xp.reshape(at, (-1, *(1,) * (x.ndim - 1))), y, x)
+    def take(x: Any, y: Any) -> Any:
+        return chosen(better, y, x)
 
     names = ("w", "value", "gap_A", "gap_B", "condition", "status")
     return replace(
         a,
-        theta=trees.map_leaves(chosen, a.theta, b.theta),
-        **{name: chosen(getattr(a, name), getattr(b, name)) for name in names},
+        theta=trees.map_leaves(take, a.theta, b.theta),
+        **{name: take(getattr(a, name), getattr(b, name)) for name in names},
         n_iter=a.n_iter + b.n_iter,
         seconds=a.seconds + b.seconds,
         setup_seconds=a.setup_seconds + b.setup_seconds,
         _prepared=None,
         _fits=None
         if a._fits is None
-        else [y if take else x for x, y, take in zip(a._fits, b._fits, better, strict=True)],
+        else [y if lower else x for x, y, lower in zip(a._fits, b._fits, better, strict=True)],
     )
