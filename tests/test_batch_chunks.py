@@ -4,14 +4,18 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
+import zarr
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
 
-from .support import host, rng, together
+from . import processes
+from .support import decays, host, rng, together
+from .test_out_of_core import stored as stored_arrays
 
 T = np.linspace(0.0, 2.0, 40)
 B = 11
@@ -93,7 +97,7 @@ def test_files_of_other_problems_or_damaged_ones_are_refused(tmp_path):
         xv.solve_many(problem(), START, BOX, chunks=4, checkpoint=tmp_path)
     with pytest.raises(ProblemError, match="whole number > 0"):
         xv.solve_many(problem(), START, BOX, chunks=0)
-    with pytest.raises(ProblemError, match="needs chunks="):
+    with pytest.raises(ProblemError, match="need chunks="):
         xv.solve_many(problem(), START, BOX, checkpoint=tmp_path)
 
 
@@ -121,18 +125,105 @@ def test_a_killed_call_goes_on_after_its_last_chunk(tmp_path):
     assert {name: (folder / name).read_bytes() for name in before} == before
 
 
-def test_memory_is_that_of_a_chunk(tmp_path):
-    b, m = 20_000, T.size
-    y = np.lib.format.open_memmap(tmp_path / "y.npy", mode="w+", dtype=np.float64, shape=(b, m))
-    y[:] = np.exp(-np.linspace(0.5, 3.0, b)[:, None] * T)
-    y.flush()
-    y = np.load(tmp_path / "y.npy", mmap_mode="r")
-    tracemalloc.start()
-    fit = xv.solve_many(problem(y), np.full((b, 1), 1.0), chunks=500)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    np.testing.assert_allclose(fit.theta[:, 0], np.linspace(0.5, 3.0, b), rtol=1e-4)
-    assert peak < 0.8 * y.nbytes  # 6.4 MB; one batch takes ten times as much
+# -- what is not in memory ---------------------------------------------------------------------------------------------
+
+
+class Slices:
+    """An array of which only slices can be had; it counts what it gives."""
+
+    def __init__(self, x):
+        self.x, self.shape, self.dtype, self.read = x, x.shape, x.dtype, []
+
+    def __getitem__(self, index):
+        part = self.x[index]
+        self.read.append(len(part))
+        return part
+
+    def __array__(self, *_, **__):
+        raise AssertionError("read whole")
+
+
+def test_no_more_than_a_chunk_is_read_at_once():
+    weights, t = DRAW.uniform(0.5, 1.0, (*Y.shape, 1)), DRAW.uniform(0.0, 2.0, Y.shape)
+    lam = np.full(B, 1e-3)
+    held = {"y": Y[:, :, None], "weights": weights, "lam": lam, "t": t}
+    stored = {name: Slices(x) for name, x in held.items()}
+
+    def stated(y, weights, lam, t):
+        return xv.separable(of_each, y, data={"t": xv.Each(t)}, weights=weights, lam=lam)
+
+    expected = xv.solve_many(stated(held["y"], xv.Each(weights), lam, t), START, BOX, tol=1e-9)
+    marked = stated(*(xv.Each(stored[name]) for name in ("y", "weights", "lam")), stored["t"])
+    found = xv.solve_many(marked, START, BOX, tol=1e-9, chunks=4)
+    same(found, expected)
+    np.testing.assert_allclose(found.statistics().covariance, expected.statistics().covariance, rtol=1e-6)
+    for x in stored.values():
+        assert max(x.read) == 4
+        assert sum(x.read) == 3 * B  # by the solve, for the errors, for the covariances
+    one = xv.many.single(marked, 5)
+    assert [x.read[-1] for x in stored.values()] == [1] * 4
+    np.testing.assert_allclose(xv.solve(one, START[5], BOX, tol=1e-9).theta, expected.theta[5], rtol=1e-6)
+    same(xv.solve_many(marked, START, BOX, tol=1e-9), expected)  # without chunks it is read at once
+    with pytest.raises(ProblemError, match=r"first axis has b = 10 entries; got shape \(11, 40, 1\)"):
+        xv.solve_many(marked, START[1:], BOX, chunks=4)
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr", "hdf5", "dask"])
+def test_files_are_read_as_arrays_are(kind, tmp_path):
+    if kind == "dask":
+        file = {"y": pytest.importorskip("dask.array").from_array(Y, chunks=(3, 20))}
+    else:
+        file = stored_arrays(kind, tmp_path, chunks=(3, 20), y=Y)
+    problem = xv.many.lifted(xv.separable(decays, xv.Each(file["y"]), data=T))
+    found = xv.solve_many(problem, START, BOX, chunks=4)
+    same(found, xv.solve_many(xv.many.lifted(xv.separable(decays, xv.Each(Y), data=T)), START, BOX, chunks=4))
+    assert np.isfinite(found.statistics().theta_stderr[0]).all()
+
+
+def test_a_file_that_cannot_be_read_is_named():
+    class Damaged(Slices):
+        def __getitem__(self, index):
+            raise OSError("no such block")
+
+    with pytest.raises(ProblemError, match=r"xv\.Each, rows 0 to 4, could not be read: OSError: no such block"):
+        xv.solve_many(problem(xv.Each(Damaged(Y))), START, BOX, chunks=4)
+
+
+def test_memory_is_that_of_two_chunks(tmp_path):
+    """6 chunks take no more than 2, but for the answers and what is kept of each chunk."""
+    m, size = 4000, 20
+    t = np.linspace(0.0, 2.0, m)
+
+    def peak(b):
+        rates = np.linspace(0.5, 3.0, b)
+        y = zarr.open_array(str(tmp_path / f"{b}.zarr"), mode="w", shape=(b, m), chunks=(size, m), dtype="float64")
+        y[:] = np.exp(-rates[:, None] * t)
+        tracemalloc.start()
+        fit = xv.solve_many(xv.separable(together, xv.Each(y), data={"t": t}), np.ones((b, 1)), chunks=size)
+        fit.statistics()
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        np.testing.assert_allclose(fit.theta[:, 0], rates, rtol=1e-4)
+        return found
+
+    peak(size)  # what is made once
+    assert peak(6 * size) - peak(2 * size) < size * m * 8
+
+
+# -- in other processes ------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_solve_chunks(tmp_path):
+    with ProcessPoolExecutor(2, mp_context=processes.context()) as pool:
+        found = xv.solve_many(problem(), START, BOX, chunks=2, executor=pool, checkpoint=tmp_path)
+    same(found, xv.solve_many(problem(), START, BOX))
+    assert len(list(tmp_path.iterdir())) == 6
+    same(xv.solve_many(problem(), START, BOX, chunks=2, checkpoint=tmp_path), found)
+    with pytest.raises(ProblemError, match="executor need chunks="):
+        xv.solve_many(problem(), START, BOX, executor=pool)
+
+
+# -- what has no data --------------------------------------------------------------------------------------------------
 
 
 def test_dead_pixels_are_said_whatever_is_dead_of_them(subtests):

@@ -179,7 +179,7 @@ def joined(parts: list[ManyResult], seconds: float) -> ManyResult:
     return replace(parts[0], theta=theta, **arrays, seconds=seconds, setup_seconds=0.0)
 
 
-def told(fit: ManyResult) -> ManyResult:
+def blanked(fit: ManyResult) -> ManyResult:
     """The result with NO_DATA and NaN for the problems that have no data to fit."""
     problem, at = fit.stated, masked(fit.stated, len(fit))
     ended = np.flatnonzero(np.isin(fit.status, [Status.NON_FINITE.code, Status.RANK_DEFICIENT.code]))
@@ -190,7 +190,7 @@ def told(fit: ManyResult) -> ManyResult:
     def blank(x: Array) -> Array:
         return chosen(at, namespace_of(x).full_like(x, np.nan), x)
 
-    numbers = {name: blank(getattr(fit, name)) for name in {*PER_PROBLEM} - {"status", "n_iter"}}
+    numbers: dict[str, Any] = {name: blank(getattr(fit, name)) for name in {*PER_PROBLEM} - {"status", "n_iter"}}
     return replace(
         fit,
         theta=trees.map_leaves(blank, fit.theta),

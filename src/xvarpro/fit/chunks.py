@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
 from numbers import Integral
 from os import PathLike
@@ -23,11 +25,22 @@ from xvarpro.core.struct import Tree
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.fit.batch_result import PER_PROBLEM, ManyResult, joined
+from xvarpro.problem import each
 from xvarpro.problem.problem import Problem
 from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Fingerprints, hashes
 
+AHEAD = 2  # chunks for each processor of this machine that are handed out before their turn
 WRITER = "solve_many(..., checkpoint=)"
+
+
+class _Here(Executor):
+    """Tasks in this process, one after the other: one has ended when it is handed out."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        task = Future[Any]()
+        task.set_result(fn(*args, **options))
+        return task
 
 
 def in_chunks(
@@ -37,31 +50,58 @@ def in_chunks(
     over: Tree,
     size: Any,
     folder: str | PathLike[str] | None,
+    executor: Executor | None,
     progress: bool | None,
     options: dict[str, Any],
 ) -> ManyResult:
     """See `solve_many`: what a chunk holds in arrays on disk, such as memory maps, is read when its turn comes."""
     began = time.perf_counter()
     given = destination(theta0, None, None, None)
-    b, parts = batch_size(given.leaves, given.names), list[ManyResult]()
+    b, parts = batch_size(given.leaves, given.names), dict[int, ManyResult]()
+    _check_lengths(problem, b)
+    ahead = 1 if executor is None else AHEAD * (os.cpu_count() or 1)
+    hand_out = (executor or _Here()).submit
+    tasks = dict[Future[ManyResult], tuple[slice, Path | None, dict[str, str]]]()
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
+
+    def have(picked: slice, found: ManyResult) -> None:
+        parts[picked.start] = replace(found, _problem=None, _prepared=None, _fits=None)
+        bar.update(picked.stop - picked.start)
+
+    def wait_for_one() -> None:
+        for task in wait(tasks, return_when=FIRST_COMPLETED).done:
+            (picked, path, stamp), found = tasks.pop(task), task.result()
+            if path is not None:
+                _write(path, stamp, found)
+            have(picked, found)
+
     with Bar(b, progress, "problem") as bar:
-        for picked in slices(b, size):
-            part, start = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
-
-            def solved(part: Problem = part, start: Tree = start) -> ManyResult:
-                return solve_many(part, start, over, progress=False, **options)
-
-            if folder is None:
-                found = solved()
-            else:
-                stamp = {**Fingerprints(part, start), **hashes(over, "over"), "options": repr(options)}
-                found = _kept(Path(folder) / f"problems_{picked.start:012d}.npz", stamp, start, solved)
-            parts.append(replace(found, _problem=None, _prepared=None, _fits=None))
-            bar.update(picked.stop - picked.start)
-    whole = joined(parts, time.perf_counter() - began)
+        try:
+            for picked in slices(b, size):
+                while len(tasks) >= ahead:
+                    wait_for_one()
+                part, start = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
+                path = None if folder is None else Path(folder) / f"problems_{picked.start:012d}.npz"
+                stamp = path and {**Fingerprints(part, start), **hashes(over, "over"), "options": repr(options)}
+                if path is not None and path.exists():
+                    have(picked, _read(path, stamp or {}, start))
+                    continue
+                tasks[hand_out(solve_many, part, start, over, progress=False, **options)] = picked, path, stamp or {}
+            while tasks:
+                wait_for_one()
+        finally:
+            for task in tasks:
+                task.cancel()
+    whole = joined([parts[i] for i in sorted(parts)], time.perf_counter() - began)
     return replace(whole, over=over, chunks=int(size), _problem=problem)
+
+
+def _check_lengths(problem: Problem, b: int) -> None:
+    """Check that what is marked has an entry for each of `b` problems, which a solve of some of them cannot see."""
+    for x in filter(each.is_each, each.leaves(problem)):
+        if not (shape := getattr(x.array, "shape", ())) or shape[0] not in (1, b):
+            raise ProblemError(f"xv.Each must hold an array whose first axis has b = {b} entries; got shape {shape}")
 
 
 def slices(b: int, size: Any) -> Iterator[slice]:
@@ -71,17 +111,12 @@ def slices(b: int, size: Any) -> Iterator[slice]:
     return (slice(i, min(i + int(size), b)) for i in range(0, b, int(size)))
 
 
-def _kept(path: Path, stamp: dict[str, str], start: Tree, solved: Callable[[], ManyResult]) -> ManyResult:
-    """The result of a chunk, from its file if there is one."""
-    if path.exists():
-        return _read(path, stamp, start)
-    found = solved()
+def _write(path: Path, stamp: dict[str, str], found: ManyResult) -> None:
     record = {"stamp": stamp, "method": found.method, "provenance": found.provenance}
     arrays: Any = {name: to_numpy(getattr(found, name)) for name in PER_PROBLEM}
     arrays |= {f"theta_{i}": to_numpy(x) for i, x in enumerate(trees.leaves(found.theta))}
     text = np.array(json.dumps(record, default=str))
     write_atomically(path, lambda file: np.savez(file, record=text, **arrays))
-    return found
 
 
 def _read(path: Path, stamp: dict[str, str], start: Tree) -> ManyResult:

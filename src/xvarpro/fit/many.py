@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import reduce
 from os import PathLike
@@ -25,12 +26,13 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
-from xvarpro.fit.batch_result import ManyResult, told
+from xvarpro.fit.batch_result import ManyResult, blanked
 from xvarpro.fit.chunks import in_chunks
 from xvarpro.fit.missing import chosen, filled, without_data
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
+from xvarpro.problem.stored import Stored
 
 
 def solve_many(
@@ -41,6 +43,7 @@ def solve_many(
     starts: Tree = None,
     chunks: int | None = None,
     checkpoint: str | PathLike[str] | None = None,
+    executor: Executor | None = None,
     method: LevenbergMarquardt | None = None,
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -74,10 +77,13 @@ def solve_many(
     starts : array or pytree of arrays, optional
         More starts for all problems, in the structure of theta0, leaves (s, ...): each problem keeps the lowest end.
     chunks : int, optional
-        Problems that are solved together, chunk after chunk: memory is that of one, where y and what `Each` marks are
-        memory maps.
+        Problems that are solved together, chunk after chunk: arrays in memory maps, Zarr, HDF5 or Dask that `Each`
+        marks, targets and weights too, are read a chunk at a time, and memory is that of two chunks and the answers.
     checkpoint : path, optional
         A folder that keeps the result of each chunk: a call that was killed, made again, goes on after the last one.
+    executor : concurrent.futures.Executor, optional
+        Where chunks are solved, such as a ``ProcessPoolExecutor(2)`` or ``client.get_executor(pure=False)`` of Dask; in
+        this process by default. Two for each processor of this machine are handed out at once.
     method : LevenbergMarquardt, optional
         For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
         of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
@@ -133,9 +139,12 @@ def solve_many(
     options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, **place}
     theta0 = filled(theta0)
     if chunks is not None:
-        return in_chunks(solve_many, problem, theta0, over, chunks, checkpoint, progress, {"starts": starts, **options})
-    if checkpoint is not None:
-        raise ProblemError("checkpoint needs chunks=, the number of problems in a file; got none")
+        options["starts"] = starts
+        return in_chunks(solve_many, problem, theta0, over, chunks, checkpoint, executor, progress, options)
+    if checkpoint is not None or executor is not None:
+        raise ProblemError("checkpoint and executor need chunks=, the number of problems in a file; got none")
+    if any(isinstance(x, Stored) for x in trees.leaves(problem)):
+        problem = members(problem, slice(None))
     if starts is not None:
         every = (solve_many(problem, theta, over, progress=progress, **options) for theta in _each(theta0, starts))
         return reduce(_lower, every)
@@ -154,7 +163,7 @@ def solve_many(
 
         def found(unended: Status) -> ManyResult:
             times: Any = {"seconds": time.perf_counter() - began - setup, "setup_seconds": setup}
-            return told(ManyResult(**run.found(unended), **times, over=over, _problem=problem))
+            return blanked(ManyResult(**run.found(unended), **times, over=over, _problem=problem))
 
         with Bar(prepared.theta.shape[0], progress, "problem") as bar:
             run.start()
@@ -176,7 +185,7 @@ def _one_by_one(
     b, ends = batch_size(given.leaves, given.names), list[Result | Status]()
 
     def found() -> ManyResult:
-        return told(_stacked(problem, theta0, over, ends, time.perf_counter() - began))
+        return blanked(_stacked(problem, theta0, over, ends, time.perf_counter() - began))
 
     try:
         with Bar(b, progress, "problem") as bar:

@@ -46,8 +46,9 @@ def masked(problem: Problem, b: int) -> np.ndarray:
 
 def broken(problem: Problem, b: int) -> np.ndarray:
     """Problems whose data hold NaN or inf where their weight is not 0, (b,)."""
-    at = np.any([_lost(each.unmarked(x)) for x in each.leaves(problem.data) if each.is_each(x)] or [False], axis=0)
-    at = np.array(np.broadcast_to(at, b))
+    at = np.zeros(b, bool)
+    for x in filter(each.is_each, each.leaves(problem.data)):
+        at |= _lost(x.array)
     for level in problem.levels:
         weights, y = _weights(level), each.unmarked(level.y)
         at |= _lost(weights)
