@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,11 +22,12 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.fit.missing import broken, chosen, filled, masked
 from xvarpro.problem.problem import Problem
-from xvarpro.statistics.frames import data_frame
+from xvarpro.statistics.frames import data_frame, dataset
 from xvarpro.statistics.names import entry_names, indexed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from xarray import Dataset
 
 PER_PROBLEM = ("w", "value", "gap_A", "gap_B", "condition", "status", "n_iter")  # fields with an entry for each
 
@@ -58,6 +61,7 @@ class ManyResult:
     """
 
     statistics = Method("xvarpro.statistics.many.statistics")
+    plot_map = Method("xvarpro.fit.maps.plot_map")
 
     theta: Tree
     w: Array
@@ -125,6 +129,23 @@ class ManyResult:
         """Indices of the problems that ended with a status."""
         return np.flatnonzero(self.status == status.code)
 
+    def columns(self, errors: bool = True) -> dict[str, np.ndarray]:
+        """What a table has of theta and w, entry by entry, with errors if asked for, and the objective, (b,) each."""
+        shapes = trees.map_leaves(lambda x: np.empty(x.shape[1:]), self.theta)
+        names = [*entry_names(shapes), *indexed("w", self.w.shape[1:])]
+        columns = dict(zip(names, _by_entry(self.theta, self.w), strict=True))
+        if errors:
+            found = self.statistics()
+            both = zip(names, _by_entry(found.theta_stderr, found.w_stderr), strict=True)
+            columns |= {f"{name}_stderr": x for name, x in both}
+        return columns | {"value": to_numpy(self.value)}
+
+    def on_grid(self, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """An array (b, ...) in the shape of an image or a cube, (*shape, ...)."""
+        if math.prod(shape) != len(self):
+            raise ProblemError(f"shape must be of {len(self)} problems, such as (ny, nx) of an image; got {shape}")
+        return x.reshape(*shape, *x.shape[1:])
+
     def to_frame(self, errors: bool = True) -> DataFrame:
         """A data frame of pandas with a row for each problem: theta, w, objective, status and, if asked for, errors.
 
@@ -133,15 +154,52 @@ class ManyResult:
         ImportError
             Without pandas; it names the pip command.
         """
-        shapes = trees.map_leaves(lambda x: np.empty(x.shape[1:]), self.theta)
-        names = [*entry_names(shapes), *indexed("w", self.w.shape[1:])]
-        columns = dict(zip(names, _by_entry(self.theta, self.w), strict=True))
+        status = [Status.of(code).name for code in self.status.tolist()]
+        return data_frame(self.columns(errors) | {"status": status}, range(len(self)))
+
+    def to_xarray(
+        self,
+        shape: tuple[int, ...] | None = None,
+        dims: Sequence[str] | None = None,
+        coords: Mapping[str, Any] | None = None,
+        errors: bool = True,
+    ) -> Dataset:
+        """A dataset of xarray: leaves of theta and w with their errors, objective, iterations and status.
+
+        Parameters
+        ----------
+        shape : tuple of int, optional
+            Of the image or cube whose pixels are the problems; (b,) by default.
+        dims, coords : optional
+            Names of its axes, and their coordinates, as of ``xarray.Dataset``; ``"axis_0"``, ... by default.
+        errors : bool
+            Whether standard errors, ``theta_stderr``, are among them.
+
+        Raises
+        ------
+        ProblemError
+            `shape` has another number of problems, or `dims` another number of axes.
+        ImportError
+            Without xarray; it names the pip command.
+        """
+        numbers = {"value": self.value, "n_iter": self.n_iter, "status": self.status}
+        arrays = _by_leaf(self.theta, self.w) | numbers
         if errors:
             found = self.statistics()
-            both = zip(names, _by_entry(found.theta_stderr, found.w_stderr), strict=True)
-            columns |= {f"{name}_stderr": x for name, x in both}
-        status = [Status.of(code).name for code in self.status.tolist()]
-        return data_frame(columns | {"value": to_numpy(self.value), "status": status}, range(len(self)))
+            arrays |= {f"{name}_stderr": x for name, x in _by_leaf(found.theta_stderr, found.w_stderr).items()}
+        shape = (len(self),) if shape is None else tuple(shape)
+        dims = [f"axis_{i}" for i in range(len(shape))] if dims is None else list(dims)
+        if len(dims) != len(shape):
+            raise ProblemError(f"dims must name the {len(shape)} axes of shape; got {dims}")
+
+        def variable(name: str, x: np.ndarray) -> tuple[list[str], np.ndarray]:
+            own = [f"{name.removesuffix('_stderr')}_{i}" for i in range(x.ndim - 1)]
+            return [*dims, *own], self.on_grid(x, shape)
+
+        made = dataset({name: variable(name, to_numpy(x)) for name, x in arrays.items()}, coords)
+        codes = {status.name: status.code for status in Status}
+        made["status"].attrs = {"flag_values": list(codes.values()), "flag_meanings": " ".join(codes)}
+        return made
 
     def __str__(self) -> str:
         n = self.n_iter if len(self) else np.zeros(1, int)
@@ -160,6 +218,13 @@ class ManyResult:
     def __repr__(self) -> str:
         ends = ", ".join(f"{n} {status.name}" for status, n in self.counts.items())
         return f"ManyResult({len(self)} problems: {ends or 'none'})"
+
+
+def _by_leaf(theta: Tree, w: Array) -> dict[str, Array]:
+    """Leaves of theta and w by name."""
+    leaves, treedef = trees.flatten(theta)
+    names = entry_names(trees.unflatten(treedef, [np.empty(()) for _ in leaves]))
+    return dict(zip([*names, "w"], [*leaves, w], strict=True))
 
 
 def _by_entry(theta: Tree, w: Array) -> np.ndarray:

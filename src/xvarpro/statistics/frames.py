@@ -13,6 +13,7 @@ from xvarpro.core import trees
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from xarray import Dataset
 
 
 def data_frame(columns: Mapping[str, Any], names: Sequence[Any]) -> DataFrame:
@@ -22,6 +23,15 @@ def data_frame(columns: Mapping[str, Any], names: Sequence[Any]) -> DataFrame:
     except ImportError as error:
         raise ImportError("data frames need pandas: pip install 'xvarpro[pandas]'", name="pandas") from error
     return DataFrame(columns, index=names)
+
+
+def dataset(variables: Mapping[str, Any], coords: Mapping[str, Any] | None) -> Dataset:
+    """Axes and arrays as a dataset; an ImportError with the pip command without xarray."""
+    try:
+        from xarray import Dataset
+    except ImportError as error:
+        raise ImportError("datasets need xarray: pip install 'xvarpro[xarray]'", name="xarray") from error
+    return Dataset(variables, coords=coords)
 
 
 def aligned(rows: Iterable[tuple[str, ...]], left: int = 0) -> list[str]:
