@@ -253,3 +253,49 @@ def test_dead_pixels_are_said_whatever_is_dead_of_them(subtests):
             found = fit.statistics()
             assert np.isfinite(found.theta_stderr[[0, 5, 6]]).all()
             assert np.isnan(found.theta_stderr[[1, 2, 3, 4, 7, 8, 9, 10]]).all()
+
+
+# -- starts of neighbours ----------------------------------------------------------------------------------------------
+
+
+def peaks(theta, x):
+    xp = xv.array_namespace(theta)
+    return xp.exp(-4 * (x[None, :, None] - xp.expand_dims(theta, axis=1)) ** 2)
+
+
+X, N = np.linspace(0.0, 10.0, 80), 24
+PLACES = np.stack([np.linspace(3.0, 6.0, N), np.linspace(4.5, 8.0, N)], axis=1)  # two peaks that move away
+MOVING = np.exp(-4 * (X[:, None] - PLACES[:, None, :]) ** 2) @ [1.0, 0.7] + 0.01 * DRAW.normal(size=(N, X.size))
+FIRST = np.tile(PLACES[0], (N, 1))
+
+
+@pytest.mark.parametrize("order", [1, 5])
+def test_a_series_starts_where_the_spectrum_before_ended(order, tmp_path, backend):
+    y = np.array(MOVING)
+    y[10] = np.nan
+    series = xv.separable(peaks, xv.Each(y), data=X)
+    kept = {"order": order, "checkpoint": tmp_path, "backend": backend}
+    fit = xv.solve_many(series, FIRST, xv.sets.Box(0.0, 10.0), **kept)
+    alive = np.arange(N) != 10
+    assert fit.success[alive].all()
+    assert np.abs(fit.theta - PLACES)[alive].max() < 0.05
+    assert np.abs(xv.solve_many(series, FIRST, xv.sets.Box(0.0, 10.0)).theta - PLACES)[alive].max() > 0.5
+    last, by_hand = FIRST[:order], []
+    for i in range(0, N, order):
+        some = slice(i, i + order)
+        one = xv.solve_many(xv.separable(peaks, y[some], data=X), last[: N - i], xv.sets.Box(0.0, 10.0))
+        by_hand.append(one.theta)
+        last = np.where(one.success[:, None], one.theta, last[: N - i])
+    np.testing.assert_allclose(fit.theta, np.concatenate(by_hand), rtol=1e-7)
+    assert np.isfinite(fit.statistics().theta_stderr[alive]).all()
+    again = xv.solve_many(series, FIRST, xv.sets.Box(0.0, 10.0), **kept)
+    np.testing.assert_array_equal(again.theta, fit.theta)
+    assert len(list(tmp_path.iterdir())) == -(-N // order)
+
+
+def test_an_order_is_refused_with_chunks():
+    for more in ({"chunks": 2}, {"executor": object()}):
+        with pytest.raises(ProblemError, match="order must be given without chunks and executor"):
+            xv.solve_many(problem(), START, BOX, order=1, **more)
+    with pytest.raises(ProblemError, match="order, must be a whole number > 0"):
+        xv.solve_many(problem(), START, BOX, order=0)

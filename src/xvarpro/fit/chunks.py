@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -25,22 +26,22 @@ from xvarpro.core.struct import Tree
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.fit.batch_result import PER_PROBLEM, ManyResult, joined
+from xvarpro.fit.missing import chosen
 from xvarpro.problem import each
 from xvarpro.problem.problem import Problem
 from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Fingerprints, hashes
 
+TOGETHER = 1000  # problems of a series whose errors are computed together
 AHEAD = 2  # chunks for each processor of this machine that are handed out before their turn
 WRITER = "solve_many(..., checkpoint=)"
 
 
-class _Here(Executor):
-    """Tasks in this process, one after the other: one has ended when it is handed out."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        task = Future[Any]()
-        task.set_result(fn(*args, **options))
-        return task
+def _here(fun: Callable[..., Any], *args: Any, **options: Any) -> Future[Any]:
+    """A task that has ended, in this process, when it is handed out."""
+    task = Future[Any]()
+    task.set_result(fun(*args, **options))
+    return task
 
 
 def in_chunks(
@@ -51,16 +52,21 @@ def in_chunks(
     size: Any,
     folder: str | PathLike[str] | None,
     executor: Executor | None,
+    follow: bool,
     progress: bool | None,
     options: dict[str, Any],
 ) -> ManyResult:
-    """See `solve_many`: what a chunk holds in arrays on disk, such as memory maps, is read when its turn comes."""
+    """See `solve_many`: what a chunk holds in arrays on disk, such as memory maps, is read when its turn comes.
+
+    Those that `follow` start where the chunk before ended, or began where that was without success.
+    """
     began = time.perf_counter()
     given = destination(theta0, None, None, None)
     b, parts = batch_size(given.leaves, given.names), dict[int, ManyResult]()
     _check_lengths(problem, b)
     ahead = 1 if executor is None else AHEAD * (os.cpu_count() or 1)
-    hand_out = (executor or _Here()).submit
+    hand_out = _here if executor is None else executor.submit
+    start: Tree = None
     tasks = dict[Future[ManyResult], tuple[slice, Path | None, dict[str, str]]]()
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -81,7 +87,13 @@ def in_chunks(
             for picked in slices(b, size):
                 while len(tasks) >= ahead:
                     wait_for_one()
-                part, start = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
+                part, own = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
+                if follow and parts:
+                    before = parts[picked.start - int(size)]
+                    start = trees.map_leaves(partial(chosen, before.success), before.theta, start)
+                    start = trees.map_leaves(lambda x, y: x[: y.shape[0], ...], start, own)
+                else:
+                    start = own
                 path = None if folder is None else Path(folder) / f"problems_{picked.start:012d}.npz"
                 stamp = path and {**Fingerprints(part, start), **hashes(over, "over"), "options": repr(options)}
                 if path is not None and path.exists():
@@ -94,7 +106,7 @@ def in_chunks(
             for task in tasks:
                 task.cancel()
     whole = joined([parts[i] for i in sorted(parts)], time.perf_counter() - began)
-    return replace(whole, over=over, chunks=int(size), _problem=problem)
+    return replace(whole, over=over, chunks=max(int(size), follow * TOGETHER), _problem=problem)
 
 
 def _check_lengths(problem: Problem, b: int) -> None:
@@ -107,7 +119,7 @@ def _check_lengths(problem: Problem, b: int) -> None:
 def slices(b: int, size: Any) -> Iterator[slice]:
     """Of so many problems each, but for the last one."""
     if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
-        raise ProblemError(f"chunks must be a whole number > 0 of problems that are solved together; got {size!r}")
+        raise ProblemError(f"chunks, or order, must be a whole number > 0 of problems; got {size!r}")
     return (slice(i, min(i + int(size), b)) for i in range(0, b, int(size)))
 
 

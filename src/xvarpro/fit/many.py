@@ -41,6 +41,7 @@ def solve_many(
     over: Tree = None,
     *,
     starts: Tree = None,
+    order: int | None = None,
     chunks: int | None = None,
     checkpoint: str | PathLike[str] | None = None,
     executor: Executor | None = None,
@@ -76,6 +77,9 @@ def solve_many(
         Sets for the leaves of one problem; each problem has its own point in them. What is not named is free.
     starts : array or pytree of arrays, optional
         More starts for all problems, in the structure of theta0, leaves (s, ...): each problem keeps the lowest end.
+    order : int, optional
+        Problem i starts where problem i - order ended, or the last success before it, and the first ones at theta0: 1
+        is for a series, nx for the rows of an image. So many are solved together, as in chunks.
     chunks : int, optional
         Problems that are solved together, chunk after chunk: arrays in memory maps, Zarr, HDF5 or Dask that `Each`
         marks, targets and weights too, are read a chunk at a time, and memory is that of two chunks and the answers.
@@ -138,9 +142,14 @@ def solve_many(
     place = {"backend": backend, "device": device, "dtype": dtype}
     options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, **place}
     theta0 = filled(theta0)
-    if chunks is not None:
+    if order is not None and (chunks is not None or executor is not None):
+        raise ProblemError(
+            "order must be given without chunks and executor: each of its steps waits for the one before"
+        )
+    if chunks is not None or order is not None:
         options["starts"] = starts
-        return in_chunks(solve_many, problem, theta0, over, chunks, checkpoint, executor, progress, options)
+        size, follow = order if chunks is None else chunks, order is not None
+        return in_chunks(solve_many, problem, theta0, over, size, checkpoint, executor, follow, progress, options)
     if checkpoint is not None or executor is not None:
         raise ProblemError("checkpoint and executor need chunks=, the number of problems in a file; got none")
     if any(isinstance(x, Stored) for x in trees.leaves(problem)):

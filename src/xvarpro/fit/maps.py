@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xvarpro.core.status import Status
 from xvarpro.errors import ProblemError
-from xvarpro.fit.batch_result import ManyResult
 from xvarpro.fit.figures import Figure, FigureBase, Patch, PolyCollection, blank
+
+if TYPE_CHECKING:
+    from xvarpro.fit.batch_result import ManyResult
 
 GREY = "0.6"
 
