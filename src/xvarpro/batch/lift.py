@@ -126,7 +126,7 @@ def members(problem: Problem, picked: slice) -> Problem:
         weights = None if level.weights is None else by_problem(level, each.unmarked(level.weights))
         given = {"y": each.unmarked(level.y), "lam": ridges(level), "weights": weights}
         rest = [name for name, x in given.items() if trees.is_array(x) and not each.is_each(marked[name])]
-        return replace(level, **given | {name: part(given[name], picked) for name in rest if len(given[name]) > 1})
+        return replace(level, **given | {name: part(given[name], picked) for name in rest if given[name].shape[0] > 1})
 
     return replace(problem, lower=level(problem.lower), upper=level(problem.upper), data=each.mapped(own, problem.data))
 

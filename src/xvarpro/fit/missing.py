@@ -24,7 +24,7 @@ def chosen(at: np.ndarray, x: Array, y: Array) -> Array:
 def filled(theta: Tree) -> Tree:
     """Starts with that of the first problem that has one in the places of those that hold NaN or inf."""
     leaves = trees.leaves(theta)
-    if not leaves or not all(trees.is_array(x) and x.ndim and len(x) == len(leaves[0]) for x in leaves):
+    if not leaves or not all(trees.is_array(x) and x.ndim and x.shape[0] == leaves[0].shape[0] for x in leaves):
         return theta  # refused later, or of a form without NaN
     lost = np.any([_lost(x) for x in leaves], axis=0)
     if lost.all() or not lost.any():

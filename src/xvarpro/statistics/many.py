@@ -154,7 +154,7 @@ def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich:
 def _joined(fit: ManyResult, options: dict[str, Any]) -> BatchStatistics:
     """Of problems that were solved in chunks, chunk by chunk."""
     size = cast(int, fit.chunks)
-    slices = [slice(i, i + size) for i in range(0, len(fit), size)]
+    slices = [slice(i, min(i + size, len(fit))) for i in range(0, len(fit), size)]
     parts = list[dict[str, Any]]()
     reasons: dict[str, list[int]] = {}
     for picked in slices:
