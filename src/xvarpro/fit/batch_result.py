@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,9 +19,9 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.fit.missing import broken, chosen, filled, masked
+from xvarpro.fit.missing import chosen, filled, without_data
 from xvarpro.problem.problem import Problem
-from xvarpro.statistics.frames import data_frame, dataset
+from xvarpro.statistics.frames import data_frame, dataset, on_grid
 from xvarpro.statistics.names import entry_names, indexed
 
 if TYPE_CHECKING:
@@ -130,21 +129,11 @@ class ManyResult:
         return np.flatnonzero(self.status == status.code)
 
     def columns(self, errors: bool = True) -> dict[str, np.ndarray]:
-        """What a table has of theta and w, entry by entry, with errors if asked for, and the objective, (b,) each."""
-        shapes = trees.map_leaves(lambda x: np.empty(x.shape[1:]), self.theta)
-        names = [*entry_names(shapes), *indexed("w", self.w.shape[1:])]
-        columns = dict(zip(names, _by_entry(self.theta, self.w), strict=True))
-        if errors:
-            found = self.statistics()
-            both = zip(names, _by_entry(found.theta_stderr, found.w_stderr), strict=True)
-            columns |= {f"{name}_stderr": x for name, x in both}
-        return columns | {"value": to_numpy(self.value)}
-
-    def on_grid(self, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """An array (b, ...) in the shape of an image or a cube, (*shape, ...)."""
-        if math.prod(shape) != len(self):
-            raise ProblemError(f"shape must be of {len(self)} problems, such as (ny, nx) of an image; got {shape}")
-        return x.reshape(*shape, *x.shape[1:])
+        """Entries of theta and w, of their errors if asked for, and the objective by name, (b,) each."""
+        found = self.statistics() if errors else None
+        columns = _by_entry(self.theta, self.w)
+        more = {} if found is None else _by_entry(found.theta_stderr, found.w_stderr)
+        return columns | {f"{name}_stderr": x for name, x in more.items()} | {"value": to_numpy(self.value)}
 
     def to_frame(self, errors: bool = True) -> DataFrame:
         """A data frame of pandas with a row for each problem: theta, w, objective, status and, if asked for, errors.
@@ -157,46 +146,22 @@ class ManyResult:
         status = [Status.of(code).name for code in self.status.tolist()]
         return data_frame(self.columns(errors) | {"status": status}, range(len(self)))
 
-    def to_xarray(
-        self,
-        shape: tuple[int, ...] | None = None,
-        dims: Sequence[str] | None = None,
-        coords: Mapping[str, Any] | None = None,
-        errors: bool = True,
-    ) -> Dataset:
-        """A dataset of xarray: leaves of theta and w with their errors, objective, iterations and status.
-
-        Parameters
-        ----------
-        shape : tuple of int, optional
-            Of the image or cube whose pixels are the problems; (b,) by default.
-        dims, coords : optional
-            Names of its axes, and their coordinates, as of ``xarray.Dataset``; ``"axis_0"``, ... by default.
-        errors : bool
-            Whether standard errors, ``theta_stderr``, are among them.
+    def to_xarray(self, shape: Sequence[int], dims: Sequence[str], errors: bool = True) -> Dataset:
+        """Leaves of theta, w, objective, status and errors as a dataset of xarray, in the shape of an image or a cube.
 
         Raises
         ------
         ProblemError
-            `shape` has another number of problems, or `dims` another number of axes.
+            `shape` has another number of problems.
         ImportError
             Without xarray; it names the pip command.
         """
-        numbers = {"value": self.value, "n_iter": self.n_iter, "status": self.status}
-        arrays = _by_leaf(self.theta, self.w) | numbers
+        arrays = _by_leaf(self.theta, self.w) | {"value": self.value, "status": self.status}
         if errors:
             found = self.statistics()
             arrays |= {f"{name}_stderr": x for name, x in _by_leaf(found.theta_stderr, found.w_stderr).items()}
-        shape = (len(self),) if shape is None else tuple(shape)
-        dims = [f"axis_{i}" for i in range(len(shape))] if dims is None else list(dims)
-        if len(dims) != len(shape):
-            raise ProblemError(f"dims must name the {len(shape)} axes of shape; got {dims}")
-
-        def variable(name: str, x: np.ndarray) -> tuple[list[str], np.ndarray]:
-            own = [f"{name.removesuffix('_stderr')}_{i}" for i in range(x.ndim - 1)]
-            return [*dims, *own], self.on_grid(x, shape)
-
-        made = dataset({name: variable(name, to_numpy(x)) for name, x in arrays.items()}, coords)
+        own = {name: [f"{name.removesuffix('_stderr')}_{i}" for i in range(x.ndim - 1)] for name, x in arrays.items()}
+        made = dataset({name: ([*dims, *own[name]], on_grid(to_numpy(x), shape)) for name, x in arrays.items()})
         codes = {status.name: status.code for status in Status}
         made["status"].attrs = {"flag_values": list(codes.values()), "flag_meanings": " ".join(codes)}
         return made
@@ -223,14 +188,16 @@ class ManyResult:
 def _by_leaf(theta: Tree, w: Array) -> dict[str, Array]:
     """Leaves of theta and w by name."""
     leaves, treedef = trees.flatten(theta)
-    names = entry_names(trees.unflatten(treedef, [np.empty(()) for _ in leaves]))
+    names = entry_names(trees.unflatten(treedef, [0.0] * len(leaves)))
     return dict(zip([*names, "w"], [*leaves, w], strict=True))
 
 
-def _by_entry(theta: Tree, w: Array) -> np.ndarray:
-    """A row for each entry of theta and of w, (q, b)."""
-    arrays = map(to_numpy, (*trees.leaves(theta), w))
-    return np.concatenate([x.reshape(len(x), -1) for x in arrays], axis=1).T
+def _by_entry(theta: Tree, w: Array) -> dict[str, np.ndarray]:
+    """Entries of theta and w by name, (b,) each."""
+    found: dict[str, np.ndarray] = {}
+    for name, x in _by_leaf(theta, w).items():
+        found |= zip(indexed(name, x.shape[1:]), to_numpy(x).reshape(x.shape[0], -1).T, strict=True)
+    return found
 
 
 def joined(parts: list[ManyResult], seconds: float) -> ManyResult:
@@ -239,30 +206,25 @@ def joined(parts: list[ManyResult], seconds: float) -> ManyResult:
     def along(*arrays: Any) -> Any:
         return namespace_of(arrays[0]).concat(arrays, axis=0)
 
-    arrays: dict[str, Any] = {name: along(*(getattr(part, name) for part in parts)) for name in PER_PROBLEM}
-    theta = trees.map_leaves(along, *(part.theta for part in parts))
-    return replace(parts[0], theta=theta, **arrays, seconds=seconds, setup_seconds=0.0)
+    names = ("theta", *PER_PROBLEM)
+    arrays: dict[str, Any] = {name: trees.map_leaves(along, *(getattr(x, name) for x in parts)) for name in names}
+    return replace(parts[0], **arrays, seconds=seconds, setup_seconds=0.0)
 
 
 def blanked(fit: ManyResult) -> ManyResult:
     """The result with NO_DATA and NaN for the problems that have no data to fit."""
-    problem, at = fit.stated, masked(fit.stated, len(fit))
-    ended = np.flatnonzero(np.isin(fit.status, [Status.NON_FINITE.code, Status.RANK_DEFICIENT.code]))
-    at[ended] |= broken(problem, len(fit))[ended] if ended.size else False
+    ended = np.isin(fit.status, [Status.NON_FINITE.code, Status.RANK_DEFICIENT.code])
+    at = without_data(fit.stated, ended)
     if not at.any():
         return fit
 
     def blank(x: Array) -> Array:
         return chosen(at, namespace_of(x).full_like(x, np.nan), x)
 
-    numbers: dict[str, Any] = {name: blank(getattr(fit, name)) for name in {*PER_PROBLEM} - {"status", "n_iter"}}
-    return replace(
-        fit,
-        theta=trees.map_leaves(blank, fit.theta),
-        **numbers,
-        status=np.where(at, Status.NO_DATA.code, fit.status),
-        n_iter=np.where(at, 0, fit.n_iter),
-    )
+    names = {"theta", *PER_PROBLEM} - {"status", "n_iter"}
+    arrays: dict[str, Any] = {name: trees.map_leaves(blank, getattr(fit, name)) for name in names}
+    status, n_iter = np.where(at, Status.NO_DATA.code, fit.status), np.where(at, 0, fit.n_iter)
+    return replace(fit, **arrays, status=status, n_iter=n_iter)
 
 
 def counted(statuses: np.ndarray) -> dict[Status, int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
@@ -56,57 +57,52 @@ def in_chunks(
     progress: bool | None,
     options: dict[str, Any],
 ) -> ManyResult:
-    """See `solve_many`: what a chunk holds in arrays on disk, such as memory maps, is read when its turn comes.
-
-    Those that `follow` start where the chunk before ended, or began where that was without success.
-    """
+    """See `solve_many`: what a chunk holds in arrays on disk, such as memory maps, is read when its turn comes."""
     began = time.perf_counter()
-    given = destination(theta0, None, None, None)
-    b, parts = batch_size(given.leaves, given.names), dict[int, ManyResult]()
-    _check_lengths(problem, b)
-    ahead = 1 if executor is None else AHEAD * (os.cpu_count() or 1)
-    hand_out = _here if executor is None else executor.submit
     start: Tree = None
-    tasks = dict[Future[ManyResult], tuple[slice, Path | None, dict[str, str]]]()
+    given = destination(theta0, None, None, None)
+    b, parts, tasks = batch_size(given.leaves, given.names), list[ManyResult](), deque[Any]()
+    _check_lengths(problem, b)
+    if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
+        raise ProblemError(f"chunks, or order, must be a whole number > 0 of problems; got {size!r}")
+    hand_out, ahead = (executor.submit, AHEAD * (os.cpu_count() or 1)) if executor else (_here, 1)
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
 
-    def have(picked: slice, found: ManyResult) -> None:
-        parts[picked.start] = replace(found, _problem=None, _prepared=None, _fits=None)
-        bar.update(picked.stop - picked.start)
-
-    def wait_for_one() -> None:
-        for task in wait(tasks, return_when=FIRST_COMPLETED).done:
-            (picked, path, stamp), found = tasks.pop(task), task.result()
-            if path is not None:
-                _write(path, stamp, found)
-            have(picked, found)
+    def finish() -> None:
+        """The first of the tasks; one that is done here is written before the next chunk is read."""
+        kept, task = tasks.popleft()
+        found = task.result()
+        if kept is not None:
+            _write(found, *kept)
+        parts.append(replace(found, _problem=None, _prepared=None, _fits=None))
+        bar.update(len(found))
 
     with Bar(b, progress, "problem") as bar:
-        try:
-            for picked in slices(b, size):
-                while len(tasks) >= ahead:
-                    wait_for_one()
-                part, own = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
-                if follow and parts:
-                    before = parts[picked.start - int(size)]
-                    start = trees.map_leaves(partial(chosen, before.success), before.theta, start)
-                    start = trees.map_leaves(lambda x, y: x[: y.shape[0], ...], start, own)
-                else:
-                    start = own
-                path = None if folder is None else Path(folder) / f"problems_{picked.start:012d}.npz"
-                stamp = path and {**Fingerprints(part, start), **hashes(over, "over"), "options": repr(options)}
-                if path is not None and path.exists():
-                    have(picked, _read(path, stamp or {}, start))
-                    continue
-                tasks[hand_out(solve_many, part, start, over, progress=False, **options)] = picked, path, stamp or {}
-            while tasks:
-                wait_for_one()
-        finally:
-            for task in tasks:
-                task.cancel()
-    whole = joined([parts[i] for i in sorted(parts)], time.perf_counter() - began)
+        for i in range(0, b, int(size)):
+            picked = slice(i, min(i + int(size), b))
+            while len(tasks) >= ahead:
+                finish()
+            part, own = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
+            start = _next(parts[-1], start, own) if follow and parts else own
+            kept: Any = None
+            if folder is not None:
+                stamp = {**Fingerprints(part, start), **hashes(over, "over"), "options": repr(options)}
+                kept = Path(folder) / f"problems_{i:012d}.npz", stamp
+            if kept is not None and kept[0].exists():
+                tasks.append((None, _here(_read, *kept, start)))
+            else:
+                tasks.append((kept, hand_out(solve_many, part, start, over, progress=False, **options)))
+        while tasks:
+            finish()
+    whole = joined(parts, time.perf_counter() - began)
     return replace(whole, over=over, chunks=max(int(size), follow * TOGETHER), _problem=problem)
+
+
+def _next(before: ManyResult, start: Tree, own: Tree) -> Tree:
+    """Where a chunk ended, or began where that was without success, as starts of another one, which may be shorter."""
+    ends = trees.map_leaves(partial(chosen, before.success), before.theta, start)
+    return trees.map_leaves(lambda x, y: x[: y.shape[0], ...], ends, own)
 
 
 def _check_lengths(problem: Problem, b: int) -> None:
@@ -116,14 +112,7 @@ def _check_lengths(problem: Problem, b: int) -> None:
             raise ProblemError(f"xv.Each must hold an array whose first axis has b = {b} entries; got shape {shape}")
 
 
-def slices(b: int, size: Any) -> Iterator[slice]:
-    """Of so many problems each, but for the last one."""
-    if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
-        raise ProblemError(f"chunks, or order, must be a whole number > 0 of problems; got {size!r}")
-    return (slice(i, min(i + int(size), b)) for i in range(0, b, int(size)))
-
-
-def _write(path: Path, stamp: dict[str, str], found: ManyResult) -> None:
+def _write(found: ManyResult, path: Path, stamp: dict[str, str]) -> None:
     record = {"stamp": stamp, "method": found.method, "provenance": found.provenance}
     arrays: Any = {name: to_numpy(getattr(found, name)) for name in PER_PROBLEM}
     arrays |= {f"theta_{i}": to_numpy(x) for i, x in enumerate(trees.leaves(found.theta))}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from os import PathLike
 from typing import Any
 
@@ -26,7 +26,7 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
-from xvarpro.fit.batch_result import ManyResult, blanked
+from xvarpro.fit.batch_result import PER_PROBLEM, ManyResult, blanked
 from xvarpro.fit.chunks import in_chunks
 from xvarpro.fit.missing import chosen, filled, without_data
 from xvarpro.fit.result import Result
@@ -143,9 +143,7 @@ def solve_many(
     options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, **place}
     theta0 = filled(theta0)
     if order is not None and (chunks is not None or executor is not None):
-        raise ProblemError(
-            "order must be given without chunks and executor: each of its steps waits for the one before"
-        )
+        raise ProblemError("order must be given without chunks and executor: each of its steps waits for another")
     if chunks is not None or order is not None:
         options["starts"] = starts
         size, follow = order if chunks is None else chunks, order is not None
@@ -203,7 +201,7 @@ def _one_by_one(
                 try:
                     ends.append(solve(one, start, over, progress=False, **options))
                 except ProblemError:
-                    if not without_data(members(problem, slice(i, i + 1)), 1)[0]:
+                    if not without_data(members(problem, slice(i, i + 1)), np.array([True])):
                         raise
                     ends.append(Status.NON_FINITE)
                 bar.update()
@@ -272,20 +270,9 @@ def _lower(a: ManyResult, b: ManyResult) -> ManyResult:
     """Of each problem that end of two solves which is lower."""
     before, after = map(to_numpy, (a.value, b.value))
     better = (after < before) | ~np.isfinite(before)
-
-    def take(x: Any, y: Any) -> Any:
-        return chosen(better, y, x)
-
-    names = ("w", "value", "gap_A", "gap_B", "condition", "status")
-    return replace(
-        a,
-        theta=trees.map_leaves(take, a.theta, b.theta),
-        **{name: take(getattr(a, name), getattr(b, name)) for name in names},
-        n_iter=a.n_iter + b.n_iter,
-        seconds=a.seconds + b.seconds,
-        setup_seconds=a.setup_seconds + b.setup_seconds,
-        _prepared=None,
-        _fits=None
-        if a._fits is None
-        else [y if lower else x for x, y, lower in zip(a._fits, b._fits, better, strict=True)],
-    )
+    fits = a._fits and [y if lower else x for x, y, lower in zip(a._fits, b._fits, better, strict=True)]
+    found: dict[str, Any] = {"_prepared": None, "_fits": fits}
+    for name in ("theta", *PER_PROBLEM):
+        found[name] = trees.map_leaves(partial(chosen, better), getattr(b, name), getattr(a, name))
+    found |= {name: getattr(a, name) + getattr(b, name) for name in ("n_iter", "seconds", "setup_seconds")}
+    return replace(a, **found)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from xvarpro.backends import to_numpy
@@ -24,8 +22,8 @@ def chosen(at: np.ndarray, x: Array, y: Array) -> Array:
 def filled(theta: Tree) -> Tree:
     """Starts with that of the first problem that has one in the places of those that hold NaN or inf."""
     leaves = trees.leaves(theta)
-    if not leaves or not all(trees.is_array(x) and x.ndim and x.shape[0] == leaves[0].shape[0] for x in leaves):
-        return theta  # refused later, or of a form without NaN
+    if not all(trees.is_array(x) and x.ndim and x.shape[0] == leaves[0].shape[0] for x in leaves):
+        return theta  # refused later
     lost = np.any([_lost(x) for x in leaves], axis=0)
     if lost.all() or not lost.any():
         return theta
@@ -33,38 +31,21 @@ def filled(theta: Tree) -> Tree:
     return trees.map_leaves(lambda x: chosen(lost, x[i : i + 1, ...], x), theta)
 
 
-def without_data(problem: Problem, b: int) -> np.ndarray:
-    """Which problems no solve can be made of, (b,)."""
-    return masked(problem, b) | broken(problem, b)
-
-
-def masked(problem: Problem, b: int) -> np.ndarray:
-    """Problems none of whose data has a weight, (b,)."""
-    found = [_weights(level) for level in problem.levels]
-    return np.any([np.broadcast_to((x == 0).all(axis=(1, 2)), b) for x in found], axis=0)
-
-
-def broken(problem: Problem, b: int) -> np.ndarray:
-    """Problems whose data hold NaN or inf where their weight is not 0, (b,)."""
-    at = np.zeros(b, bool)
-    for x in filter(each.is_each, each.leaves(problem.data)):
-        at |= _lost(x.array)
+def without_data(problem: Problem, ended: np.ndarray) -> np.ndarray:
+    """Problems none of whose data has a weight, (b,); of those that `ended` badly, what data hold NaN or inf, too."""
+    masked, broken = np.zeros((2, len(ended)), bool)
+    for x in filter(each.is_each, each.leaves(problem.data) if ended.any() else ()):
+        broken |= _lost(x.array)
     for level in problem.levels:
-        weights, y = _weights(level), each.unmarked(level.y)
-        at |= _lost(weights)
-        if trees.is_array(y):
-            y = to_numpy(y)
-            at |= (~np.isfinite(y.reshape(*y.shape[:2], -1)) & (weights != 0)).any(axis=(1, 2))
-    return at
-
-
-def _weights(level: Any) -> np.ndarray:
-    """Weights of a level by problem, row and right-hand side, with 1 where they are the same."""
-    weights = each.unmarked(level.weights)
-    return to_numpy(by_problem(level, weights)) if trees.is_array(weights) else np.ones((1, 1, 1))
+        y, given = each.unmarked(level.y), each.unmarked(level.weights)
+        weights = to_numpy(by_problem(level, given)) if trees.is_array(given) else np.ones((1, 1, 1))
+        masked |= np.all(weights == 0, axis=(1, 2))
+        if trees.is_array(y) and ended.any():
+            columns = to_numpy(y)[..., None] if y.ndim == 2 else to_numpy(y)
+            broken |= _lost(weights) | np.any(~np.isfinite(columns) & (weights != 0), axis=(1, 2))
+    return masked | (broken & ended)
 
 
 def _lost(x: Array) -> np.ndarray:
     """Which entries along the first axis hold NaN or inf."""
-    x = to_numpy(x)
-    return ~np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+    return np.any(~np.isfinite(to_numpy(x)), axis=tuple(range(1, x.ndim)))
