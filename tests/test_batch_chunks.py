@@ -102,25 +102,27 @@ def test_files_of_other_problems_or_damaged_ones_are_refused(tmp_path):
 
 
 KILLED = """
-import os, signal, sys, numpy as np, xvarpro as xv
-from tests.test_batch_chunks import BOX, START, T, Y, together
-solved = []
+import os, signal, sys, xvarpro as xv, zarr
+from tests.test_batch_chunks import BOX, START, T, together
 def dying(theta, data):
     if len(os.listdir(sys.argv[1])) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return together(theta, data)
-xv.solve_many(xv.separable(dying, Y, data={"t": T}), START, BOX, chunks=3, checkpoint=sys.argv[1])
+y = xv.Each(zarr.open_array(sys.argv[2], mode="r"))
+xv.solve_many(xv.separable(dying, y, data={"t": T}), START, BOX, chunks=3, checkpoint=sys.argv[1])
 """
 
 
 def test_a_killed_call_goes_on_after_its_last_chunk(tmp_path):
-    folder = tmp_path / "fits"
+    folder, stored = tmp_path / "fits", str(tmp_path / "y.zarr")
     folder.mkdir()
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(folder)])
+    y = zarr.open_array(stored, mode="w", shape=Y.shape, chunks=(3, T.size), dtype="float64")
+    y[:] = Y
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(folder), stored])
     assert killed.returncode == -signal.SIGKILL
     before = {file.name: file.read_bytes() for file in folder.glob("problems_*.npz")}
     assert len(before) == 2
-    found = xv.solve_many(problem(), START, BOX, chunks=3, checkpoint=folder)
+    found = xv.solve_many(problem(xv.Each(y)), START, BOX, chunks=3, checkpoint=folder)
     same(found, xv.solve_many(problem(), START, BOX))
     assert {name: (folder / name).read_bytes() for name in before} == before
 
@@ -164,8 +166,10 @@ def test_no_more_than_a_chunk_is_read_at_once():
     assert [x.read[-1] for x in stored.values()] == [1] * 4
     np.testing.assert_allclose(xv.solve(one, START[5], BOX, tol=1e-9).theta, expected.theta[5], rtol=1e-6)
     same(xv.solve_many(marked, START, BOX, tol=1e-9), expected)  # without chunks it is read at once
-    with pytest.raises(ProblemError, match=r"first axis has b = 10 entries; got shape \(11, 40, 1\)"):
+    with pytest.raises(ProblemError, match=r"must have b = 10 entries, or 1 for all; got shape \(11, 40, 1\)"):
         xv.solve_many(marked, START[1:], BOX, chunks=4)
+    with pytest.raises(ProblemError, match=r"must have b = 10 entries, or 1 for all; got shape \(11, 40\)"):
+        xv.solve_many(problem(), START[1:], BOX, chunks=4)
 
 
 @pytest.mark.parametrize("kind", ["npy", "zarr", "hdf5", "dask"])

@@ -79,7 +79,7 @@ def in_chunks(
         bar.update(len(found))
 
     with Bar(b, progress, "problem") as bar:
-        for i in range(0, b, int(size)):
+        for i in range(0, max(b, 1), int(size)):
             picked = slice(i, min(i + int(size), b))
             while len(tasks) >= ahead:
                 finish()
@@ -106,10 +106,11 @@ def _next(before: ManyResult, start: Tree, own: Tree) -> Tree:
 
 
 def _check_lengths(problem: Problem, b: int) -> None:
-    """Check that what is marked has an entry for each of `b` problems, which a solve of some of them cannot see."""
-    for x in filter(each.is_each, each.leaves(problem)):
-        if not (shape := getattr(x.array, "shape", ())) or shape[0] not in (1, b):
-            raise ProblemError(f"xv.Each must hold an array whose first axis has b = {b} entries; got shape {shape}")
+    """Check that what has an entry for each problem has `b`, which a solve of some of them cannot see."""
+    marked = [x.array for x in each.leaves(problem) if each.is_each(x)]
+    for x in [*marked, *(level.y for level in problem.levels if trees.is_array(level.y))]:
+        if not (shape := tuple(getattr(x, "shape", ()))) or shape[0] not in (1, b):
+            raise ProblemError(f"y, and what xv.Each marks, must have b = {b} entries, or 1 for all; got shape {shape}")
 
 
 def _write(found: ManyResult, path: Path, stamp: dict[str, str]) -> None:
