@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from xvarpro import backends
-from xvarpro.batch.prepare import by_problem, restricted, ridges
+from xvarpro.batch.prepare import by_problem, ridges
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators.interface import Operator
 from xvarpro.problem import each
+from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.stored import part
 
 
 def lifted(problem: Problem) -> Problem:
@@ -112,16 +114,22 @@ class Lifted(Struct):
 
 
 def members(problem: Problem, picked: slice) -> Problem:
-    """The problem of some members of a batch, as it is stated."""
+    """The problem of some members of a batch, as it is stated, in memory."""
 
-    def plain(level: Level | None) -> Any:
+    def own(x: Any) -> Any:
+        return Each(part(x.array, picked if x.array.shape[0] > 1 else slice(1))) if each.is_each(x) else x
+
+    def level(level: Level | None) -> Any:
         if level is None:
             return None
+        marked = {name: own(getattr(level, name)) for name in ("y", "lam", "weights")}
+        level = replace(level, **marked)  # what is marked is cut before it is shaped: it may not be in memory
         weights = None if level.weights is None else by_problem(level, each.unmarked(level.weights))
-        return replace(level, y=each.unmarked(level.y), lam=ridges(level), weights=weights)
+        given = {"y": each.unmarked(level.y), "lam": ridges(level), "weights": weights}
+        rest = [name for name, x in given.items() if trees.is_array(x) and not each.is_each(marked[name])]
+        return replace(level, **given | {name: part(given[name], picked) for name in rest if given[name].shape[0] > 1})
 
-    problem = replace(problem, lower=plain(problem.lower), upper=plain(problem.upper))
-    return restricted(problem, lambda x: x[picked, ...])
+    return replace(problem, lower=level(problem.lower), upper=level(problem.upper), data=each.mapped(own, problem.data))
 
 
 def single(problem: Problem, i: int) -> Problem:
