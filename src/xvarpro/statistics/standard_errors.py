@@ -92,7 +92,7 @@ class Statistics:
     noise : NumPy array, shape (m, k)
         Standard deviations of the data times the roots of their weights, from which errors follow: the root of
         `variance`, or in a sandwich each residual's own size. Of right-hand sides in chunks, those of a compressed
-        target.
+        target; of rows in chunks, those of condensed ones.
     names, w_names : lists of str
         Of theta's entries, and of w's, row by row; of the rows of w alone where right-hand sides come in chunks.
     reasons : list of str
@@ -305,7 +305,10 @@ class Statistics:
         They are inf for what depends on directions that the data do not determine.
         """
         if self.w_shape is not None:
-            raise ProblemError("bands need a loss of every entry of y; got one of classes. Propagate the function")
+            raise ProblemError(
+                "bands need a loss of every entry of y, and one column of rows in chunks; got another. Propagate the "
+                "function"
+            )
         p, (n, k) = by_theta.shape[1], self.at.in_real_numbers.w.shape
         units, of_column = np.eye(p + n), np.zeros((p + n, n, k))
         of_column[:, :, column] = units[:, p:]
