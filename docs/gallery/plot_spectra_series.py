@@ -25,7 +25,7 @@ peaks = np.exp(-0.5 * ((x[:, None] - centres[:, None, :]) / widths) ** 2)
 spectra = np.einsum("ijk,ik->ij", peaks, heights) + 0.15 + 0.02 * rng.normal(size=(500, 120))
 
 # %%
-# The model of one spectrum, from which ``lifted`` makes that of all: two peaks and a constant. Centres and widths lie in
+# The model of one spectrum, of which ``lifted`` makes that of all: two peaks and a constant. Centres and widths lie in
 # boxes, the heights of peaks are nonnegative.
 
 
