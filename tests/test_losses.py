@@ -454,3 +454,34 @@ def test_a_loss_that_bends_down_has_no_adjoint():
 def test_targets_that_do_not_fit_a_loss(loss, y, match):
     with pytest.raises(ProblemError, match=match):
         xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=0.1), np.ones(1))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_level_of_counts_starts_inside_where_a_fit_of_squares_is_negative(k, backend):
+    """Counts that bend upwards: the line of squares is below 0 at x = 0, where one has been counted."""
+    x, y = np.arange(10.0), np.array([1.0, 0, 1, 2, 4, 8, 12, 18, 25, 33])
+    A, y = backend.asarray(np.stack([x, -np.ones(10)], axis=1)), np.stack([y, 2 * y], axis=1)[:, :k]
+    problem = xv.separable(lambda theta, A: theta * A, backend.asarray(y), data=A, loss=xv.losses.Poisson())
+    w = backend.to_numpy(xv.solve_lower(problem, backend.asarray(np.ones(1))).w)
+    mean = backend.to_numpy(A) @ w
+    assert mean.min() > 0
+    np.testing.assert_allclose(backend.to_numpy(A).T @ (1 - y / mean), 0, atol=1e-11)
+
+
+def test_the_w_of_a_result_is_the_one_that_its_solve_has_followed():
+    """At the end no start from the data is inside: the penalty has drawn the curve to a line."""
+    x, y = np.arange(10.0), np.array([1.0, 2, 6, 18, 23, 29, 31, 28, 53, 52])
+
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.stack([data ** theta[0], data - 3], axis=1)
+
+    def R(theta):
+        return (theta[0] - 1.0) ** 2
+
+    problem = xv.separable(M, y, data=x, loss=xv.losses.Poisson(), R=R, mu=1e3)
+    fit = xv.solve(problem, np.array([2.0]), over=(1.0, 3.0))
+    assert fit.success
+    assert np.all(M(fit.theta, x) @ fit.w > 0)
+    with pytest.warns(RuntimeWarning, match="w is not finite"):
+        xv.solve_lower(problem, fit.theta)

@@ -30,6 +30,7 @@ class Loss(Struct):
     likelihood: ClassVar[bool] = False  # whether `value` is a negative log likelihood, up to a constant of the data
     convex: ClassVar[bool] = True
     by_entry: ClassVar[bool] = True  # whether `value` is a sum over entries of mu; else over its rows
+    positive: ClassVar[bool] = False  # whether mu has to be positive where an entry has a weight
     linked: ClassVar[bool] = False  # whether mu is another function of what is expected than that itself
 
     @property

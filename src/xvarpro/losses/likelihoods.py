@@ -52,6 +52,7 @@ class Poisson(_Counts):
     (1.0, array([0.5, 1. ]))
     """
 
+    positive = True
     advice = (
         "The model M(theta) w must be positive where counts have a weight: use W=xv.lower.Nonnegative() with a design "
         "that is not negative, or start from another theta. To counts that are all 0 no positive model fits best."

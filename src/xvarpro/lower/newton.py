@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -22,7 +22,8 @@ from xvarpro.lower.qr import QR
 from xvarpro.lower.stack import as_one
 from xvarpro.operators import Weighted
 
-STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
+# at most: steps, of a level without a minimum w grows without end; halvings; halvings that count as a step
+STEPS, HALVINGS, SEARCH = 100, 40, 10
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
 # relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
@@ -153,7 +154,10 @@ class Newton(LowerSolver):
 
     def _minimum(self, backend: Backend, system: Any) -> tuple[Array, Any]:
         """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_shared`."""
-        first, step = partial(self._first, backend, system), partial(self._step, backend, system)
+        first = [partial(self._first, backend, system)]
+        if system.loss.positive and not self.constrained:
+            first.append(partial(_level, system))
+        step = partial(self._step, backend, system)
         w, _, (shared, _) = descended(backend, system.at, step, system.start, first, *self._unshared(system))
         return w, shared
 
@@ -276,20 +280,20 @@ def descended(
     at: Callable[[Array], tuple[Array, Any]],
     step: Callable[..., tuple[Any, ...]],
     start: Any,
-    first: Callable[[], Array],
+    first: Sequence[Callable[[], Array]],
     *given: Any,
 ) -> tuple[Array, Array, tuple[Any, ...]]:
     """The minimiser by steps ``d, decrement, *given = step(w, found, error, *given)``, as `Newton` makes them.
 
     ``value, found = at(w)`` is the objective, and steps are halved until it falls. Where there is no start, or the
-    objective is not finite there, `first` makes one. With the minimiser, NaN where none is found, come the value and
-    what the last step gave.
+    objective is not finite there, `first` makes others, one after the other. With the minimiser, NaN where none is
+    found, come the value and what the last step gave.
     """
     none = isinstance(start, tuple)
-    w = first() if none else start
+    w = first[0]() if none else start
     xp, eps = namespace_of(w), namespace_of(w).finfo(w.dtype).eps
     zero = xp.zeros(w.shape[:-2], dtype=w.dtype, device=device(w))
-    alpha = zero + (0.5 if none else 1)  # which says that w is a start that was given
+    alpha = zero + (0.5 if none else 1)  # halved with every start
     steps = xp.zeros(zero.shape, dtype=xp.int32, device=device(w))
     begin = Descent(w, xp.zeros_like(w), alpha, zero + inf, zero, zero == 0, zero > 0, steps, given)
 
@@ -310,20 +314,35 @@ def descended(
             # a step leaves this share of what it found, or the square of it
             left = decrement * xp.where(known & (ratio < 1), ratio, 1)
             end = (left <= eps**1.5 * size) | (known & (decrement <= eps**0.5 * size) & (ratio > SLOW))
-            steps = now.steps + 1
-            lost = ~(decrement >= 0) | ~(end | (steps < STEPS))
+            steps = now.steps + SEARCH
+            lost = ~(decrement >= 0) | ~(end | (steps < SEARCH * STEPS))
             return Descent(w, d, 1 + zero, value, decrement, ~end & ~lost, lost, steps, tuple(given))
 
         def back() -> Descent:
             known = xp.isfinite(now.value)
-            fresh = now.running & ~taken & ~known & (now.alpha == 1)
-            w = backend.when(xp.any(fresh), lambda w: select(backend, fresh, first(), w), now.w)
-            lost = now.running & ~fresh & ~(known & (now.alpha > 0.5**HALVINGS))
+            w, begun = now.w, known
+            for n, make in enumerate(first):
+                fresh = now.running & ~taken & ~known & (now.alpha == 0.5**n)
+                w = backend.when(xp.any(fresh), partial(_instead, backend, fresh, make), w)
+                begun = begun | fresh
+            lost = now.running & ~(begun & (now.alpha > 0.5**HALVINGS) & (now.steps < SEARCH * STEPS))
             running, failed = now.running & ~lost, now.failed | lost
-            return now._replace(w=w, alpha=0.5 * now.alpha, running=running, failed=failed)
+            return now._replace(w=w, alpha=0.5 * now.alpha, running=running, failed=failed, steps=now.steps + 1)
 
         return cast(Descent, either(backend, taken, onwards, back))
 
     last = backend.while_loop(lambda state: xp.any(state.running), advance, begin)
     w = select(backend, last.failed, xp.full_like(last.w, xp.nan), last.w + last.d)
     return w, last.value - 0.5 * last.decrement, last.given
+
+
+def _instead(backend: Backend, where: Array, make: Callable[[], Array], w: Array) -> Array:
+    return cast(Array, select(backend, where, make(), w))
+
+
+def _level(system: Any) -> Array:
+    """All columns of the design with the same weight, but for their signs; predictions add up to the target."""
+    y, xp = system.y, namespace_of(system.y)
+    w = xp.sign(system.M.rmatvec(xp.ones_like(y)))
+    whole, one = (xp.sum(system.weights * x, axis=0) for x in (y, system.M.matvec(w)))
+    return w * (whole / positive_or_one(one))

@@ -10,6 +10,7 @@ import optree
 
 from xvarpro.backends import exchange
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
+from xvarpro.problem.stored import Stored
 
 
 @final
@@ -24,6 +25,8 @@ class Each(Struct):
     Parameters
     ----------
     array : array, shape (b, ...)
+        Of any framework; or not in memory, such as a dataset of Zarr, HDF5 or Dask, anything with a shape, a dtype and
+        slices: ``solve_many(..., chunks=)`` reads it chunk by chunk. Mark targets and weights that are stored so.
 
     Examples
     --------
@@ -34,7 +37,7 @@ class Each(Struct):
     array: Array = REQUIRED
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "array", exchange.numbers(self.array, "xv.Each"))
+        object.__setattr__(self, "array", exchange.numbers(Stored.kept(self.array), "xv.Each"))
 
 
 def is_each(x: Any) -> bool:
