@@ -22,6 +22,8 @@ from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_
 from xvarpro.lower.stack import units
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import provenance
+from xvarpro.sets import each
+from xvarpro.sets.region import Region
 
 PARTINGS = 3  # of problems in a saddle, at most
 FEW = 4096  # problems whose iterations, all together, take less time than code that is a third faster takes to compile
@@ -46,7 +48,7 @@ class Run:
         self.backend, self.done = prepared.backend, 0
         self.tol = self.backend.xp.asarray(tol, dtype=prepared.theta.dtype, device=device(prepared.theta))
         backend = self.backend
-        _, skeleton = self._operands(prepared.problem)
+        _, skeleton = self._operands(prepared.problem, prepared.region)
 
         def filled(operands: Leaves) -> tuple[Batch, LevenbergMarquardt, Array]:
             tol, *rest = operands
@@ -81,15 +83,16 @@ class Run:
             backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
         )
 
-    def _operands(self, problem: Problem) -> tuple[Leaves, Any]:
-        rest, skeleton = trees.partition((problem, self.prepared.region, self.method))
+    def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:
+        rest, skeleton = trees.partition((problem, region, self.method))
         return (self.tol, *rest), skeleton
 
     def start(self) -> None:
         """The first state."""
-        state = self._start(self._operands(self.prepared.problem)[0], self.prepared.theta)
+        prepared = self.prepared
+        state = self._start(self._operands(prepared.problem, prepared.region)[0], prepared.theta)
         # the problems, -1 for what fills a batch, and their states; one assignment, for an interruption finds it whole
-        self.pieces = [(np.arange(self.prepared.theta.shape[0]), state)]
+        self.pieces = [(np.arange(prepared.theta.shape[0]), state)]
 
     def part(self) -> bool:
         """Problems that have ended in a saddle start again at a lower point next to it; whether there are any.
@@ -107,13 +110,14 @@ class Run:
         # a compiled function is compiled for its size
         members = np.arange(len(down)) if backend.compiled else np.flatnonzero(asked)
         take = self._taken(members)
-        operands, _ = self._operands(restricted(prepared.problem, take))
+        region = each.taken(region, take)
+        operands, _ = self._operands(restricted(prepared.problem, take), region)
         ended = parted = trees.map_leaves(take, state)
         xp, found, (x, local, *_) = backend.xp, ended.status < 0, ended.point
         margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
         for step in (0.5, -0.5, 0.1, -0.1):
             moved = x + backend.asarray(step * down[members], dtype=prepared.dtype, device=device(x))
-            there = self._start(operands, region.nearest(moved, local.grad))
+            there = self._start(operands, each.plain(region).nearest(moved, local.grad))
             lower = ~found & (there.point.local.value < local.value - margin)
             parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
             found = found | lower
@@ -124,8 +128,8 @@ class Run:
 
     def iterate(self, max_iter: int, bar: Bar) -> None:
         """All problems until they end, the running ones together."""
-        backend, problem, b = self.backend, self.prepared.problem, self.prepared.theta.shape[0]
-        operands, _ = self._operands(problem)
+        backend, problem, region = self.backend, self.prepared.problem, self.prepared.region
+        b, (operands, _) = self.prepared.theta.shape[0], self._operands(problem, region)
         members, state = np.arange(b), self._gathered()
         self.pieces = [(members, state)]
         while True:
@@ -143,8 +147,8 @@ class Run:
                 picked = np.concatenate([running, np.repeat(out[:1], size - len(running))])
                 members = np.where(np.arange(size) < len(running), members[picked], -1)
                 state = trees.map_leaves(self._taken(picked), state)
-                problem = restricted(problem, self._taken(picked))
-                operands, _ = self._operands(problem)
+                problem, region = restricted(problem, self._taken(picked)), each.taken(region, self._taken(picked))
+                operands, _ = self._operands(problem, region)
                 self.pieces = [*ended, (members, state)]
             counts = (min(max_iter - used, TOGETHER), _least(len(members), backend.compiled))
             state = self._advance(operands, state, *(backend.xp.full_like(state.status[0], n) for n in counts))
@@ -176,7 +180,7 @@ class Run:
         """The fields of a result, with the status `unended` for problems that still run."""
         prepared, backend, state = self.prepared, self.backend, self._gathered()
         point, layout = state.point, prepared.layout
-        operands, _ = self._operands(prepared.problem)
+        operands, _ = self._operands(prepared.problem, prepared.region)
         w, condition, codes = self._end(operands, state)
         status = backend.to_numpy(codes).astype(np.int64)
         unit = backend.asarray(prepared.y_units.astype(prepared.dtype), device=device(w))
@@ -205,7 +209,8 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
     with backend.scope(prepared.dtype):
         at = backend.asarray(members.astype(np.int64), device=device(prepared.theta))
         problem = restricted(prepared.problem, lambda x: namespace_of(x).take(x, at, axis=0))
-        operands, skeleton = trees.partition((problem, prepared.region))
+        region = each.taken(prepared.region, lambda x: namespace_of(x).take(x, at, axis=0))
+        operands, skeleton = trees.partition((problem, region))
 
         def make(operands: Leaves) -> Callable[[Array], Linear]:
             return prepared.assemble(*skeleton.fill(operands)).linear

@@ -14,8 +14,8 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators.interface import Operator
-from xvarpro.problem import each
 from xvarpro.problem.problem import Level, Problem
+from xvarpro.sets import Box, each
 
 
 def lifted(problem: Problem) -> Problem:
@@ -110,8 +110,10 @@ class Lifted(Struct):
         return backends.vmap(one, tuple(x for x, m in zip(found, along, strict=True) if m))[0]
 
 
-def members(problem: Problem, picked: slice) -> Problem:
-    """The problem of some members of a batch, as it is stated."""
+def members(problem: Any, picked: slice) -> Any:
+    """The problem of some members of a batch, as it is stated, or their sets."""
+    if not isinstance(problem, Problem):
+        return each.taken(problem, lambda x: x[picked, ...])
 
     def plain(level: Level | None) -> Any:
         if level is None:
@@ -123,19 +125,19 @@ def members(problem: Problem, picked: slice) -> Problem:
     return restricted(problem, lambda x: x[picked, ...])
 
 
-def single(problem: Problem, i: int) -> Problem:
+def single(problem: Any, i: int) -> Any:
     """The problem of one member of a batch, as `xvarpro.solve` takes it: for profiles, bootstraps, another method.
 
     Parameters
     ----------
-    problem : Problem
-        As for `solve_many`.
+    problem : Problem, or sets
+        As for `solve_many`: the problem, or its `over`, of which a `Box` may have bounds of each problem.
     i : int
         Which member, from 0.
 
     Returns
     -------
-    Problem
+    Problem, or sets
 
     Examples
     --------
@@ -148,6 +150,8 @@ def single(problem: Problem, i: int) -> Problem:
     >>> np.round(xv.solve(xv.many.single(problem, 1), np.array([2.0])).theta, 6)
     array([3.])
     """
+    if not isinstance(problem, Problem):
+        return each.mapped(lambda x: _entry(x, i), problem, Box)
     one = members(problem, slice(i, i + 1))
 
     def level(level: Level | None) -> Any:
@@ -162,8 +166,15 @@ def single(problem: Problem, i: int) -> Problem:
             own["weights"] = weights[0, ...] if weights.shape[2] > 1 else weights[0, :, 0]
         return replace(level, **own)
 
-    data, R = each.mapped(each.unmarked, one.data), None if one.R is None else Unlifted(one.R)
-    return replace(one, lower=level(one.lower), upper=level(one.upper), data=data, R=R)
+    R = None if one.R is None else Unlifted(one.R)
+    return replace(one, lower=level(one.lower), upper=level(one.upper), data=each.plain(one.data), R=R)
+
+
+def _entry(x: Any, i: int) -> Any:
+    """Of what is marked, and of a box with such bounds, that of one problem."""
+    if isinstance(x, Box):
+        return Box(_entry(x.lower, i), _entry(x.upper, i))
+    return x.array[i, ...] if each.is_each(x) else x
 
 
 @final

@@ -85,11 +85,11 @@ def dask_solve_many(
     given = destination(theta0, None, None, None)
     b = batch_size(given.leaves, given.names)
     slices = [slice(i, min(i + size, b)) for i in range(0, b, size)]
-    parts = ((members(problem, s), trees.map_leaves(lambda x, s=s: x[s, ...], theta0)) for s in slices)
-    found: dict[int, ManyResult] = {}
-    tasks = (
-        client.submit(solve_many, part, start, over, progress=False, **options, pure=False) for part, start in parts
+    parts = (
+        (members(problem, s), trees.map_leaves(lambda x, s=s: x[s, ...], theta0), members(over, s)) for s in slices
     )
+    found: dict[int, ManyResult] = {}
+    tasks = (client.submit(solve_many, *part, progress=False, **options, pure=False) for part in parts)
     with Bar(len(slices), progress, "batch") as bar:
         for i, task in ended(client, "batch", tasks, AHEAD * sum(client.nthreads().values()), timeout):
             found[i] = result_of(task, timeout)

@@ -90,6 +90,7 @@ class ManyResult:
         arrays = {name: getattr(self, name)[picked, ...] for name in PER_PROBLEM}
         theta = trees.map_leaves(lambda x: x[picked, ...], self.theta)
         anew: dict[str, Any] = {"_problem": members(self.stated, picked), "_prepared": None, "chunks": None}
+        anew["over"] = members(self.over, picked)
         return replace(self, theta=theta, **arrays, **anew, _fits=self._fits and self._fits[picked])
 
     @property

@@ -49,14 +49,15 @@ def in_chunks(
     with Bar(b, progress, "problem") as bar:
         for picked in slices(b, size):
             part, start = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
+            sets = members(over, picked)
 
-            def solved(part: Problem = part, start: Tree = start) -> ManyResult:
-                return solve_many(part, start, over, progress=False, **options)
+            def solved(part: Problem = part, start: Tree = start, sets: Tree = sets) -> ManyResult:
+                return solve_many(part, start, sets, progress=False, **options)
 
             if folder is None:
                 found = solved()
             else:
-                stamp = {**Fingerprints(part, start), **hashes(over, "over"), "options": repr(options)}
+                stamp = {**Fingerprints(part, start), **hashes(sets, "over"), "options": repr(options)}
                 found = _kept(Path(folder) / f"problems_{picked.start:012d}.npz", stamp, start, solved)
             parts.append(replace(found, _problem=None, _prepared=None, _fits=None))
             bar.update(picked.stop - picked.start)

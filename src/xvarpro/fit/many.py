@@ -72,7 +72,8 @@ def solve_many(
     theta0 : array or pytree of arrays
         Feasible starts, leaves (b, ...), float32 or float64.
     over : Set, Free or a tree of them, optional
-        Sets for the leaves of one problem; each problem has its own point in them. What is not named is free.
+        Sets for the leaves of one problem; each problem has its own point in them. What is not named is free. Bounds of
+        each problem are marked: ``Box(xv.Each(lower), xv.Each(upper))`` with arrays shaped like the leaf of theta0.
     starts : array or pytree of arrays, optional
         More starts for all problems, in the structure of theta0, leaves (s, ...): each problem keeps the lowest end.
     chunks : int, optional
@@ -183,7 +184,7 @@ def _one_by_one(
             for i in range(b):
                 one, start = single(problem, i), trees.map_leaves(lambda x, i=i: x[i, ...], theta0)
                 try:
-                    ends.append(solve(one, start, over, progress=False, **options))
+                    ends.append(solve(one, start, single(over, i), progress=False, **options))
                 except ProblemError:
                     ys = [level.y for level in one.levels if trees.is_array(level.y)]
                     if all(np.isfinite(to_numpy(y)).all() for y in ys):

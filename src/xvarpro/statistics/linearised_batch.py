@@ -16,7 +16,8 @@ from xvarpro.batch import small
 from xvarpro.batch.objective import Linear
 from xvarpro.batch.prepare import Prepared
 from xvarpro.lower import Bounded
-from xvarpro.sets import Box
+from xvarpro.sets import Box, each
+from xvarpro.sets.region import Region
 from xvarpro.statistics.frames import on_host
 from xvarpro.statistics.linearised import STOPPED, held_by
 from xvarpro.statistics.standard_errors import ROUNDED, noise_variance
@@ -46,7 +47,8 @@ class LinearisedBatch:
         X = at.X.reshape(B, self.p, self.k, m)
         lengths = self._lengths(X)
         flat = max(STOPPED, self.eps**0.5) * lengths * np.sqrt(self.chi2)[:, None]
-        held, kinks = self._held(theta, np.sum(self._by_theta(X * at.r[:, None]), axis=(2, 3, 4)), flat)
+        bounds = each.plain(each.taken(prepared.region, lambda x: backends.to_numpy(x)[members]))
+        held, kinks = self._held(bounds, theta, np.sum(self._by_theta(X * at.r[:, None]), axis=(2, 3, 4)), flat)
         on = np.ones((B, at.w.shape[2]), bool)
         if at.free is not None:
             on = at.free.astype(bool)
@@ -117,14 +119,17 @@ class LinearisedBatch:
         units_of_theta = np.repeat(units, [math.prod(shape) for shape in region.shapes])
         return np.concatenate([K / units_of_theta[:, None], by_row], axis=1)
 
-    def _held(self, theta: np.ndarray, slope: np.ndarray, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _held(
+        self, region: Region, theta: np.ndarray, slope: np.ndarray, flat: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Which entries of theta are held by a bound, (b, p), and which problems have one with a multiplier of 0."""
         held, kinks, stop = np.zeros(theta.shape, bool), np.zeros(len(theta), bool), 0
-        sets: dict[int, Any] = dict(self.prepared.region.constrained)
-        for i, shape in enumerate(self.prepared.region.shapes):
+        sets: dict[int, Any] = dict(region.constrained)
+        for i, shape in enumerate(region.shapes):
             here = slice(stop, stop := stop + math.prod(shape))
             if isinstance(C := sets.get(i), Box):
-                lower, upper = (np.ravel(np.broadcast_to(on_host(x), shape)) for x in (C.lower, C.upper))
+                spread = (np.broadcast_to(on_host(x), (self.b, *shape)) for x in (C.lower, C.upper))
+                lower, upper = (x.reshape(self.b, -1) for x in spread)
                 g, zero = slope[:, here], flat[:, here]
                 held[:, here] = held_by(theta[:, here], lower, upper, g, zero, self.eps)
                 kinks |= np.any(held[:, here] & (np.abs(g) <= zero) & (lower < upper), axis=1)

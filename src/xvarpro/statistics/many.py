@@ -297,7 +297,7 @@ class _Pass:
         fit = self.fit
         theta = trees.map_leaves(lambda x: x[i, ...], fit.theta)
         one: Any = _Member(single(fit.stated, i), theta, fit.w[i, ...], self.loss)
-        given = (theta, fit.over, None, self.absolute, self.sandwich, weighting.deviance(one))
+        given = (theta, single(fit.over, i), None, self.absolute, self.sandwich, weighting.deviance(one))
         try:
             s = theory.theory(weighting.least_squares(one), *given)
         except ProblemError as error:

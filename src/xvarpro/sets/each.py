@@ -19,7 +19,7 @@ class Each(Struct):
 
     In `data` the model function receives the array itself, for the problems that it is called with: those that have
     converged are left out as a solve goes on. What is not marked is shared by all problems. For `many.lifted`, targets,
-    weights and ridges are marked too.
+    weights and ridges are marked too, and in a `Box` bounds of each problem, with the axes of the leaf after the first.
 
     Parameters
     ----------
@@ -35,6 +35,9 @@ class Each(Struct):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "array", exchange.numbers(self.array, "xv.Each"))
+
+    def __rmul__(self, unit: float) -> Each:
+        return Each(unit * self.array)
 
 
 def is_each(x: Any) -> bool:
@@ -52,6 +55,16 @@ def leaves(tree: Tree) -> list[Any]:
     return optree.tree_leaves(tree, is_leaf=is_each, namespace=NAMESPACE)
 
 
-def mapped(fun: Callable[[Any], Any], tree: Tree) -> Tree:
-    """`fun` of these leaves, in the structure of the tree."""
-    return optree.tree_map(fun, tree, is_leaf=is_each, namespace=NAMESPACE)
+def mapped(fun: Callable[[Any], Any], tree: Tree, *whole: type) -> Tree:
+    """`fun` of these leaves, in the structure of the tree; objects of the types `whole` are leaves too."""
+    return optree.tree_map(fun, tree, is_leaf=lambda x: isinstance(x, (Each, *whole)), namespace=NAMESPACE)
+
+
+def plain(tree: Tree) -> Tree:
+    """A tree without its marks."""
+    return mapped(unmarked, tree)
+
+
+def taken(tree: Tree, take: Callable[[Array], Array]) -> Tree:
+    """A tree of some problems; `take` picks them along the first axis."""
+    return mapped(lambda x: Each(take(x.array)) if is_each(x) else x, tree)
