@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, to_numpy
 from xvarpro.backends.interface import select
 from xvarpro.batch.objective import Batch, Linear
 from xvarpro.batch.prepare import Prepared, restricted
@@ -20,6 +20,7 @@ from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.lower.stack import units
+from xvarpro.objective.gauss_newton import Arrow, diagonal
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import provenance
 from xvarpro.sets import each
@@ -77,8 +78,8 @@ class Run:
             f, _, tol = filled(operands)
             return partial(_end, f, tol)
 
-        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        few = prepared.theta.shape[0] <= FEW  # the fastest code is for iterations of many
+        key = (skeleton, *prepared.key)
+        few = prepared.b <= FEW  # the fastest code is for iterations of many
         self._start, self._advance, self._end = (
             backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
         )
@@ -101,6 +102,8 @@ class Run:
         """
         prepared, backend, region = self.prepared, self.backend, self.prepared.region
         state = self._gathered()
+        if isinstance(state.point.local.curvature, Arrow):
+            return False
         down = _flat_directions(
             *(backend.to_numpy(x) for x in (state.status, state.point.theta, state.point.local.curvature))
         )
@@ -184,10 +187,11 @@ class Run:
         w, condition, codes = self._end(operands, state)
         status = backend.to_numpy(codes).astype(np.int64)
         unit = backend.asarray(prepared.y_units.astype(prepared.dtype), device=device(w))
-        value, gap_A, gap_B = (
-            layout.array(x / unit / unit, backend) for x in (point.local.value, point.gap_A, point.gap_B)
-        )
+        value, gap_A, gap_B = (layout.array(x / unit / unit, backend) for x in prepared.of_each(point))
         w = w / unit[:, None, None]
+        # among problems that share leaves of theta, those that do not count in the sum
+        lost = np.isnan(to_numpy(value)) & (status != Status.RANK_DEFICIENT.code)
+        status = np.where(lost, Status.NON_FINITE.code, status)
         return dict(
             theta=prepared.to_caller(point.theta),
             w=layout.array(w[:, 0, :] if prepared.vector else w.mT, backend),
@@ -196,7 +200,8 @@ class Run:
             gap_B=gap_B,
             condition=layout.array(condition, backend),
             status=np.where(status == Status.RUNNING.code, unended.code, status),
-            n_iter=backend.to_numpy(state.n_iter).astype(np.int64),
+            n_iter=np.broadcast_to(backend.to_numpy(state.n_iter).astype(np.int64), status.shape),
+            shared=prepared.shared,
             method=repr(self.method),
             provenance=provenance(backend, prepared.theta),
             _prepared=replace(prepared, theta=point.theta),
@@ -215,7 +220,7 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         def make(operands: Leaves) -> Callable[[Array], Linear]:
             return prepared.assemble(*skeleton.fill(operands)).linear
 
-        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+        key = (skeleton, *prepared.key)
         found = backend.call(make, ("linear", *key), once=True)(operands, backend.xp.take(prepared.theta, at, axis=0))
 
         def host(x: Any) -> Any:
@@ -302,7 +307,7 @@ def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
     """
     (value, grad, H), x, region = state.point.local[:3], state.point.theta, f.region
     xp = namespace_of(x)
-    D = positive_or_one(region.evened(xp.linalg.diagonal(H)))  # units of the entries
+    D = positive_or_one(region.evened(diagonal(H)))  # units of the entries
 
     def dots(a: Array, b: Array) -> Array:
         return xp.sum(a * b, axis=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from xvarpro.algorithms.levenberg_marquardt import Point
 from xvarpro.backends import Backend
 from xvarpro.batch.losses import LossBatch
 from xvarpro.batch.objective import ADVICE, Batch, Outputs
@@ -58,10 +59,36 @@ class Prepared:
     program: str = ""  # of the model functions, see `Backend.program`
     fingerprints: Mapping[str, str] = field(default_factory=dict)  # of the problem, before the solve
 
+    @property
+    def key(self) -> Any:
+        """What else than the arrays a compiled function is compiled for."""
+        return self.layout.treedef, self.found, self.program
+
+    @property
+    def b(self) -> int:
+        """The number of problems."""
+        return self.theta.shape[0]
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The names of leaves that problems share."""
+        return ()
+
+    def apart(self) -> Prepared:
+        """The problems, each with a theta of its own."""
+        return self
+
+    def of_each(self, point: Point) -> tuple[Array, Array, Array]:
+        """Objectives and both parts of the gap, (b,)."""
+        return point.local.value, point.gap_A, point.gap_B
+
     def to_caller(self, x: Array) -> Tree:
         """Vectors (b, p) as the caller's arrays, in the caller's units."""
-        leaves = multiplied(trees.parts(x, self.region.shapes), [1 / unit for unit in self.theta_units])
-        return self.layout.to_caller(leaves, self.backend)
+        return self.layout.to_caller(self.leaves(x), self.backend)
+
+    def leaves(self, x: Array) -> Leaves:
+        """Vectors (b, p) as leaves, in the caller's units."""
+        return multiplied(trees.parts(x, self.region.shapes), [1 / unit for unit in self.theta_units])
 
     def measures(self, x: np.ndarray) -> Tree:
         """Numbers (b, p) in the caller's units as arrays of the caller's, in the structure of theta."""
@@ -111,8 +138,9 @@ def prepare(
     backend: str | Backend | None = None,
     device: Any = None,
     dtype: str | None = None,
+    one_unit: bool = False,
 ) -> Prepared:
-    """Check everything, then move it; see `solve_many` for what is raised."""
+    """Check everything, then move it; see `solve_many` for what is raised. Targets have units of their own, or one."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
     leaves, names, to, work, place, layout = destination(theta0, backend, device, dtype, problem=problem)
@@ -136,7 +164,7 @@ def prepare(
             i = _first_infeasible(region, theta)
             nearest = "xv.project(theta, over) gives the nearest one of a single problem"
             check_feasible(_violation(region, theta, i, i + 1), f"theta0 of problem {i}", nearest)
-        moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b)
+        moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b, one_unit)
         stamps = Fingerprints(problem)  # before the model is called, since it may write to what it is given
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
         prepared = Prepared(moved, to, work, region.join(theta), region, layout, True, y_units, units)
@@ -302,11 +330,11 @@ def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: i
     return {"weights": root, "y": scaled if y.ndim == 3 else scaled[:, :, 0]}
 
 
-def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[Problem, np.ndarray]:
+def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int, one: bool) -> tuple[Problem, np.ndarray]:
     """The problem with targets near 1, and the powers of two that make them so: one per problem, or one for all.
 
-    They are all the same where a penalty or bounds of w go with them. See `driver.units`. Targets that are functions
-    stay.
+    They are all the same where `one` is asked for, and where a penalty or bounds of w go with them. See `driver.units`.
+    Targets that are functions stay.
     """
     levels, units = problem.levels, np.ones(b)
     ys: list[Any] = [level.y for level in levels]
@@ -315,7 +343,7 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[P
     sizes = [backend.to_numpy(backend.xp.max(backend.xp.abs(y), axis=tuple(range(1, y.ndim)))) for y in ys]
     size = np.max(np.broadcast_arrays(*sizes), axis=0)
     W = levels[0].W
-    if problem.R is not None or isinstance(W, Bounded):
+    if one or problem.R is not None or isinstance(W, Bounded):
         size = np.full(size.shape, np.max(size[np.isfinite(size)], initial=0.0))
     units = near_one(size, dtype)
     if (units == 1.0).all():

@@ -53,6 +53,8 @@ class ManyResult:
         Time in the iterations, compilations included, and before them.
     over, chunks
         As given.
+    shared : tuple of str
+        The leaves of theta that all problems share, in their own shape: ``("theta['tau']",)``.
     """
 
     statistics = Method("xvarpro.statistics.many.statistics")
@@ -71,6 +73,7 @@ class ManyResult:
     setup_seconds: float
     over: Tree = None
     chunks: int | None = None
+    shared: tuple[str, ...] = ()
     _problem: Problem | None = None
     _prepared: Any = None  # a `batch.prepare.Prepared` at theta, where the solve was one of this process
     _fits: Any = None  # of problems that were solved one after the other, a `Result` each or None
@@ -127,15 +130,25 @@ class ManyResult:
         ImportError
             Without pandas; it names the pip command.
         """
-        shapes = trees.map_leaves(lambda x: np.empty(x.shape[1:]), self.theta)
+        theta = self._for_each(self.theta)
+        shapes = trees.map_leaves(lambda x: np.empty(x.shape[1:]), theta)
         names = [*entry_names(shapes), *indexed("w", self.w.shape[1:])]
-        columns = dict(zip(names, _by_entry(self.theta, self.w), strict=True))
+        columns = dict(zip(names, _by_entry(theta, self.w), strict=True))
         if errors:
             found = self.statistics()
-            both = zip(names, _by_entry(found.theta_stderr, found.w_stderr), strict=True)
+            both = zip(names, _by_entry(self._for_each(found.theta_stderr), found.w_stderr), strict=True)
             columns |= {f"{name}_stderr": x for name, x in both}
         status = [Status.of(code).name for code in self.status.tolist()]
         return data_frame(columns | {"value": to_numpy(self.value), "status": status}, range(len(self)))
+
+    def _for_each(self, theta: Tree) -> Tree:
+        """A tree like theta with what problems share for each of them."""
+        leaves, names, treedef = trees.named(theta)
+        spread = [
+            namespace_of(x).broadcast_to(x, (len(self), *x.shape)) if name in self.shared else x
+            for x, name in zip(leaves, names, strict=True)
+        ]
+        return trees.unflatten(treedef, spread)
 
     def __str__(self) -> str:
         n = self.n_iter if len(self) else np.zeros(1, int)

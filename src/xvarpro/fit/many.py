@@ -17,6 +17,7 @@ from xvarpro.backends.exchange import as_array
 from xvarpro.batch.driver import Run
 from xvarpro.batch.lift import single
 from xvarpro.batch.prepare import batch_size, prepare, together
+from xvarpro.batch.shared import is_shared, prepare_shared
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import namespace_of
@@ -30,6 +31,7 @@ from xvarpro.fit.chunks import in_chunks
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
+from xvarpro.sets import each
 
 if TYPE_CHECKING:
     pass
@@ -70,7 +72,8 @@ def solve_many(
         `lower.Nonnegative` nor `lower.Bounded`, or a `loss` that is not convex or one of rows, has no scale or is next
         to a `W`.
     theta0 : array or pytree of arrays
-        Feasible starts, leaves (b, ...), float32 or float64.
+        Feasible starts, leaves (b, ...), float32 or float64. If some leaves are marked, ``xv.Each(array)``, these are
+        of problems, and the others, in their own shape, are shared by all: see Notes.
     over : Set, Free or a tree of them, optional
         Sets for the leaves of one problem; each problem has its own point in them. What is not named is free. Bounds of
         each problem are marked: ``Box(xv.Each(lower), xv.Each(upper))`` with arrays shaped like the leaf of theta0.
@@ -114,6 +117,13 @@ def solve_many(
     ExchangeError
         An array cannot be moved to the backend.
 
+    Notes
+    -----
+    Problems that share leaves of theta are one problem, the sum of theirs: Levenberg-Marquardt takes one step for all,
+    for which each problem's own entries are eliminated, in time and memory proportional to b. Functions get shared
+    leaves as (b, ...), too. Gaps, status and iterations are those of the whole, in every entry; problems with NaN or
+    inf in their targets or marked data are left out of the sum. Leaves must be free or in a `Box`.
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -131,6 +141,11 @@ def solve_many(
     >>> fit
     ManyResult(3 problems: 3 CONVERGED)
     """
+    coupled = is_shared(theta0)
+    theta0 = theta0 if coupled else each.plain(theta0)
+    if coupled and (chunks is not None or (isinstance(problem, Problem) and not together(problem))):
+        why = "chunks= solves them apart" if chunks is not None else "this W or loss is solved one problem at a time"
+        raise ProblemError(f"problems that share leaves of theta are one problem, and {why}: mark all leaves, or none")
     place = {"backend": backend, "device": device, "dtype": dtype}
     options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, **place}
     if chunks is not None:
@@ -147,7 +162,7 @@ def solve_many(
     if isinstance(problem, Problem) and not together(problem):
         limits = {"algorithm": method, "tol": tol, "max_iter": max_iter}
         return _one_by_one(problem, theta0, over, progress, {**limits, **place})
-    prepared = prepare(problem, theta0, over=over, **place)
+    prepared = (prepare_shared if coupled else prepare)(problem, theta0, over=over, **place)
     check_compiles(prepared.region, prepared.backend)
     with prepared.backend.scope(prepared.dtype):
         run = Run(prepared, method or LevenbergMarquardt(), tol)
@@ -238,10 +253,11 @@ def _stacked(problem: Problem, theta0: Tree, over: Tree, ends: list[Result | Sta
 def _each(theta0: Tree, starts: Tree) -> Iterator[Tree]:
     """Starts of all problems: theta0, and each of those that they share."""
     yield theta0
-    own, names, treedef = trees.named(theta0, "theta0")
+    own, names, _ = trees.named(each.plain(theta0), "theta0")
+    treedef, marks = trees.flatten(theta0)[1], each.marks(theta0)
     more = [as_array(x, "starts") for x in trees.leaves(starts)]
     shapes = [tuple(getattr(x, "shape", ())) for x in more]
-    wanted = [tuple(x.shape[1:]) for x in own]
+    wanted = [tuple(x.shape[mark or not any(marks) :]) for x, mark in zip(own, marks, strict=True)]
     if [shape[1:] for shape in shapes] != wanted or len({shape[:1] for shape in shapes}) != 1:
         shown = ", ".join(f"(s, {', '.join(map(str, shape))})" for shape in wanted)
         raise ProblemError(f"starts must have leaves of shape {shown}, as {', '.join(names)} have; got {shapes}")
@@ -251,8 +267,12 @@ def _each(theta0: Tree, starts: Tree) -> Iterator[Tree]:
 
 
 def _lower(a: ManyResult, b: ManyResult) -> ManyResult:
-    """Of each problem that end of two solves which is lower."""
+    """Of each problem that end of two solves which is lower; of those that share theta the lower of all."""
     before, after = map(to_numpy, (a.value, b.value))
+    if a.shared:
+        better = np.nansum(after) < np.nansum(before) or not np.isfinite(before).any()
+        effort = {name: getattr(a, name) + getattr(b, name) for name in ("n_iter", "seconds", "setup_seconds")}
+        return replace(b if better else a, **effort)
     better = (after < before) | ~np.isfinite(before)
 
     def chosen(x: Any, y: Any) -> Any:

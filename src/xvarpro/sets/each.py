@@ -9,6 +9,7 @@ from typing import Any, final
 import optree
 
 from xvarpro.backends import exchange
+from xvarpro.core import trees
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
 
 
@@ -53,6 +54,12 @@ def unmarked(x: Any) -> Any:
 def leaves(tree: Tree) -> list[Any]:
     """Leaves of a tree, a marked array being one."""
     return optree.tree_leaves(tree, is_leaf=is_each, namespace=NAMESPACE)
+
+
+def marks(tree: Tree) -> list[bool]:
+    """Which arrays of a tree are marked; a list of numbers is one."""
+    places = trees.named(tree, whole=(list, tuple))[2].accessors()
+    return [bool(place) and place[-1].type is Each for place in places]
 
 
 def mapped(fun: Callable[[Any], Any], tree: Tree, *whole: type) -> Tree:

@@ -139,6 +139,8 @@ def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich:
            [0.025]])
     """
     problem = fit.stated
+    if fit.shared:
+        raise ProblemError("statistics are not there yet")
     loss: Loss | None = problem.levels[-1].loss
     plain = trees.changed(problem, lower=trees.changed(problem.lower, loss=None))
     if why := unlike_least_squares(plain):
