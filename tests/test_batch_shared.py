@@ -49,11 +49,12 @@ def start(b=B, mark=Each):
 
 BOXES = {"own": xv.sets.Box(0.0, np.array([4.6, 1.19])), "width": (0.1, 1.0), "b": None}
 
+SUMS = ("data", "parameters", "dof", "chi2")
 KINDS = {
     "free": dict,
     "in boxes": lambda: {"over": BOXES},
     "counts": lambda: {"y": np.round(50 * np.maximum(data(), 0)), "loss": xv.losses.Poisson()},
-    "nonnegative": lambda: {"y": data() - 1.2 * data().max() * np.exp(-0.5 * T), "W": xv.lower.Nonnegative()},
+    "nonnegative": lambda: {"y": data() - 1.5 * np.exp(-0.5 * T), "W": xv.lower.Nonnegative()},
 }
 
 
@@ -78,7 +79,21 @@ def test_the_answer_is_that_of_one_solve_of_all(kind, backend):
     np.testing.assert_allclose(np.sum(host(fit.value)), one.value, rtol=1e-11)
     np.testing.assert_allclose(host(fit.w).ravel(), one.w.ravel(), rtol=1e-6, atol=1e-12)
     assert fit.shared == ("theta['b']", "theta['width']")
-    assert fit.theta["width"].shape == ()
+    found = fit.statistics()
+    for name, x in errors.theta_stderr.items():
+        np.testing.assert_allclose(host(found.theta_stderr[name]), x, rtol=1e-6)
+    np.testing.assert_allclose(host(found.w_stderr).ravel(), errors.w_stderr, rtol=1e-6)
+    np.testing.assert_allclose([np.sum(getattr(found, n)) for n in SUMS], [getattr(errors, n) for n in SUMS], rtol=1e-9)
+
+
+def test_covariances_are_blocks_of_those_of_all():
+    problem, over, _, errors = whole("in boxes")
+    fit = xv.solve_many(problem, start(), over, tol=1e-11)
+    found, C = fit.statistics(), errors.covariance
+    for i in range(B):  # b, the two of own, width, then w
+        at = [0, 1 + 2 * i, 2 + 2 * i, 1 + 2 * B, *range(2 + 2 * B + 3 * i, 5 + 2 * B + 3 * i)]
+        np.testing.assert_allclose(found.covariance[i], C[np.ix_(at, at)], rtol=1e-6, atol=1e-15)
+    assert "problems, medians" in repr(found)
 
 
 def test_an_arrow_is_the_matrix_that_it_stands_for(backend):
@@ -142,6 +157,10 @@ def test_a_dead_problem_is_left_out_of_the_sum():
     assert fit.ended(xv.Status.NON_FINITE).tolist() == [2]
     np.testing.assert_allclose(fit.theta["own"][kept], rest.theta["own"], rtol=1e-8)
     np.testing.assert_allclose(fit.theta["width"], rest.theta["width"], rtol=1e-8)
+    errors = fit.statistics()
+    np.testing.assert_allclose(errors.theta_stderr["width"], rest.statistics().theta_stderr["width"], rtol=1e-6)
+    assert np.isnan(errors.theta_stderr["own"][2]).all()
+    assert errors.reasons["w is NaN or inf"].tolist() == [2]
 
 
 def test_more_starts_keep_the_lowest_end_of_all():
@@ -151,8 +170,8 @@ def test_more_starts_keep_the_lowest_end_of_all():
     more = {"own": np.array([[4.5, 1.1]]), "width": np.array([0.22]), "b": np.array([[0.4]])}
     fit = xv.solve_many(problem, first, starts=more)
     np.testing.assert_allclose(fit.value.sum(), best.value, rtol=1e-9)
-    frame = fit.to_frame(errors=False)
-    assert frame["width"].nunique() == 1
+    frame = fit.to_frame()
+    assert frame["width"].nunique() == frame["width_stderr"].nunique() == 1
     assert len(frame) == B
 
 

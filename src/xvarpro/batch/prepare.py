@@ -74,6 +74,11 @@ class Prepared:
         """The names of leaves that problems share."""
         return ()
 
+    @property
+    def units(self) -> np.ndarray:
+        """Those of the entries of theta, (p,)."""
+        return np.repeat(self.theta_units, [math.prod(shape) for shape in self.region.shapes])
+
     def apart(self) -> Prepared:
         """The problems, each with a theta of its own."""
         return self

@@ -138,6 +138,18 @@ class Shared(Prepared):
     def to_caller(self, x: Array) -> Tree:
         return self.layout.to_caller(self._own(self.batch.leaves(self.sharing.apart(x))), self.backend)
 
+    def measures(self, x: np.ndarray) -> Tree:
+        with self.backend.scope(self.dtype):
+            leaves = trees.parts(self._moved(x), self.batch.region.shapes)
+            return self.layout.measures(self._own(leaves), self.backend)
+
+    @property
+    def free(self) -> np.ndarray:
+        """Which shared entries are at no bound, (q,)."""
+        leaves = trees.parts(self.theta, self.region.shapes)
+        ones = tuple(map(self.backend.xp.ones_like, leaves))
+        return to_numpy(self.region.tangent(ones, leaves)[1])[0] > 0
+
     def _own(self, leaves: Leaves) -> Leaves:
         """Those of problems, and once those that they share."""
         return tuple(x if own else x[0, ...] for x, own in zip(leaves, self.sharing.leaves, strict=True))
@@ -155,11 +167,11 @@ def prepare_shared(problem: Problem, theta0: Tree, *, over: Tree = None, **place
     given = destination(each.plain(theta0), None, None, None)
     own = [(x, name) for x, name, mark in zip(given.leaves, given.names, marks, strict=True) if mark]
     b = batch_size(*map(list, zip(*own, strict=True)))
-    spread = [
+    every = [
         x if mark else namespace_of(x).broadcast_to(x, (b, *x.shape))
         for x, mark in zip(given.leaves, marks, strict=True)
     ]
-    batch = prepare(problem, trees.unflatten(given.layout.treedef, spread), over=over, one_unit=True, **place)
+    batch = prepare(problem, trees.unflatten(given.layout.treedef, every), over=over, one_unit=True, **place)
     columns = np.repeat(marks, [math.prod(shape) for shape in batch.region.shapes])
     sharing = Sharing(b, tuple(marks), *(tuple(np.flatnonzero(x).tolist()) for x in (columns, ~columns)))
     with batch.backend.scope(batch.dtype):
@@ -167,6 +179,15 @@ def prepare_shared(problem: Problem, theta0: Tree, *, over: Tree = None, **place
         fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(Prepared)}
         fields |= {"region": region, "theta": sharing.vector(batch.theta)}
     return Shared(**fields, batch=batch, sharing=sharing, names=tuple(given.names))
+
+
+def spread(theta: Tree, shared: tuple[str, ...], b: int) -> Tree:
+    """A tree like theta with the leaves that problems share for each of them."""
+    leaves, names, treedef = trees.named(theta)
+    every = zip(leaves, names, strict=True)
+    return trees.unflatten(
+        treedef, [namespace_of(x).broadcast_to(x, (b, *x.shape)) if name in shared else x for x, name in every]
+    )
 
 
 def _region(batch: Prepared, sharing: Sharing) -> Region:
@@ -181,7 +202,9 @@ def _region(batch: Prepared, sharing: Sharing) -> Region:
     ends = [batch.backend.xp.full_like(batch.theta, side * math.inf) for side in (-1, 1)]
     lower, upper = (to_numpy(region.nearest(x, x)) for x in ends)
     if any(np.ptp(np.where(np.isfinite(x), x, 0.0)[:, sharing.shared], axis=0).any() for x in (lower, upper)):
-        raise ProblemError("bounds of a leaf of theta that problems share must be the same for all; got xv.Each with others")
+        raise ProblemError(
+            "bounds of a leaf of theta that problems share must be the same for all; got xv.Each with others"
+        )
     sets = [(x[:, sharing.own], x[0, sharing.shared]) for x in (lower, upper)]
     boxes = [Box(*map(batch.array, pair)) for pair in zip(*sets, strict=True)]
     boxed = tuple((i, C) for i, C in enumerate(boxes) if np.isfinite([to_numpy(C.lower), to_numpy(C.upper)]).any())

@@ -11,6 +11,7 @@ import numpy as np
 from xvarpro.backends import to_numpy
 from xvarpro.batch.lift import members
 from xvarpro.batch.prepare import prepare
+from xvarpro.batch.shared import spread
 from xvarpro.core import trees
 from xvarpro.core.lazy import Method
 from xvarpro.core.namespace import namespace_of
@@ -130,25 +131,18 @@ class ManyResult:
         ImportError
             Without pandas; it names the pip command.
         """
-        theta = self._for_each(self.theta)
+        theta = spread(self.theta, self.shared, len(self))
         shapes = trees.map_leaves(lambda x: np.empty(x.shape[1:]), theta)
         names = [*entry_names(shapes), *indexed("w", self.w.shape[1:])]
         columns = dict(zip(names, _by_entry(theta, self.w), strict=True))
         if errors:
             found = self.statistics()
-            both = zip(names, _by_entry(self._for_each(found.theta_stderr), found.w_stderr), strict=True)
+            both = zip(
+                names, _by_entry(spread(found.theta_stderr, self.shared, len(self)), found.w_stderr), strict=True
+            )
             columns |= {f"{name}_stderr": x for name, x in both}
         status = [Status.of(code).name for code in self.status.tolist()]
         return data_frame(columns | {"value": to_numpy(self.value), "status": status}, range(len(self)))
-
-    def _for_each(self, theta: Tree) -> Tree:
-        """A tree like theta with what problems share for each of them."""
-        leaves, names, treedef = trees.named(theta)
-        spread = [
-            namespace_of(x).broadcast_to(x, (len(self), *x.shape)) if name in self.shared else x
-            for x, name in zip(leaves, names, strict=True)
-        ]
-        return trees.unflatten(treedef, spread)
 
     def __str__(self) -> str:
         n = self.n_iter if len(self) else np.zeros(1, int)

@@ -29,10 +29,11 @@ SHARE = 1e-3  # of standard errors, as rounding at its worst
 class LinearisedBatch:
     """Some problems to first order, in the units of their work.
 
-    There are b problems of p entries of theta, each with k right-hand sides for each of c designs.
+    There are b problems of p entries of theta, each with k right-hand sides for each of c designs. Entries that are
+    `shared` with other problems are held.
     """
 
-    def __init__(self, prepared: Prepared, members: np.ndarray, given: Linear) -> None:
+    def __init__(self, prepared: Prepared, members: np.ndarray, given: Linear, shared: tuple[int, ...] = ()) -> None:
         theta = backends.to_numpy(prepared.theta)[members].astype(np.float64)
         self.prepared, self.eps = prepared, float(np.finfo(prepared.dtype).eps)
         (self.b, self.p), (B, self.k, _), m = theta.shape, given.w.shape, given.r.shape[2]
@@ -49,6 +50,9 @@ class LinearisedBatch:
         flat = max(STOPPED, self.eps**0.5) * lengths * np.sqrt(self.chi2)[:, None]
         bounds = each.plain(each.taken(prepared.region, lambda x: backends.to_numpy(x)[members]))
         held, kinks = self._held(bounds, theta, np.sum(self._by_theta(X * at.r[:, None]), axis=(2, 3, 4)), flat)
+        held[:, shared] = True
+        self.silent = ~held & (lengths == 0)  # entries that nothing depends on
+        held = held | (self.silent & bool(shared))
         on = np.ones((B, at.w.shape[2]), bool)
         if at.free is not None:
             on = at.free.astype(bool)
@@ -61,7 +65,8 @@ class LinearisedBatch:
         left[..., :m] += rows
         self.T = self.low.solved(-along).reshape(self.b, self.c, self.p, self.k, -1)  # dw / dtheta
         left = left.reshape(B, self.p, self.k, -1)
-        self.high = _Orthogonal(self._by_theta(left).reshape(self.b, self.p, -1), ~held)
+        rows = self._by_theta(left).reshape(self.b, self.p, -1)
+        self.high, self.common = _Orthogonal(rows, ~held), rows[:, shared]
         self.Q = self.high.Q.reshape(self.b, self.p, self.c, self.k, -1)[..., :m]
         own = self._of_problem(self.low.Q[..., :m] ** 2)
         self.parameters = self.k * own + self._of_problem(self.Q**2)
@@ -85,6 +90,11 @@ class LinearisedBatch:
         return np.sqrt(np.sum(self._by_theta(x) ** 2, axis=(2, 3, 4)))
 
     @property
+    def rounding(self) -> np.ndarray:
+        """What the data are known to at best, squared and summed."""
+        return self.eps**2 * self._of_problem(self.y**2)
+
+    @property
     def exact(self) -> np.ndarray:
         """Whether the residual is zero to rounding."""
         terms = np.abs(self.y) + np.abs(self.w) @ np.abs(self.M)
@@ -92,7 +102,7 @@ class LinearisedBatch:
 
     def noise(self, sigma: np.ndarray, sandwich: bool) -> np.ndarray:
         """Standard deviations of the data, (b, c, k, m) or with 1 for the last three; `sigma` is known where not 0."""
-        rounding = self.eps**2 * self._of_problem(self.y**2)
+        rounding = self.rounding
         variance = noise_variance(self.chi2, self.dof, self.data, rounding)
         every = np.where(sigma > 0, sigma, np.sqrt(variance))[:, None, None, None]
         if not sandwich:
@@ -115,9 +125,7 @@ class LinearisedBatch:
             moved[:, :, i, j] += F[:, i] * noise[:, None, i, j]
             of_w.append(moved.reshape(b, n, -1) / scale[:, None, None])
         by_row = np.stack(of_w, axis=2).reshape(b, -1, K.shape[2])
-        region, units = self.prepared.region, self.prepared.theta_units
-        units_of_theta = np.repeat(units, [math.prod(shape) for shape in region.shapes])
-        return np.concatenate([K / units_of_theta[:, None], by_row], axis=1)
+        return np.concatenate([K / self.prepared.units[:, None], by_row], axis=1)
 
     def _held(
         self, region: Region, theta: np.ndarray, slope: np.ndarray, flat: np.ndarray
@@ -161,13 +169,13 @@ class _Orthogonal:
         f: Any = small.factor(np.concatenate([unit, ~on[:, :, None] * eye], axis=2))
         self.Q: Any = f.Q[..., : rows.shape[2]]
         # of rows that are well separated the inverse has the digits of a solve
-        self._inverse = small.solve_upper(f.R, np.broadcast_to(eye, f.R.shape)) * (on / size)[:, None, :]
+        self.inverse: Any = small.solve_upper(f.R, np.broadcast_to(eye, f.R.shape)) * (on / size)[:, None, :]
         pivots = np.min(np.abs(np.linalg.diagonal(f.R)), axis=1)
         self.pivot = np.where(np.isfinite(pivots), pivots, 0.0)
 
     def solved(self, c: np.ndarray) -> np.ndarray:
         """Coefficients of the rows in their own units, for those of Q, (b, k, n)."""
-        found: np.ndarray = c @ self._inverse
+        found: np.ndarray = c @ self.inverse
         return found
 
 
