@@ -97,7 +97,7 @@ def test_read_only_memory_is_never_written_through_an_alias(target):
 @pytest.mark.parametrize("what", hooks(xv.backends.get("torch")).array_fixtures())
 def test_accelerators_exchange_arrays_of_any_layout(what, monkeypatch):
     """JAX refuses gaps and broadcasts, and no DLPack takes what is in a graph: the owner hands over something else."""
-    monkeypatch.setattr(exchange, "_on_host", lambda device: False)  # as on a device, through DLPack
+    monkeypatch.setattr(exchange, "is_host", lambda device: False)  # as on a device, through DLPack
     x, values = hooks(xv.backends.get("torch")).array_fixtures()[what]()
     jax = xv.backends.get("jax")
     with jax.scope("float64"):

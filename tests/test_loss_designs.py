@@ -201,9 +201,9 @@ def test_steps_over_chunks_are_few_from_a_theta_nearby(monkeypatch):
 
 def test_chunks_are_mini_batches_of_a_loss():
     algorithm = xv.algorithms.StochasticProjectedGradient(certify=5, update=xv.algorithms.Adam(rate=0.02))
-    box, start = xv.sets.Box(0.1, 5.0), np.array([3.0, 3.0])
+    box, start = xv.sets.Box(0.1, 5.0), np.array([4.0, 1.0])
     fit = xv.solve(in_chunks("logistic", False, size=20), start, box, algorithm=algorithm, max_iter=20)
-    assert fit.value < xv.value_and_gradient(whole("logistic", False), start)[0]
+    assert fit.value < 0.98 * xv.value_and_gradient(whole("logistic", False), start)[0]
 
 
 def test_memory_of_a_loss_is_bounded_by_the_chunk():

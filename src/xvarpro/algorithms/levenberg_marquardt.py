@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, final
 from xvarpro.algorithms.common import add, status
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
 from xvarpro.backends import Backend
-from xvarpro.backends.interface import either, select
+from xvarpro.backends.interface import either
 from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.status import Status
@@ -343,9 +343,10 @@ def minimise_model(backend: Backend, region: Region, theta: Array, grad: Array, 
     met = xp.any(region.nearest(newton[0], grad) != newton[0], axis=1)  # NaN counts as met
 
     def bounded(newton: tuple[Array, Array]) -> tuple[Array, Array]:
-        return select(backend, met, _in_faces(backend, region, theta, grad, B, met), newton)
+        x, decrease = _in_faces(backend, region, theta, grad, B, met)
+        return xp.where(met[:, None], x, newton[0]), xp.where(met, decrease, newton[1])
 
-    return backend.when(xp.any(met), bounded, newton)
+    return backend.when(xp.any(met), bounded, newton, steady=True)
 
 
 def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Array, met: Array) -> tuple[Array, Array]:
@@ -374,7 +375,7 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
             within = P(d)
             out = d - within
             rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * xp.sum(walk.x * (D * walk.x), axis=1)
-            d = select(backend, xp.sum(out * (D * out), axis=1) <= rounding, within, d)
+            d = xp.where((xp.sum(out * (D * out), axis=1) <= rounding)[:, None], within, d)
         Bd = times(B, d)
         down, bend = -xp.sum(walk.slope * d, axis=1), xp.sum(d * Bd, axis=1)
         t = xp.where(bend > 0, down / xp.where(bend > 0, bend, 1), 1)
@@ -396,7 +397,7 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
             cut = (share < 1) & (walk.decrease > before)
         target = region.nearest(walk.x - walk.length[:, None] * walk.slope / D, walk.slope)
         # bounds are let go at the minimum of a face alone: before that they would be met again
-        target = select(backend, cut, walk.x, target)
+        target = xp.where(cut[:, None], walk.x, target)
         after, d, down, bend = onward(walk, target, P)
         length = xp.where(bend > 0, xp.sum(d * (D * d), axis=1) / xp.where(bend > 0, bend, 1), walk.length)
         if across:  # parts of a set whose sizes are far apart have no gradient step in common

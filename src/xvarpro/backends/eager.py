@@ -4,13 +4,40 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from xvarpro.backends import tape
 from xvarpro.backends.interface import Backend, Function, Linear, State, linalg_errors
-from xvarpro.core.namespace import adjoint, device, namespace_of
+from xvarpro.core.namespace import adjoint, device, is_host, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import leaves, map_leaves
+
+
+class Guesses:
+    """Answers to the steady conditions of a step: those of earlier steps, whose truth is read with its record.
+
+    So a device is not waited for. Where a guess was wrong, the step is made again.
+    """
+
+    def __init__(self, before: list[bool]) -> None:
+        self.before, self.answers, self.asked = before, list[bool](), list[Array]()
+
+    def holds(self, condition: Array) -> bool:
+        n = len(self.answers)
+        if n < len(self.before):
+            self.asked.append(condition)
+        self.answers.append(self.before[n] if n < len(self.before) else bool(condition))
+        return self.answers[n]
+
+    def after(self, earlier: list[bool]) -> list[bool]:
+        """What the next step guesses: that upon which this one and an earlier one agree."""
+        both = zip(earlier, self.answers, strict=False)
+        return [was for was, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
+
+
+_guesses: ContextVar[Guesses | None] = ContextVar("_guesses", default=None)
 
 
 class EagerBackend(Backend):
@@ -19,17 +46,22 @@ class EagerBackend(Backend):
     # conditions of the last state, which the next iteration asks for; replaced, not written to: threads share it
     _read: Mapping[int, tuple[Array, bool]] = {}
 
-    def holds(self, condition: Array) -> bool:
+    def holds(self, condition: Array, steady: bool = False) -> bool:
+        if steady and (guesses := _guesses.get()):
+            return guesses.holds(condition)
         found, answer = self._read.get(id(condition), (None, False))
         return answer if found is condition else bool(condition)
 
-    def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
-        while bool(cond(state)):
+    def while_loop(
+        self, cond: Callable[[State], Array], body: Callable[[State], State], state: State, steady: bool = False
+    ) -> State:
+        while self.holds(cond(state), True) if steady and _guesses.get() else bool(cond(state)):
             state = body(state)
         return state
 
-    def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
-        return fun(state) if (self.holds(condition) if self._read else bool(condition)) else state
+    def when(self, condition: Array, fun: Callable[[State], State], state: State, steady: bool = False) -> State:
+        waits = self._read or (steady and _guesses.get())
+        return fun(state) if (self.holds(condition, steady) if waits else bool(condition)) else state
 
     def call(self, make: Callable[[Leaves], Callable[..., Any]], key: object, once: bool = False) -> Callable[..., Any]:
         return lambda operands, *args: make(operands)(*args)
@@ -43,21 +75,35 @@ class EagerBackend(Backend):
     ) -> Callable[[Leaves, State, int], tuple[State, list[list[float]]]]:
         step, last, goes_on = None, None, True
         size, conditions = 0, [0]  # of a state: its arrays, and the places of its conditions
+        before, earlier = list[bool](), list[bool]()  # what is guessed, and the answers of the last step
 
         def run(operands: Leaves, state: State, n: int) -> tuple[State, list[list[float]]]:
-            nonlocal step, last, goes_on, size, conditions
+            nonlocal step, last, goes_on, size, conditions, before, earlier
             step = step or make(operands)
             rows: list[list[float]] = []
             if n and state is not last:  # a later call begins where the one before has ended
                 goes_on = bool(running(state))
+            waits = n and not is_host(device(leaves(state)[0]))
             while goes_on and len(rows) < n:
-                last = state = step(state)
-                parts = leaves(state)
+                guesses = Guesses(before) if waits else None
+                token = _guesses.set(guesses)
+                try:
+                    last = step(state)
+                finally:
+                    _guesses.reset(token)
+                parts = leaves(last)
                 if len(parts) != size:
                     size, kind = len(parts), self.xp.bool
                     conditions = [i for i, x in enumerate(parts) if getattr(x, "dtype", None) == kind and not x.ndim]
                 asked = list(map(parts.__getitem__, conditions))
-                more, *found = self.to_floats((running(state), *asked, *record(state)))
+                guessed = guesses.asked if guesses else []
+                read = self.to_floats((*guessed, running(last), *asked, *record(last)))
+                if guesses:
+                    if read[: len(guessed)] != before[: len(guessed)]:
+                        before = []
+                        continue
+                    before, earlier = guesses.after(earlier), guesses.answers
+                state, (more, *found) = last, read[len(guessed) :]
                 self._read = dict(zip(map(id, asked), zip(asked, map(bool, found), strict=False), strict=False))
                 goes_on = bool(more)
                 rows.append(found[len(asked) :])
@@ -138,7 +184,7 @@ def cholesky_qr(backend: Any, A: T) -> tuple[T, T] | None:
     gram = adjoint(Q) @ Q
     eye = xp.eye(n, dtype=A.dtype, device=device(A))
     # written so that NaN, from a Gram matrix that is indefinite or overflowed, fails the test
-    if not bool(n * xp.max(xp.abs(gram - eye)) < 0.1):
+    if not backend.holds(n * xp.max(xp.abs(gram - eye)) < 0.1, steady=True):
         return None
     second = adjoint(backend.cholesky(gram))
     # near the identity an inverse is as accurate as a solve, and the product with it leaves Q in row order

@@ -13,7 +13,7 @@ from xvarpro.backends.interface import Backend
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
-from xvarpro.core.namespace import dtype_name, is_array
+from xvarpro.core.namespace import dtype_name, is_array, is_host
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ExchangeError, ProblemError, UnsupportedDtypeError, UnsupportedError
 
@@ -174,7 +174,7 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None)
     try:
         if source is not None and source.name == to.name:  # one framework may be two backends, deterministic and not
             y = to.asarray(x, dtype=want, device=device)
-        elif source is not None and not _on_host(device_of(x)) and not _on_host(device):
+        elif source is not None and not is_host(device_of(x)) and not is_host(device):
             y = to.asarray(to.xp.from_dlpack(_lent(source, x)), dtype=want, device=device)
         else:
             y = to.asarray(_host(source, x, want), dtype=want, device=device)
@@ -206,7 +206,7 @@ def readable(*arrays: Array) -> tuple[Array, ...]:
     NumPy has the answer before a compilation begins.
     """
     source = of(arrays[0])
-    if source is None or not source.compiled or not _on_host(device_of(arrays[0])):
+    if source is None or not source.compiled or not is_host(device_of(arrays[0])):
         return arrays
     return arrays if sum(math.prod(x.shape) for x in arrays) > SMALL else tuple(map(source.to_numpy, arrays))
 
@@ -229,7 +229,3 @@ def _host(source: Backend | None, x: Array, dtype: str) -> np.ndarray:
     if (half or longest) and dtype != kind and dtype in ("float32", "float64"):
         x = source.asarray(x, dtype="float32" if half else dtype)
     return source.to_numpy(x)
-
-
-def _on_host(device: Any) -> bool:
-    return device is None or "cpu" in str(device).lower()

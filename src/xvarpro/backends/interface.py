@@ -193,17 +193,22 @@ class Backend(ABC):
 
     # -- control flow and compilation --------------------------------------------------------------------------------
 
-    def holds(self, condition: Array) -> bool:
-        """What a condition is, 0-d, outside of a compiled function: a read of the device, unless that was made."""
+    def holds(self, condition: Array, steady: bool = False) -> bool:
+        """What a condition is, 0-d, outside of a compiled function: a read of the device, unless that was made.
+
+        A `steady` one seldom changes from step to step of a loop: it may be taken for what it was, and read later.
+        """
         return bool(condition)
 
     @abstractmethod
-    def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
-        """``while cond(state): state = body(state)``."""
+    def while_loop(
+        self, cond: Callable[[State], Array], body: Callable[[State], State], state: State, steady: bool = False
+    ) -> State:
+        """``while cond(state): state = body(state)``; `steady` as in `holds`."""
 
     @abstractmethod
-    def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
-        """``fun(state) if condition else state``, for a 0-d condition."""
+    def when(self, condition: Array, fun: Callable[[State], State], state: State, steady: bool = False) -> State:
+        """``fun(state) if condition else state``, for a 0-d condition; `steady` as in `holds`."""
 
     @abstractmethod
     def call(self, make: Callable[[Leaves], Callable[..., Any]], key: Any, once: bool = False) -> Callable[..., Any]:

@@ -202,7 +202,9 @@ class JaxBackend(Transforming, EagerBackend):
     # Of a call outside of a compiled function, as a set's projection by itself, only single operations are compiled:
     # `jax.lax` would compile the loop anew for every call, since its body is a new function each time.
 
-    def while_loop(self, cond: Callable[[State], Array], body: Callable[[State], State], state: State) -> State:
+    def while_loop(
+        self, cond: Callable[[State], Array], body: Callable[[State], State], state: State, steady: bool = False
+    ) -> State:
         if not _tracing():
             # of a function that is mapped the condition may have a value until what is mapped has entered it
             while not isinstance(going := cond(state), jax.core.Tracer):
@@ -211,10 +213,10 @@ class JaxBackend(Transforming, EagerBackend):
                 state = body(state)
         return jax.lax.while_loop(cond, body, state)
 
-    def when(self, condition: Array, fun: Callable[[State], State], state: State) -> State:
+    def when(self, condition: Array, fun: Callable[[State], State], state: State, steady: bool = False) -> State:
         if _tracing() or isinstance(condition, jax.core.Tracer):
             return jax.lax.cond(condition, fun, lambda x: x, state)
-        return super().when(condition, fun, state)
+        return super().when(condition, fun, state, steady)
 
     def _compile(self, fun: Callable[..., Any], key: object, once: bool = False, small: bool = False) -> Any:
         """`fun` jitted, or the function jitted earlier under an equal key: a fresh closure would compile again."""

@@ -128,9 +128,11 @@ class TorchBackend(Transforming, EagerBackend):
         found: Tensor = _Ruled.apply(fun, slope, x)
         return found
 
-    def while_loop(self, cond: Callable[[State], Tensor], body: Callable[[State], State], state: State) -> State:
+    def while_loop(
+        self, cond: Callable[[State], Tensor], body: Callable[[State], State], state: State, steady: bool = False
+    ) -> State:
         try:
-            return super().while_loop(cond, body, state)
+            return super().while_loop(cond, body, state, steady)
         except RuntimeError as error:
             if "vmap" not in str(error):  # under which a condition has no one value
                 raise
@@ -140,9 +142,9 @@ class TorchBackend(Transforming, EagerBackend):
 
         return super().while_loop(lambda state: _Somewhere.apply(cond(state)), searching, state)
 
-    def when(self, condition: Tensor, fun: Callable[[State], State], state: State) -> State:
+    def when(self, condition: Tensor, fun: Callable[[State], State], state: State, steady: bool = False) -> State:
         try:
-            return super().when(condition, fun, state)
+            return super().when(condition, fun, state, steady)
         except RuntimeError as error:
             if "vmap" not in str(error):
                 raise

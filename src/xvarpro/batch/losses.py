@@ -14,9 +14,8 @@ from xvarpro.batch.small import Factor
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import rounding
 from xvarpro.losses.interface import Loss, Squares
-from xvarpro.lower.newton import HALVINGS, SLOW, STEPS, SUFFICIENT
+from xvarpro.lower.newton import descended
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.sets.region import Region
 
@@ -41,15 +40,6 @@ class _Levels(NamedTuple):
         given = z[:, 0, :].mT, self.y, self.weights
         found = Loss.model(self.loss, *given) if exact else self.loss.scoring(*given)
         return found.mT[:, None, :]
-
-
-class _State(NamedTuple):
-    w: Array  # (b, 1, n)
-    value: Array
-    decrement: Array  # of the last step, squared
-    running: Array
-    failed: Array
-    steps: Array  # 0-d
 
 
 class LossBatch(Batch):
@@ -151,68 +141,26 @@ def _factor(A: Array, h: Array) -> Factor:
 
 
 def _minimum(backend: Backend, A: Array, low: _Levels) -> Array:
-    """The minimisers, (b, 1, n), by the rules of `lower.newton.Newton`; NaN where none is found."""
+    """The minimisers, (b, 1, n); NaN where none is found."""
     xp, m = namespace_of(A), low.y.shape[0]
 
-    def value_at(w: Array) -> Array:
+    def at(w: Array) -> tuple[Array, Array]:
         z = w @ A
-        return low.value(z[..., :m]) + _half_squares(z[..., m:])
+        return low.value(z[..., :m]) + _half_squares(z[..., m:]), z
 
-    z = low.loss.start(low.y)
-    h = low.loss.scoring(z, low.y, low.weights)
-    target = xp.sqrt(h) * z - low.loss.slope(z, low.y, low.weights) / positive_or_one(xp.sqrt(h))
-    f = _factor(A, h.mT[:, None, :])
-    w = small.solve_upper(f.R, small.coefficients(f, target.mT[:, None, :]))
-    value = value_at(w)
-    eps, finite = xp.finfo(value.dtype).eps, xp.isfinite(value)
-    first = _State(w, value, 0 * value, finite, ~finite, xp.zeros((), dtype=xp.int32, device=device(value)))
-
-    def step(w: Array) -> tuple[Array, Array]:
-        z = w @ A
+    def step(w: Array, z: Array, *_: Any) -> tuple[Array, Array]:
         g = xp.concat([low.slope(z[..., :m]), z[..., m:]], axis=2) @ A.mT
-        h = low.loss.model(z[:, 0, :m].mT, low.y, low.weights).mT[:, None, :]
-        R = _factor(A, h).R
+        h = low.loss.model(z[:, 0, :m].mT, low.y, low.weights)
+        R = _factor(A, h.mT[:, None, :]).R
         half = small.solve_adjoint(R, g)
         return -small.solve_upper(R, half), xp.sum(half * half, axis=(1, 2))
 
-    def searched(now: _State, d: Array, decrement: Array, small_: Array) -> tuple[Array, Array]:
-        noise = rounding(xp, xp.abs(now.value))
+    def first() -> Array:
+        """Fitted to what the loss makes of the target."""
+        z = low.loss.start(low.y)
+        root = xp.sqrt(low.loss.scoring(z, low.y, low.weights))
+        target = root * z - low.loss.slope(z, low.y, low.weights) / positive_or_one(root)
+        f = _factor(A, (root * root).mT[:, None, :])
+        return small.solve_upper(f.R, small.coefficients(f, target.mT[:, None, :]))
 
-        def refused(alpha: Array, value: Array) -> Array:
-            return now.running & ~small_ & ~(value <= now.value - SUFFICIENT * alpha * decrement + noise)
-
-        def going(state: tuple[Array, Array, Array]) -> Array:
-            alpha, value, n = state
-            return xp.any(refused(alpha, value)) & (n < HALVINGS)
-
-        def halve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            alpha, value, n = state
-            alpha = xp.where(refused(alpha, value), 0.5 * alpha, alpha)
-            return alpha, value_at(now.w + alpha[:, None, None] * d), n + 1
-
-        alpha = xp.ones_like(decrement)
-        alpha, value, _ = backend.while_loop(going, halve, (alpha, value_at(now.w + d), 0 * now.steps))
-        lost = refused(alpha, value)
-        return xp.where(lost, 0 * alpha, alpha), xp.where(lost, now.value, value)
-
-    def advance(now: _State) -> _State:
-        size, before = xp.abs(now.value), now.decrement
-        d, decrement = step(now.w)
-        near = decrement <= eps**0.5 * size
-        alpha, value = searched(now, d, decrement, near)
-        known, ratio = before > 0, decrement / positive_or_one(before)
-        left = decrement * xp.where(known & (ratio < 1), ratio, 1)
-        end = (left <= eps**1.5 * size) | (near & known & (ratio > SLOW))
-        lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (now.steps + 1 < STEPS))
-        w = xp.where(now.running[:, None, None], now.w + alpha[:, None, None] * d, now.w)
-        return _State(
-            w,
-            xp.where(now.running, value, now.value),
-            xp.where(now.running, decrement, before),
-            now.running & ~end & ~lost,
-            now.failed | (now.running & lost),
-            now.steps + 1,
-        )
-
-    last = backend.while_loop(lambda state: xp.any(state.running), advance, first)
-    return xp.where(last.failed[:, None, None], xp.full_like(last.w, xp.nan), last.w)
+    return descended(backend, at, step, (), first)[0]

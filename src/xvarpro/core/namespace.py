@@ -48,6 +48,11 @@ def device(x: Array) -> Any:
     return array_api_compat.device(x) if found is None else found(x)
 
 
+def is_host(device: Any) -> bool:
+    """Whether arrays of a device are in the memory of the host, by its name."""
+    return device is None or "cpu" in str(device).lower()
+
+
 def copied(x: Array) -> Array:
     """A copy of an array where it lies: CuPy's `asarray` would make it on the current device."""
     return namespace_of(x).asarray(x, device=device(x), copy=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple, cast, final
 
 from xvarpro.backends import Backend
+from xvarpro.backends.interface import either, select
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array
-from xvarpro.core.trees import inner, rounding
+from xvarpro.core.trees import adjoint_product, inner, rounding
 from xvarpro.losses.interface import Loss, Weights
 from xvarpro.lower.interface import NO_RIDGE, Adjoint, Diagnosis, LowerSolver, Ridge, System
 from xvarpro.lower.krylov import LSMR
@@ -19,13 +21,13 @@ from xvarpro.lower.stack import as_one, identity, joined
 from xvarpro.operators import Dense, Weighted
 from xvarpro.operators.interface import Operator
 
-STEPS, HALVINGS = 100, 40  # at most: of a level that has no minimum w grows without end
+STEPS, SHORTEST = 100, 2.0**-40  # at most, and share of one: of a level that has no minimum w grows without end
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
 # relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
 # to the third for losses of entries, where the inverse of the Hessian is nearly known
-ROUGH, COARSE, FINE = 0.1, 1e-3, 1e-6
-STALE = ROUGH  # error of w from which on a step takes the curvatures of its own w; a first step has them
+ROUGH, COARSE, FINE = 0.1, 1e-4, 1e-6
+WORTH = 12  # products of the last step from which on a new preconditioner, which takes some of them, is worth its time
 LOST = 1e-11  # relative error up to which adjoints do with a product's inverse: eps times the condition squared
 PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients; LSMR has a limit of its own
 
@@ -72,14 +74,26 @@ class LossSystem(NamedTuple):
     weights: Weights = 1.0
     start: Array | tuple[()] = ()  # a w to begin with, such as that of a theta nearby
 
-    def value(self, w: Array) -> Array:
-        """The objective of the level, 0-d."""
-        value = self.loss.value(self.M.matvec(w), self.y, self.weights) * self.loss.unit**2
-        return value + self.ridge.value(w) if self.ridge.present else value
+    @property
+    def rowwise(self) -> Array | None:
+        """M where it is one matrix for a loss of rows: sums over these want predictions column by column in memory."""
+        return None if self.loss.by_entry or not isinstance(self.M, Dense) or self.M.columns else self.M.array
+
+    def predicted(self, w: Array) -> Array:
+        """``M w``."""
+        A = self.rowwise
+        return self.M.matvec(w) if A is None else (w.mT @ A.mT).mT
+
+    def value(self, w: Array) -> tuple[Array, Array]:
+        """The objective of the level, 0-d, and predictions."""
+        z = self.predicted(w)
+        value = self.loss.value(z, self.y, self.weights) * self.loss.unit**2
+        return value + self.ridge.value(w) if self.ridge.present else value, z
 
     def back(self, s: Array, w: Array) -> Array:
         """``M^T s + Omega^T lam Omega w``, (n, k): its gradient at w, where s is the slope of the loss there."""
-        g = self.M.rmatvec(s)
+        A = self.rowwise
+        g = self.M.rmatvec(s) if A is None else adjoint_product(s, A).mT
         return g + self.ridge.slope(w) if self.ridge.present else g
 
     def squares(self, z: Array, h: Array) -> tuple[System, Array]:
@@ -116,10 +130,14 @@ class Minimum(NamedTuple):
     kept: list[Any] | tuple[()]  # at most one; () in compiled loops
 
 
-class _State(NamedTuple):
+class Descent(NamedTuple):
+    """Where `descended` is: the next trial is ``w + alpha d``."""
+
     w: Array
-    value: Array
-    decrement: Array  # of the last step, squared
+    d: Array
+    alpha: Array  # this and what follows is 0-d, or (b,) of b problems, whose w are matrices of one array
+    value: Array  # inf before the first one
+    decrement: Array  # of d, squared
     running: Array  # bool
     failed: Array  # bool
     steps: Array  # int32
@@ -208,7 +226,7 @@ class Newton(LowerSolver):
             return self._inverse(backend, near, self._hessian(backend, near, factor), target, w, c)
         bend = system.loss.bend(z, system.y, system.weights)
         P = factor.shared or self._preconditioner(backend, system, w, z)
-        return _conjugate_gradients(backend, system, bend, P, c, limit=self._limit)
+        return _conjugate_gradients(backend, system, bend, P, c, limit=self._limit)[0]
 
     def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
         return w
@@ -226,14 +244,8 @@ class Newton(LowerSolver):
 
     def _minimum(self, backend: Backend, system: Any) -> tuple[Array, Any]:
         """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_shared`."""
-        xp, start = namespace_of(system.y), system.start
-        if isinstance(start, tuple):
-            start = self._first(backend, system)
-        else:
-            lost = ~xp.isfinite(system.value(start))
-            start = backend.when(lost, lambda _: self._first(backend, system), start)
-        shared = self._shared(backend, system, start)
-        w, (shared,) = descended(backend, system.value, partial(self._step, backend, system), start, shared)
+        first, step = partial(self._first, backend, system), partial(self._step, backend, system)
+        w, _, (shared, _) = descended(backend, system.value, step, system.start, first, *self._unshared(system))
         return w, shared
 
     def _first(self, backend: Backend, system: Any) -> Array:
@@ -248,20 +260,23 @@ class Newton(LowerSolver):
         found: Array = inner.argmin(backend, near, inner.factor(backend, near), target)
         return namespace_of(y).reshape(found, (-1, y.shape[1]))
 
-    def _step(self, backend: Backend, system: Any, w: Array, error: Array, shared: Any) -> tuple[Array, Array, Any]:
-        """The Newton step at w, the square of its decrement, its length by the Hessian, 0-d, and the next `shared`.
+    def _step(
+        self, backend: Backend, system: Any, w: Array, z: Array, error: Array, shared: Any, n: Array
+    ) -> tuple[Array, Array, Any, Array]:
+        """The Newton step at w, the square of its decrement, its length by the Hessian, 0-d, and what the next takes.
 
-        `error` is that of w, relative, by the last step; `shared` the inverse of a Hessian near that at w.
+        `error` is that of w, relative, by the last step; `shared` the inverse of a Hessian near that at w, with which
+        the last step took n products.
         """
-        shared = backend.when(error > STALE, lambda _: self._shared(backend, system, w), shared)
-        z = system.M.matvec(w)
         if self._by_products(system):
+            if shared:
+                shared = backend.when(n > WORTH, lambda _: self._shared(backend, system, z), shared)
             slope, bend = self._derivatives(system, z)
             g = system.back(slope, w)
             tol = namespace_of(error).clip(error, FINE if system.loss.by_entry else COARSE, ROUGH)
             P = shared or self._preconditioner(backend, system, w, z)
-            d = -_conjugate_gradients(backend, system, bend, P, g, tol, self._limit)
-            return d, -inner(g, d), shared
+            d, n = _conjugate_gradients(backend, system, bend, P, -g, tol, self._limit)
+            return d, -inner(g, d), shared, n
         g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._near(system, z, system.loss.model)
         factor = self.inner.factor(backend, near)
@@ -272,7 +287,7 @@ class Newton(LowerSolver):
         # no more than minus the slope along d, which in a set is lost to rounding: g is a multiplier there
         q = near.M.matvec(self._column(d))
         square = inner(q, q)
-        return d, square + near.ridge.coupling(d, d) if near.ridge.present else square, shared
+        return d, square + near.ridge.coupling(d, d) if near.ridge.present else square, shared, n
 
     def _derivatives(self, system: Any, z: Array) -> tuple[Array, Callable[[Array], Array]]:
         """The slope of the loss and the map of its curvature, those of a step's model."""
@@ -298,12 +313,17 @@ class Newton(LowerSolver):
             factor.kept.append(self.inner.factor(backend, near))
         return factor.kept[0]
 
-    def _shared(self, backend: Backend, system: Any, w: Array) -> Any:
-        """The inverse of the Hessian at w with the mean curvature of all columns; () where steps have no use for it."""
-        M = system.M
-        if not self._by_products(system) or isinstance(self.inner, LSMR) or M.columns is not None:
-            return ()
-        return _of_weights(backend, system, self._mean_curvature(system, M.matvec(w)))
+    def _unshared(self, system: Any) -> tuple[Any, Array]:
+        """What a first step is given: no inverse of a Hessian yet, () where steps have no use for one."""
+        y, n = system.y, system.M.shape[1]
+        xp, kind = namespace_of(y), {"dtype": y.dtype, "device": device(y)}
+        used = self._by_products(system) and not isinstance(self.inner, LSMR) and system.M.columns is None
+        shared = _Shared(xp.zeros((n, n), **kind), xp.ones((), **kind)) if used else ()
+        return shared, xp.asarray(WORTH + 1 if used else 0, dtype=xp.int32, device=device(y))
+
+    def _shared(self, backend: Backend, system: Any, z: Array) -> Any:
+        """The inverse of the Hessian near z with the mean curvature of all columns."""
+        return _of_weights(backend, system, self._mean_curvature(system, z))
 
     def _serving(self, backend: Backend, system: Any, shared: Any) -> Any:
         """The same where adjoints may have it: a factor has twice the digits of a product."""
@@ -318,7 +338,7 @@ class Newton(LowerSolver):
             near = System(Weighted(system.M, namespace_of(z).sqrt(self._mean_curvature(system, z))), system.ridge)
             return self.inner.normal(near, self.inner.factor(backend, near)).precondition
         if not system.loss.by_entry:
-            return self._shared(backend, system, w) or (lambda r: r)
+            return self._shared(backend, system, z) if system.M.columns is None else lambda r: r
         near, target = self._near(system, z, system.loss.model)
         return partial(self._inverse, backend, near, self.inner.factor(backend, near), target, w)
 
@@ -353,56 +373,61 @@ def _is_squares(loss: Loss) -> bool:
 
 
 def descended(
-    backend: Backend, value_of: Callable[[Array], Array], step: Callable[..., Any], start: Array, *given: Any
-) -> tuple[Array, tuple[Any, ...]]:
-    """The minimiser by steps ``d, decrement, *given = step(w, error, *given)``, as `Newton` makes them, and `given`.
+    backend: Backend,
+    at: Callable[[Array], tuple[Array, Any]],
+    step: Callable[..., tuple[Any, ...]],
+    start: Any,
+    first: Callable[[], Array],
+    *given: Any,
+) -> tuple[Array, Array, tuple[Any, ...]]:
+    """The minimiser by steps ``d, decrement, *given = step(w, found, error, *given)``, as `Newton` makes them.
 
-    NaN where none is found.
+    ``value, found = at(w)`` is the objective, and steps are halved until it falls. Where there is no start, or the
+    objective is not finite there, `first` makes one. With the minimiser, NaN where none is found, come the value and
+    what the last step gave.
     """
-    value, xp = value_of(start), namespace_of(start)
-    eps, finite = xp.finfo(value.dtype).eps, xp.isfinite(value)
-    first = _State(start, value, 0 * value, finite, ~finite, xp.zeros((), dtype=xp.int32, device=device(value)), given)
+    none = isinstance(start, tuple)
+    w = first() if none else start
+    xp, eps = namespace_of(w), namespace_of(w).finfo(w.dtype).eps
+    zero = xp.zeros(w.shape[:-2], dtype=w.dtype, device=device(w))
+    alpha = zero + (0.5 if none else 1)  # which says that w is a start that was given
+    steps = xp.zeros(zero.shape, dtype=xp.int32, device=device(w))
+    begin = Descent(w, xp.zeros_like(w), alpha, zero + inf, zero, zero == 0, zero > 0, steps, given)
 
-    def advance(now: _State) -> _State:
-        size, before = xp.abs(now.value), now.decrement
-        known = before > 0
-        error = xp.where(known, (before / positive_or_one(size)) ** 0.5, ROUGH)
-        d, decrement, *given = step(now.w, error, *now.given)
-        small = decrement <= eps**0.5 * size
-        alpha, value = _searched(backend, value_of, now, d, decrement, small)
-        ratio = decrement / positive_or_one(before)
-        # a step leaves this share of what it found, or the square of it
-        left = decrement * xp.where(known & (ratio < 1), ratio, 1)
-        end = (left <= eps**1.5 * size) | (small & known & (ratio > SLOW))
-        steps = now.steps + 1
-        lost = ~(decrement >= 0) | ~(end | (alpha > 0)) | ~(end | (steps < STEPS))
-        return _State(now.w + alpha * d, value, decrement, ~end & ~lost, lost, steps, tuple(given))
+    def advance(now: Descent) -> Descent:
+        w = now.w + now.alpha[..., None, None] * now.d
+        value, found = at(w)
+        before, known = now.decrement, now.decrement > 0
+        falls = value <= now.value - SUFFICIENT * now.alpha * before + rounding(xp, now.value)
+        # a small step is taken: values may hide what it brings in the rounding of predictions, where terms cancel
+        small = known & (before <= eps**0.5 * xp.abs(now.value))
+        taken = now.running & xp.isfinite(value) & (falls | small)
 
-    last = backend.while_loop(lambda state: state.running, advance, first)
-    return xp.where(last.failed, xp.full_like(last.w, xp.nan), last.w), last.given
+        def onwards() -> Descent:
+            size = xp.abs(value)
+            error = xp.where(known, (before / positive_or_one(size)) ** 0.5, ROUGH)
+            d, decrement, *given = step(w, found, error, *now.given)
+            ratio = decrement / positive_or_one(before)
+            # a step leaves this share of what it found, or the square of it
+            left = decrement * xp.where(known & (ratio < 1), ratio, 1)
+            end = (left <= eps**1.5 * size) | (known & (decrement <= eps**0.5 * size) & (ratio > SLOW))
+            steps = now.steps + 1
+            lost = ~(decrement >= 0) | ~(end | (steps < STEPS))
+            return Descent(w, d, 1 + zero, value, decrement, ~end & ~lost, lost, steps, tuple(given))
 
+        def back() -> Descent:
+            known = xp.isfinite(now.value)
+            fresh = now.running & ~taken & ~known & (now.alpha == 1)
+            w = backend.when(xp.any(fresh), lambda w: select(backend, fresh, first(), w), now.w)
+            lost = now.running & ~fresh & ~(known & (now.alpha > SHORTEST))
+            running, failed = now.running & ~lost, now.failed | lost
+            return now._replace(w=w, alpha=0.5 * now.alpha, running=running, failed=failed)
 
-def _searched(
-    backend: Backend, value_of: Callable[[Array], Array], now: _State, d: Array, decrement: Array, small: Array
-) -> tuple[Array, Array]:
-    """The first of the steps 1, 1/2, 1/4, ... that brings a part of what it promises, or 0, and the value there.
+        return cast(Descent, either(backend, taken, onwards, back))
 
-    A step that is `small` is taken: values may hide what it brings in the rounding of predictions, where terms cancel.
-    """
-    xp, one = namespace_of(d), namespace_of(d).ones_like(decrement)
-    noise = rounding(xp, xp.abs(now.value))
-
-    def refused(state: tuple[Array, Array, Array]) -> Array:
-        alpha, value, n = state
-        return ~(value <= now.value - SUFFICIENT * alpha * decrement + noise) & ~small & (n < HALVINGS)
-
-    def halve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        alpha, _, n = state
-        return 0.5 * alpha, value_of(now.w + 0.5 * alpha * d), n + 1
-
-    alpha, value, n = backend.while_loop(refused, halve, (one, value_of(now.w + d), 0 * now.steps))
-    found = n < HALVINGS
-    return xp.where(found, alpha, 0 * alpha), xp.where(found, value, now.value)
+    last = backend.while_loop(lambda state: xp.any(state.running), advance, begin)
+    w = select(backend, last.failed, xp.full_like(last.w, xp.nan), last.w + last.d)
+    return w, last.value - 0.5 * last.decrement, last.given
 
 
 # -- conjugate gradients -----------------------------------------------------------------------------------------------
@@ -416,21 +441,21 @@ def _conjugate_gradients(
     c: Array,
     tol: Any = None,
     limit: int = PRODUCTS,
-) -> Array:
-    """``H^-1 c`` to a relative residual, or to rounding, NaN where that is not reached; NaN where H is not positive.
+) -> tuple[Array, Array]:
+    """``H^-1 c`` to a relative residual, or to rounding, NaN where that is not reached, and the number of products.
 
-    The second derivative of the loss is `bend`. The solution is of the range of the preconditioner, such as a face of a
-    set; of classes, what H leaves open has no part in it.
+    It is NaN too where H is not positive. The second derivative of the loss is `bend`. The solution is of the range of
+    the preconditioner, such as a face of a set; of classes, what H leaves open has no part in it.
     """
     xp = namespace_of(c)
     least = (4 * xp.finfo(c.dtype).eps if tol is None else tol) ** 2
     c = _seen(system, c)
 
     def product(v: Array) -> Array:
-        found: Array = system.back(bend(system.M.matvec(v)), v)
+        found: Array = system.back(bend(system.predicted(v)), v)
         return found
 
-    def solve(v: Array, r: Array, whole: Array) -> Array:
+    def solve(v: Array, r: Array, whole: Array) -> tuple[Array, Array]:
         s = _seen(system, precondition(r))
         rho = inner(r, s)
         n = xp.zeros((), dtype=xp.int32, device=device(rho))
@@ -450,12 +475,13 @@ def _conjugate_gradients(
 
         found, *_, rho, n = backend.while_loop(going, step, (v, r, s, rho, n))
         reached = (rho >= 0) & (n < limit) if tol is None else rho >= 0
-        return xp.where(reached, found, xp.nan)
+        return xp.where(reached, found, xp.nan), n
 
     whole = inner(c, precondition(c))
-    v = solve(0 * c, c, whole)
-    # residuals that are carried along drift
-    return _seen(system, v if tol is not None else solve(v, c - product(v), whole))
+    v, n = solve(0 * c, c, whole)
+    if tol is None:  # residuals that are carried along drift
+        v, n = solve(v, c - product(v), whole)
+    return _seen(system, v), n
 
 
 class _Shared(NamedTuple):

@@ -77,7 +77,7 @@ def deficient(backend: Backend, R: Array, rows: int) -> Array:
         s = backend.svd(units(R))[1]
         return ~xp.all(xp.min(s, axis=-1) > (eps * max(rows, n)) * xp.max(s, axis=-1))
 
-    return backend.when(small, decide, small)
+    return backend.when(small, decide, small, steady=True)
 
 
 class QRFactor(NamedTuple):
@@ -201,11 +201,11 @@ def refine(backend: Backend, factor: QRFactor, matrix: Callable[[], Array], targ
 
     def improve(solution: Pair) -> Pair:
         found: tuple[Array, ...] = backend.while_loop(
-            lambda carry: carry[0] < steps, again, (xp.zeros_like(steps), *solution)
+            lambda carry: carry[0] < steps, again, (xp.zeros_like(steps), *solution), steady=True
         )
         return found[1], found[2]
 
-    return backend.when(steps > 0, improve, solution)
+    return backend.when(steps > 0, improve, solution, steady=True)
 
 
 def affordable(R: Array, m: int, b: Array) -> bool:

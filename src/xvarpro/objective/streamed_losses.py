@@ -23,28 +23,23 @@ class StreamedLosses(Streamed):
         return Objective.rounding(self, value)
 
     def _solved(self, theta: Leaves) -> tuple[Array, Array, Array, Array, int]:
-        ridge, xp = self.problem.lower.ridge, namespace_of(theta[0])
-        last: list[Any] = []  # a w, the sums of the pass there, and its rows
+        ridge = self.problem.lower.ridge
 
-        def at(w: Array) -> tuple[StepSums, int]:
-            """The sums of a pass at w, which is often the last one again."""
-            if not last or not bool(xp.all(last[0] == w)):
-                last[:] = w, *self._walk(STEP, theta, w)
-            return last[1], last[2]
+        def at(w: Array) -> tuple[Array, tuple[StepSums, int]]:
+            """The objective at w, the sums of a pass there, and its rows."""
+            sums, rows = self._walk(STEP, theta, w)
+            value = sums[1].value
+            return value + ridge.value(w) if ridge.present else value, (sums, rows)
 
-        def value(w: Array) -> Array:
-            found = at(w)[0][1].value
-            return found + ridge.value(w) if ridge.present else found
+        def first() -> Array:
+            """A w fitted to predictions that the loss makes of the target; of classes 0."""
+            w = self.ridge(theta)[1]
+            if not self.problem.lower.loss.by_entry:
+                return w
+            return self._whole(self._condensed(self._walk(FIRST_STEP, theta, w)[0]).argmin(self.backend), w)
 
-        start: Any = self.start
-        if isinstance(start, tuple) or not bool(xp.isfinite(value(start))):
-            start = self.ridge(theta)[1]
-            if self.problem.lower.loss.by_entry:
-                first, _ = self._walk(FIRST_STEP, theta, start)
-                start = self._whole(self._condensed(first).argmin(self.backend), start)
-        w, _ = descended(self.backend, value, lambda w, error: self._step(at(w)[0], w), start)
-        sums, rows = at(w)
-        return w, self._condensed(sums).R, value(w), sums[1].energy, rows * w.shape[1]
+        w, value, ((sums, rows),) = descended(self.backend, at, self._step, self.start, first, None)
+        return w, self._condensed(sums).R, value, sums[1].energy, rows * w.shape[1]
 
     def _walk(self, one: Pass, theta: Leaves, w: Array) -> tuple[StepSums, int]:
         """A pass from the rows of the ridge."""
@@ -56,16 +51,16 @@ class StreamedLosses(Streamed):
     def _condensed(self, sums: StepSums) -> Condensed:
         return self._accumulation.condensed(self.backend, sums[0])
 
-    def _step(self, sums: StepSums, w: Array) -> tuple[Array, Array]:
+    def _step(self, w: Array, found: tuple[StepSums, int], *given: Any) -> tuple[Array, Array, tuple[StepSums, int]]:
         """The Newton step from w, and the square of its length by the Hessian, 0-d.
 
         By the slope: targets of rows that hardly bend are so large that the step would be their rounding.
         """
-        ridge, group = self.problem.lower.ridge, self.problem.group
+        ridge, group, (sums, _) = self.problem.lower.ridge, self.problem.group, found
         g = sums[1].slope + ridge.slope(w) if ridge.present else sums[1].slope
         d = -self._inverse(self._condensed(sums).R, g)
-        found = d, -inner(g, d)
-        return found if group is None else group.same(found)
+        d, decrement = (d, -inner(g, d)) if group is None else group.same((d, -inner(g, d)))
+        return d, decrement, found
 
     def _inverse(self, R: Array, c: Array) -> Array:
         """``H^-1 c``."""
