@@ -20,7 +20,7 @@ from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.lower.stack import units
-from xvarpro.objective.gauss_newton import Arrow, diagonal
+from xvarpro.objective.gauss_newton import diagonal
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import provenance
 from xvarpro.sets import each
@@ -78,8 +78,8 @@ class Run:
             f, _, tol = filled(operands)
             return partial(_end, f, tol)
 
-        key = (skeleton, *prepared.key)
-        few = prepared.b <= FEW  # the fastest code is for iterations of many
+        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+        few = len(prepared.y_units) <= FEW  # the fastest code is for iterations of many
         self._start, self._advance, self._end = (
             backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
         )
@@ -102,8 +102,6 @@ class Run:
         """
         prepared, backend, region = self.prepared, self.backend, self.prepared.region
         state = self._gathered()
-        if isinstance(state.point.local.curvature, Arrow):
-            return False
         down = _flat_directions(
             *(backend.to_numpy(x) for x in (state.status, state.point.theta, state.point.local.curvature))
         )
@@ -174,7 +172,7 @@ class Run:
     def to_end(self, max_iter: int, bar: Bar) -> None:
         """All problems, and those again that have ended in a saddle."""
         self.iterate(max_iter, bar)
-        for _ in range(PARTINGS):
+        for _ in range(0 if self.prepared.shared else PARTINGS):
             if not self.part():
                 break
             self.iterate(max_iter, bar)
@@ -187,7 +185,9 @@ class Run:
         w, condition, codes = self._end(operands, state)
         status = backend.to_numpy(codes).astype(np.int64)
         unit = backend.asarray(prepared.y_units.astype(prepared.dtype), device=device(w))
-        value, gap_A, gap_B = (layout.array(x / unit / unit, backend) for x in prepared.of_each(point))
+        own = point.local.w[0, :] if prepared.shared else point.local.value
+        gaps = (backend.xp.broadcast_to(x, own.shape) for x in (point.gap_A, point.gap_B))
+        value, gap_A, gap_B = (layout.array(x / unit / unit, backend) for x in (own, *gaps))
         w = w / unit[:, None, None]
         # among problems that share leaves of theta, those that do not count in the sum
         lost = np.isnan(to_numpy(value)) & (status != Status.RANK_DEFICIENT.code)
@@ -220,7 +220,7 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         def make(operands: Leaves) -> Callable[[Array], Linear]:
             return prepared.assemble(*skeleton.fill(operands)).linear
 
-        key = (skeleton, *prepared.key)
+        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
         found = backend.call(make, ("linear", *key), once=True)(operands, backend.xp.take(prepared.theta, at, axis=0))
 
         def host(x: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.algorithms.levenberg_marquardt import Point
 from xvarpro.backends import Backend
 from xvarpro.batch.losses import LossBatch
 from xvarpro.batch.objective import ADVICE, Batch, Outputs
@@ -58,21 +57,7 @@ class Prepared:
     found: tuple[Any, ...] = ()  # name, shape and dtype of what the model functions return
     program: str = ""  # of the model functions, see `Backend.program`
     fingerprints: Mapping[str, str] = field(default_factory=dict)  # of the problem, before the solve
-
-    @property
-    def key(self) -> Any:
-        """What else than the arrays a compiled function is compiled for."""
-        return self.layout.treedef, self.found, self.program
-
-    @property
-    def b(self) -> int:
-        """The number of problems."""
-        return self.theta.shape[0]
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """The names of leaves that problems share."""
-        return ()
+    shared: tuple[str, ...] = ()  # names of leaves that all problems share
 
     @property
     def units(self) -> np.ndarray:
@@ -82,10 +67,6 @@ class Prepared:
     def apart(self) -> Prepared:
         """The problems, each with a theta of its own."""
         return self
-
-    def of_each(self, point: Point) -> tuple[Array, Array, Array]:
-        """Objectives and both parts of the gap, (b,)."""
-        return point.local.value, point.gap_A, point.gap_B
 
     def to_caller(self, x: Array) -> Tree:
         """Vectors (b, p) as the caller's arrays, in the caller's units."""

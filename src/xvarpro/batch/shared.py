@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.algorithms.levenberg_marquardt import Point
 from xvarpro.backends import modules, to_numpy
 from xvarpro.batch.objective import Batch, Outputs
 from xvarpro.batch.prepare import Prepared, batch_size, prepare
@@ -109,19 +108,6 @@ class Shared(Prepared):
 
     batch: Prepared = REQUIRED  # of vectors (b, p + q)
     sharing: Sharing = REQUIRED
-    names: tuple[str, ...] = ()  # of leaves
-
-    @property
-    def key(self) -> Any:
-        return *self.batch.key, self.sharing
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        return tuple(name for name, own in zip(self.names, self.sharing.leaves, strict=True) if not own)
-
-    @property
-    def b(self) -> int:
-        return self.sharing.b
 
     @property
     def assemble(self) -> Callable[[Problem, Region], Any]:
@@ -130,10 +116,6 @@ class Shared(Prepared):
 
     def apart(self) -> Prepared:
         return replace(self.batch, theta=self.sharing.apart(self.theta))
-
-    def of_each(self, point: Point) -> tuple[Array, Array, Array]:
-        gaps = (self.backend.xp.broadcast_to(x, (self.b,)) for x in (point.gap_A, point.gap_B))
-        return point.local.w[0, :], *gaps
 
     def to_caller(self, x: Array) -> Tree:
         return self.layout.to_caller(self._own(self.batch.leaves(self.sharing.apart(x))), self.backend)
@@ -155,15 +137,21 @@ class Shared(Prepared):
         return tuple(x if own else x[0, ...] for x, own in zip(leaves, self.sharing.leaves, strict=True))
 
 
-def is_shared(theta0: Tree) -> bool:
-    """Whether some leaves of theta0 are those of all problems: the others are marked."""
+def separate(theta0: Tree, why: str = "") -> Tree:
+    """theta0 without marks; with problems that share leaves, of which some are not marked, an error if it says why."""
     marks = each.marks(modules.taken(theta0))
-    return any(marks) and not all(marks)
+    if all(marks) or not any(marks):
+        return each.plain(theta0)
+    if why:
+        raise ProblemError(f"problems that share leaves of theta are one problem, and {why}: mark all leaves, or none")
+    return theta0
 
 
-def prepare_shared(problem: Problem, theta0: Tree, *, over: Tree = None, **place: Any) -> Shared:
-    """As `prepare`, for leaves of theta0 of which some are marked."""
-    marks = each.marks(theta0)
+def prepare_shared(problem: Problem, theta0: Tree, *, over: Tree = None, **place: Any) -> Prepared:
+    """As `prepare`, for leaves of theta0 that are those of problems where they are marked."""
+    marks = each.marks(modules.taken(theta0))
+    if not any(marks):
+        return prepare(problem, theta0, over=over, **place)
     given = destination(each.plain(theta0), None, None, None)
     own = [(x, name) for x, name, mark in zip(given.leaves, given.names, marks, strict=True) if mark]
     b = batch_size(*map(list, zip(*own, strict=True)))
@@ -177,8 +165,9 @@ def prepare_shared(problem: Problem, theta0: Tree, *, over: Tree = None, **place
     with batch.backend.scope(batch.dtype):
         region = _region(batch, sharing)
         fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(Prepared)}
-        fields |= {"region": region, "theta": sharing.vector(batch.theta)}
-    return Shared(**fields, batch=batch, sharing=sharing, names=tuple(given.names))
+        fields |= {"region": region, "theta": sharing.vector(batch.theta), "program": f"{batch.program} {sharing}"}
+    shared = tuple(name for name, own in zip(given.names, marks, strict=True) if not own)
+    return Shared(**fields | {"shared": shared}, batch=batch, sharing=sharing)
 
 
 def spread(theta: Tree, shared: tuple[str, ...], b: int) -> Tree:
@@ -195,16 +184,12 @@ def _region(batch: Prepared, sharing: Sharing) -> Region:
     others: list[Any] = [C for _, C in batch.region.constrained if not isinstance(C, Box)]
     others += [ball for _, ball in batch.region.free if ball != Free()]
     if others:
-        raise ProblemError(
-            f"where problems share leaves of theta, all leaves must be free or in a Box; got {others[0]!r}"
-        )
+        raise ProblemError(f"where problems share leaves of theta, all must be free or in a Box; got {others[0]!r}")
     region, shapes = each.plain(batch.region), ((sharing.b, len(sharing.own)), (len(sharing.shared),))
     ends = [batch.backend.xp.full_like(batch.theta, side * math.inf) for side in (-1, 1)]
     lower, upper = (to_numpy(region.nearest(x, x)) for x in ends)
-    if any(np.ptp(np.where(np.isfinite(x), x, 0.0)[:, sharing.shared], axis=0).any() for x in (lower, upper)):
-        raise ProblemError(
-            "bounds of a leaf of theta that problems share must be the same for all; got xv.Each with others"
-        )
+    if any((x[:, sharing.shared] != x[:1, sharing.shared]).any() for x in (lower, upper)):
+        raise ProblemError("bounds of a leaf that problems share must be the same for all; got xv.Each with others")
     sets = [(x[:, sharing.own], x[0, sharing.shared]) for x in (lower, upper)]
     boxes = [Box(*map(batch.array, pair)) for pair in zip(*sets, strict=True)]
     boxed = tuple((i, C) for i, C in enumerate(boxes) if np.isfinite([to_numpy(C.lower), to_numpy(C.upper)]).any())

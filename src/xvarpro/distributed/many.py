@@ -12,6 +12,7 @@ from distributed import Client
 from xvarpro.batch import ManyResult, solve_many
 from xvarpro.batch.lift import members
 from xvarpro.batch.prepare import batch_size
+from xvarpro.batch.shared import separate
 from xvarpro.core import trees
 from xvarpro.core.status import Bar
 from xvarpro.core.struct import Tree
@@ -82,6 +83,7 @@ def dask_solve_many(
         raise ProblemError(f"size must be a whole number > 0 of problems in a batch; got {size!r}")
     check_timeout(timeout)
     client, began = client or current(), time.perf_counter()
+    theta0 = separate(theta0, "workers solve them apart")
     given = destination(theta0, None, None, None)
     b = batch_size(given.leaves, given.names)
     slices = [slice(i, min(i + size, b)) for i in range(0, b, size)]

@@ -16,8 +16,8 @@ from xvarpro.backends import Backend, to_numpy
 from xvarpro.backends.exchange import as_array
 from xvarpro.batch.driver import Run
 from xvarpro.batch.lift import single
-from xvarpro.batch.prepare import batch_size, prepare, together
-from xvarpro.batch.shared import is_shared, prepare_shared
+from xvarpro.batch.prepare import batch_size, together
+from xvarpro.batch.shared import prepare_shared, separate
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import namespace_of
@@ -141,11 +141,7 @@ def solve_many(
     >>> fit
     ManyResult(3 problems: 3 CONVERGED)
     """
-    coupled = is_shared(theta0)
-    theta0 = theta0 if coupled else each.plain(theta0)
-    if coupled and (chunks is not None or (isinstance(problem, Problem) and not together(problem))):
-        why = "chunks= solves them apart" if chunks is not None else "this W or loss is solved one problem at a time"
-        raise ProblemError(f"problems that share leaves of theta are one problem, and {why}: mark all leaves, or none")
+    theta0 = separate(theta0, "" if chunks is None else "chunks= solves them apart")
     place = {"backend": backend, "device": device, "dtype": dtype}
     options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, **place}
     if chunks is not None:
@@ -160,9 +156,10 @@ def solve_many(
     if not (method is None or isinstance(method, LevenbergMarquardt)):
         raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None; got {method!r}")
     if isinstance(problem, Problem) and not together(problem):
+        theta0 = separate(theta0, "this W or loss is solved one problem at a time")
         limits = {"algorithm": method, "tol": tol, "max_iter": max_iter}
         return _one_by_one(problem, theta0, over, progress, {**limits, **place})
-    prepared = (prepare_shared if coupled else prepare)(problem, theta0, over=over, **place)
+    prepared = prepare_shared(problem, theta0, over=over, **place)
     check_compiles(prepared.region, prepared.backend)
     with prepared.backend.scope(prepared.dtype):
         run = Run(prepared, method or LevenbergMarquardt(), tol)
