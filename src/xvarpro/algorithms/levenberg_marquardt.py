@@ -421,7 +421,7 @@ def _face(xp: Any, region: Region, B: Any, x: Array) -> tuple[Callable[[Array], 
     scale = xp.max(diagonal(B), axis=1)[:, None]
     if isinstance(B, Arrow):  # between bounds alone
         free = region.join(region.tangent(parts(xp.ones_like(x), region.shapes), parts(x, region.shapes)))
-        return lambda d: free * d, B.within(free).plus(scale * (1 - free))
+        return lambda d: free * d, B.plus((1 - free) * scale / xp.finfo(x.dtype).eps)
     P = region.tangents(x)
     eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
     return lambda d: times(P, d), P @ B @ P + scale[:, :, None] * (eye - P)

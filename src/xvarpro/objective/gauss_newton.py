@@ -272,15 +272,6 @@ class Arrow(NamedTuple):
             own=self.own + _diagonals(own)[None, ...], shared=self.shared + _diagonals(shared)[None, ...]
         )
 
-    def within(self, free: Array) -> Arrow:
-        """With 0 in rows and columns that are not free, (1, n p + q) of 0 and 1."""
-        own, shared = self.parts(free)
-        return Arrow(
-            self.own * (own[:, :, None] * own[:, None, :]),
-            self.cross * (shared[:, None] * own[:, None, :]),
-            self.shared * (shared[:, None] * shared),
-        )
-
     def times(self, x: Array) -> Array:
         xp, (own, shared) = namespace_of(x), self.parts(x)
         cross = self.cross[0, ...]

@@ -96,14 +96,11 @@ class Box(_Entrywise):
                 f"Box: lower and upper must broadcast to one shape, got shapes {lower.shape} and {upper.shape}"
             ) from None
         if not ordered.all():
-            got, where = [self.lower, self.upper], ""
-            if self._of_each:
-                i = int(np.argwhere(~ordered)[0, 0])
-                got = [x.array[i, ...] if is_each(x) else x for x in got]
-                where = f" for problem {i}"
+            marked = is_each(self.lower) or is_each(self.upper)
+            where = f" for problem {np.argwhere(~ordered)[0, 0]}" if marked else ""
             raise ProblemError(
                 "Box: bounds must be lower < inf, upper > -inf and lower <= upper, "
-                f"got lower={shown(got[0])}, upper={shown(got[1])}{where}"
+                f"got lower={shown(unmarked(self.lower))}, upper={shown(unmarked(self.upper))}{where}"
             )
         object.__setattr__(self, "bounded", bool(np.isfinite(lower).all() and np.isfinite(upper).all()))
 
@@ -111,30 +108,20 @@ class Box(_Entrywise):
     def polytope(self) -> bool:
         return self.bounded
 
-    @property
-    def _of_each(self) -> bool:
-        return is_each(self.lower) or is_each(self.upper)
-
     def check(self, shape: tuple[int, ...], b: int | None = None) -> None:
         """As `Set.check`; in a batch of b problems with bounds of each."""
         for name in ("lower", "upper"):
             bound = getattr(self, name)
-            if not is_each(bound):
-                broadcasts(self, name, bound, shape)
-                continue
-            if b is None:
+            got = tuple(bound.array.shape) if is_each(bound) else shape
+            if is_each(bound) and b is None:
                 raise ProblemError(
                     f"Box: {name} must not be marked xv.Each but in xv.solve_many, where the Box is no part of another "
                     "set: give bounds of one problem"
                 )
-            got = tuple(bound.array.shape)
-            if len(got) != 1 + len(shape) or got[0] != b:
-                lost = f": problem {got[0]} has none" if got and got[0] < b else ""
-                raise ProblemError(
-                    f"Box: {name} marked xv.Each must have shape {(b, *shape)}, an entry for each problem and then the "
-                    f"axes of a leaf, got {got}{lost}"
-                )
-            broadcasts(self, name, bound.array, (b, *shape))
+            if is_each(bound) and (len(got) != 1 + len(shape) or got[0] != b):
+                lost = f": problem {got[0]} has none" if got and got[0] < (b or 0) else ""
+                raise ProblemError(f"Box: {name} marked xv.Each must have shape {(b, *shape)}, got {got}{lost}")
+            broadcasts(self, name, unmarked(bound), (*got[: len(got) - len(shape)], *shape))
 
     def lmo(self, g: Array) -> Array:
         if not self.bounded:

@@ -65,8 +65,8 @@ class LinearisedBatch:
         left[..., :m] += rows
         self.T = self.low.solved(-along).reshape(self.b, self.c, self.p, self.k, -1)  # dw / dtheta
         left = left.reshape(B, self.p, self.k, -1)
-        rows = self._by_theta(left).reshape(self.b, self.p, -1)
-        self.high, self.common = _Orthogonal(rows, ~held), rows[:, shared]
+        self.tangents, self.left = (self._by_theta(x).reshape(self.b, self.p, -1) for x in (X, left))
+        self.high = _Orthogonal(self.left, ~held)
         self.Q = self.high.Q.reshape(self.b, self.p, self.c, self.k, -1)[..., :m]
         own = self._of_problem(self.low.Q[..., :m] ** 2)
         self.parameters = self.k * own + self._of_problem(self.Q**2)
@@ -169,13 +169,13 @@ class _Orthogonal:
         f: Any = small.factor(np.concatenate([unit, ~on[:, :, None] * eye], axis=2))
         self.Q: Any = f.Q[..., : rows.shape[2]]
         # of rows that are well separated the inverse has the digits of a solve
-        self.inverse: Any = small.solve_upper(f.R, np.broadcast_to(eye, f.R.shape)) * (on / size)[:, None, :]
+        self._inverse = small.solve_upper(f.R, np.broadcast_to(eye, f.R.shape)) * (on / size)[:, None, :]
         pivots = np.min(np.abs(np.linalg.diagonal(f.R)), axis=1)
         self.pivot = np.where(np.isfinite(pivots), pivots, 0.0)
 
     def solved(self, c: np.ndarray) -> np.ndarray:
         """Coefficients of the rows in their own units, for those of Q, (b, k, n)."""
-        found: np.ndarray = c @ self.inverse
+        found: np.ndarray = c @ self._inverse
         return found
 
 

@@ -337,39 +337,34 @@ class _SharedPass(_Pass):
 
     def numbers(self, covariance: bool = False) -> _Numbers:
         whole, fit, prepared = cast(Shared, self.whole), self.fit, self.prepared
-        shared, scale = whole.sharing.shared, float(prepared.y_units[0])
+        shared, unit, p = whole.sharing.shared, prepared.y_units[:1], len(prepared.units)
 
         def look(members: np.ndarray) -> Eliminated:
-            return eliminated(LinearisedBatch(prepared, members, linear(prepared, members), shared), shared)
+            return eliminated(LinearisedBatch(prepared, members, linear(prepared, members), shared), shared, unit)
 
         every = self._gathered(look)
-        dead = ~np.isfinite(np.sum(every.triangle, axis=(1, 2)) + every.chi2)
-        if dead.all():
-            raise ProblemError("statistics need a problem whose parameters its data determine; got none")
-        some = Eliminated(*(x[~dead] for x in every))
+        alive = np.isfinite(np.sum(every.triangle, axis=(1, 2)) + every.chi2)
+        some = Eliminated(*(x[alive] for x in every))
         blank = whole.free & ~np.any(some.triangle, axis=(0, 1))  # what nothing depends on
         C, parameters, pivot = covariances(some, whole.free & ~blank)
         chi2, data, rounding = (np.sum(x) for x in (some.chi2, some.data, some.rounding))
         dof = data - np.sum(parameters)
         if not self.absolute and dof < 0.5:
-            raise ProblemError(
-                f"standard errors need more data than parameters; got {data} and {np.sum(parameters):.6g}"
-            )
-        units = np.concatenate([prepared.units, np.full(C.shape[1] - prepared.units.size, scale)])
-        C = C * (scale**2 if self.absolute else noise_variance(chi2, dof, data, rounding)) / (units[:, None] * units)
-        errors = np.full((len(fit), units.size), np.nan)
-        errors[~dead] = np.sqrt(np.diagonal(C, axis1=1, axis2=2))
-        errors[:, : len(prepared.units)][every.silent] = np.inf
-        errors[:, shared] = np.where(blank, np.inf, errors[~dead][0, shared])
-        self._say("w is NaN or inf", ~np.isfinite(every.chi2))
+            raise ProblemError(f"standard errors need more data than parameters; got {data} and {data - dof:.6g}")
+        found = np.full(every.held.shape, np.nan)
+        found[alive] = C * (unit**2 if self.absolute else noise_variance(chi2, dof, data, rounding))
+        errors = np.sqrt(np.diagonal(found, axis1=1, axis2=2))
+        errors[:, :p][every.silent] = np.inf
+        errors[:, shared] = np.where(blank, np.inf, errors[alive][0, shared])
+        every.parameters[alive] = parameters
+        dead = ~np.isfinite(every.chi2)
+        self._say("w is NaN or inf", dead)
         self._say(POOR, ~fit.success)
-        self._say(UNSURE, np.isfinite(every.chi2) & (~every.clear | (pivot < CLEAR)))
+        self._say(UNSURE, ~dead & (~every.clear | (pivot < CLEAR)))
         if not self.absolute:
             self._say(NO_NOISE, ~dead & bool(some.exact.all()))
-        full = np.full((len(fit), *C.shape[1:]), np.nan)
-        every.parameters[~dead], full[~dead] = parameters, C
-        plain = every.data, every.parameters, every.chi2 / scale**2, every.deviance, every.exact, every.clear
-        return _Numbers(errors, full, *plain)
+        plain = every.data, every.parameters, every.chi2 / unit**2, every.deviance, every.exact, every.clear
+        return _Numbers(errors, found, *plain)
 
 
 def _median(x: np.ndarray) -> float:
