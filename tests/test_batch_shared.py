@@ -190,6 +190,11 @@ def test_what_cannot_be_shared_is_refused(subtests):
         "free or in a Box; got Free": {"over": xv.sets.Free(radius=2.0)},
         r"first axis; got theta\['own'\]": {"theta0": start() | {"own": Each(np.asarray(1.0))}},
     }
+    dead = xv.solve_many(xv.separable(peaks, data() * np.nan, data=T), start())
+    ridged = xv.solve_many(xv.separable(peaks, data(), data=T, lam=1e-3), start())
+    for match, fit in (("got none", dead), ("without a ridge", ridged)):
+        with subtests.test(match), pytest.raises(ProblemError, match=match):
+            fit.statistics()
     for match, given in bad.items():
         options = {"theta0": start()} | given
         problem = xv.separable(peaks, data(), data=T, loss=options.pop("loss", None))

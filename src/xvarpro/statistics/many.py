@@ -344,6 +344,8 @@ class _SharedPass(_Pass):
 
         every = self._gathered(look)
         alive = np.isfinite(np.sum(every.triangle, axis=(1, 2)) + every.chi2)
+        if not alive.any():
+            raise ProblemError("standard errors need a problem whose data determine its parameters; got none")
         some = Eliminated(*(x[alive] for x in every))
         blank = whole.free & ~np.any(some.triangle, axis=(0, 1))  # what nothing depends on
         C, parameters, pivot = covariances(some, whole.free & ~blank)
