@@ -1,9 +1,10 @@
-"""Thousands of bi-exponential decays: problems per second of a batch, of a loop of solves, of scipy's curve_fit.
+"""Thousands of bi-exponential decays: problems per second of batches, of a loop of solves, of scipy's curve_fit.
 
 python benchmarks/many.py [--problems 10000] [--points 64] [--sample 100] [--write]
                           [--backends numpy torch jax]
 
-Loops are timed on a sample, whose rate is the rate of the whole. `--write` puts the table into docs/many.md.
+Models are in batch form, and stated for one problem and lifted. Loops are timed on a sample, whose rate is the rate of
+the whole. `--write` puts the table into docs/many.md.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import os
 import time
 import warnings
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +46,10 @@ def signals(b: int, t: np.ndarray) -> np.ndarray:
     return clean + 1e-2 * rng.normal(size=clean.shape)
 
 
-def batched(y: np.ndarray, t: np.ndarray, backend: str) -> tuple[list[float], list[float], xv.ManyResult]:
+def batched(y: np.ndarray, t: np.ndarray, backend: str, M: Any) -> tuple[list[float], list[float], xv.ManyResult]:
     """Seconds of solves, the first one's compilations included, and of the statistics after each; the last result."""
-    problem, theta0 = xv.separable(decays, y, data={"t": t}), np.tile(START, (len(y), 1))
+    problem, theta0 = xv.separable(M, xv.Each(y), data={"t": t}), np.tile(START, (len(y), 1))
+    problem = xv.many.lifted(problem) if M is decay else problem
     seconds, more = [], []
     for _ in range(4):
         began = time.perf_counter()
@@ -101,10 +104,11 @@ def main() -> None:
         "|---|---|---|---|---|---|",
     ]
     rows: list[tuple[str, float, str, np.ndarray]] = []
-    for backend in args.backends:
-        (first, *later), more, fit = batched(y, t, backend)
+    for backend, M in product(args.backends, (decays, decay)):
+        (first, *later), more, fit = batched(y, t, backend, M)
         shown = f"{min(more) / min(later):.0%} | {first:.1f} | {fit.success.mean():.2%}"
-        rows.append((f"`solve_many`, {backend}", len(y) / min(later), shown, np.asarray(fit.value)[: args.sample]))
+        name = f"`solve_many`, {'lifted, ' * (M is decay)}{backend}"
+        rows.append((name, len(y) / min(later), shown, np.asarray(fit.value)[: args.sample]))
     for backend in args.backends:
         seconds, values = looped(sample, t, backend)
         rows.append((f"loop of `solve`, {backend} ({len(sample)} timed)", len(sample) / seconds, "| |", values))

@@ -145,13 +145,16 @@ def test_gradients_are_those_of_differences():
         np.testing.assert_allclose(grad[i], slope, rtol=1e-6)
 
 
-def test_a_dead_problem_is_left_out_of_the_sum():
-    y = data().copy()
-    y[2, 7] = np.nan
-    kept = np.arange(B) != 2
-    fit = xv.solve_many(xv.separable(peaks, y, data=T), start(), tol=1e-10)
+@pytest.mark.parametrize("dead", ["NaN", "no weight"])
+def test_a_problem_without_data_is_left_out_of_the_sum(dead):
+    y, weights, kept = data().copy(), np.ones((B, T.size)), np.arange(B) != 2
+    if dead == "NaN":
+        y[2, 7] = np.nan
+    else:
+        weights[2] = 0.0
+    fit = xv.solve_many(xv.separable(peaks, y, data=T, weights=weights), start(), tol=1e-10)
     rest = xv.solve_many(xv.separable(peaks, y[kept], data=T), start(B - 1), tol=1e-10)
-    assert fit.ended(xv.Status.NON_FINITE).tolist() == [2]
+    assert fit.ended(xv.Status.NO_DATA).tolist() == [2]
     np.testing.assert_allclose(fit.theta["own"][kept], rest.theta["own"], rtol=1e-8)
     np.testing.assert_allclose(fit.theta["width"], rest.theta["width"], rtol=1e-8)
     errors = fit.statistics()
@@ -183,7 +186,7 @@ def test_all_marked_is_none_marked():
 def test_what_cannot_be_shared_is_refused(subtests):
     spread = xv.sets.Box(Each(np.linspace(0.0, 0.1, B)), 1.0)
     bad = {
-        "chunks= solves them apart": {"chunks": 2},
+        "chunks= and order= take them apart": {"chunks": 2},
         "one problem at a time": {"loss": xv.losses.Cauchy(0.1)},
         "free or in a Box": {"over": {"own": xv.sets.LinfBall(20.0), "width": None, "b": None}},
         "must be the same for all": {"over": {"own": None, "width": spread, "b": None}},

@@ -1,6 +1,8 @@
 """Statistics of a batch: those of each of its problems by itself."""
 
 import copy
+import sys
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -97,8 +99,8 @@ def test_a_target_without_numbers_ends_alone_where_problems_are_solved_one_after
     y = np.where(np.arange(B)[:, None] == 2, np.nan, Y)
     problem = xv.separable(together, y, data={"t": T}, W=xv.lower.Simplex(3.0))
     fit = xv.solve_many(problem, np.tile([0.7, 4.0], (B, 1)), over=BOX, backend=backend)
-    assert fit.ended(xv.Status.NON_FINITE).tolist() == [2]
-    assert fit.theta[2].tolist() == [0.7, 4.0]
+    assert fit.ended(xv.Status.NO_DATA).tolist() == [2]
+    assert np.isnan(fit.theta[2]).all()
     assert np.isnan(fit.w[2]).all()
     assert fit.success.sum() == B - 1
     found = fit.statistics()
@@ -108,8 +110,11 @@ def test_a_target_without_numbers_ends_alone_where_problems_are_solved_one_after
     assert len(fit.to_frame()) == B
     lowest = xv.solve_many(problem, np.tile([0.7, 4.0], (B, 1)), over=BOX, starts=np.array([[1.0, 9.0]]))
     np.testing.assert_allclose(np.delete(lowest.theta, 2, axis=0), np.delete(fit.theta, 2, axis=0), rtol=1e-3)
-    with pytest.raises(xv.errors.ProblemError, match="finite for one problem or more"):
-        xv.solve_many(xv.separable(together, 0 * y * np.nan, data={"t": T}, W=xv.lower.Simplex()), np.ones((B, 2)))
+    none = xv.solve_many(
+        xv.separable(together, 0 * y * np.nan, data={"t": T}, W=xv.lower.Simplex()), fit.theta[:1] + np.zeros((B, 2))
+    )
+    assert none.counts == {xv.Status.NO_DATA: B}
+    assert none.w.shape == fit.w.shape
 
 
 def test_ctrl_c_keeps_the_problems_that_are_solved():
@@ -180,6 +185,62 @@ def test_a_table_has_a_row_for_each_problem():
     np.testing.assert_array_equal(table["w[0]_stderr"], found.w_stderr[:, 0])
     assert set(table["status"]) == {"CONVERGED"}
     assert list(fit.to_frame(errors=False)) == [*names, "value", "status"]
+
+
+@lru_cache
+def image():
+    """6 pixels: 1 and 4 without data, 2 that does not end, 3 whose errors are not determined."""
+    y = np.array(Y)
+    y[[1, 4]] = np.nan
+    y[2] = y[3] = 2.0 * np.exp(-T)
+    start = np.tile([0.7, 4.0], (B, 1))
+    start[2] = [1.0, 1.0]
+    start[3] = [1.0, 9.0]
+    problem = xv.separable(lambda theta, data: together(theta["rates"], data), y, data={"t": T})
+    return xv.solve_many(problem, {"rates": start}, {"rates": BOX})
+
+
+def test_a_map_has_values_and_errors_with_failures_hollow_and_dead_pixels_blank():
+    fit = image()
+    assert [xv.Status.of(fit.status[i]).name for i in (1, 2, 4)] == ["NO_DATA", "RANK_DEFICIENT", "NO_DATA"]
+    figure = fit.plot_map("rates[0]", shape=(2, 3), label="rate (1/s)")
+    values, errors = (ax for ax in figure.axes if ax.images)
+    for ax, x in ((values, fit.theta["rates"][:, 0]), (errors, fit.statistics().theta_stderr["rates"][:, 0])):
+        shown = np.where(fit.success & np.isfinite(x), x, np.nan)
+        np.testing.assert_array_equal(ax.images[0].get_array().filled(np.nan).ravel(), shown)
+        (hollow,) = ax.collections
+        centres = [tuple(path.vertices[:4].mean(axis=0)) for path in hollow.get_paths()]
+        assert centres == [(i % 3, i // 3) for i in np.flatnonzero(np.isnan(shown)) if i not in (1, 4)]
+        assert (hollow.get_hatch(), hollow.get_facecolor().size) == ("/////", 0)
+    figure.draw_without_rendering()
+    assert [ax.get_ylabel() for ax in figure.axes if not ax.images] == ["rate (1/s)", "standard error of rate (1/s)"]
+    assert "2 without data" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert sum(map(bool, (ax.images for ax in fit.plot_map("value", shape=(3, 2)).axes))) == 1
+    for name, shape, match in (
+        ("theta[0]", (2, 3), r"one of rates\[0\], rates\[1\], w\[0\]"),
+        ("value", (2, 2), "of 6 problems"),
+    ):
+        with pytest.raises(xv.errors.ProblemError, match=match):
+            fit.plot_map(name, shape=shape)
+
+
+def test_a_dataset_has_the_shape_of_the_image(monkeypatch):
+    fit, found = image(), image().to_xarray((2, 3), ("y", "x"))
+    errors = fit.statistics()
+    for name, x in (
+        ("rates", fit.theta["rates"]), ("rates_stderr", errors.theta_stderr["rates"]), ("w", fit.w),
+        ("w_stderr", errors.w_stderr), ("value", fit.value), ("status", fit.status),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(found[name], x.reshape(2, 3, *x.shape[1:]), err_msg=name)
+    assert found["rates"].dims == ("y", "x", "rates_0")
+    flags = dict(zip(found["status"].flag_meanings.split(), found["status"].flag_values, strict=True))
+    assert found["status"].values[0, 1] == flags["NO_DATA"]
+    assert set(fit.to_xarray((6,), ["pixel"], errors=False)) == {"rates", "w", "value", "status"}
+    with pytest.raises(xv.errors.ProblemError, match="shape must be of 6 problems"):
+        fit.to_xarray((2, 2), ("y", "x"))
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(ImportError, match=r"pip install 'xvarpro\[xarray\]'"):
+        fit.to_xarray((6,), ["pixel"])
 
 
 def test_a_copy_has_its_problem_no_more():

@@ -224,13 +224,11 @@ def test_batches_on_a_cluster_are_those_of_one_process(client):
     for weights in (of_rows, rng.uniform(0.5, 1.0, (30, 2)), xv.Each(rng.uniform(0.5, 1.0, (23, 30)))):
         problem = xv.separable(M, y, data={"t": xv.Each(t)}, weights=weights, lam=rng.uniform(0.0, 1e-3, 23))
         together = xv.solve_many(problem, start, BOX)
-        spread = xv.distributed.dask_solve_many(problem, start, BOX, size=5)
+        spread = xv.solve_many(problem, start, BOX, chunks=5, executor=client.get_executor(pure=False))
         np.testing.assert_array_equal(spread.status, together.status)
         assert error(spread.theta, together.theta) <= 1e-9
         assert error(spread.w, together.w) <= 1e-9
         assert len(spread) == 23
-    with pytest.raises(xv.errors.ProblemError, match="size must be a whole number"):
-        xv.distributed.dask_solve_many(problem, start, BOX, size=0)
 
 
 def test_arrays_of_a_cluster_are_not_pulled_into_one_process(client, lazy):

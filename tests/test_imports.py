@@ -17,7 +17,8 @@ ROOT = Path(xvarpro.__file__).parent
 SUITE = Path(xvarpro_conformance.__file__).parent  # a package of its own, which keeps the same rules
 FRAMEWORKS = ("torch", "jax", "jaxlib", "cupy", "cupyx", "array_api_strict")
 ON_DEMAND = (
-    *FRAMEWORKS, "safetensors", "scipy", "sklearn", "matplotlib", "typer", "rich", "tqdm", "pandas", "hypothesis"
+    *FRAMEWORKS, "safetensors", "scipy", "sklearn", "matplotlib", "typer", "rich", "tqdm", "pandas",
+    "hypothesis", "xarray"
 )  # fmt: skip
 
 ROOT_MODULE = ""  # the public names; what is built with the package, not part of it, may import them
@@ -173,7 +174,7 @@ SHARED = {
     **{f"algorithms.steps.{name}": "backtracking" for name in ("armijo", "exact", "open_loop", "short_step")},
     **dict.fromkeys(("operators.circulant", "operators.convolution"), "convolutions fourier"),
     "operators.convolutions": "fourier",
-    "lower.newton": "krylov qr",
+    "lower.newton": "hessian krylov qr",
     "lower.weight_sets.affine": "qr",
 }
 

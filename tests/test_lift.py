@@ -24,6 +24,27 @@ def test_equals_the_batch_form(backend, k):
     np.testing.assert_allclose(host(fit.w), want.w, rtol=1e-4)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "array-api-strict"])
+def test_functions_are_called_once_for_all_or_the_result_says_why_not(backend):
+    y, calls, found = noisy(), [], []
+
+    def rolled(theta, data):  # by all entries of a design in one line: the one reading that no rule is for
+        calls.append(theta)
+        xp = xv.array_namespace(theta)
+        return xp.roll(xp.roll(decays(theta, data), 1), -1)
+
+    for M in (decays, rolled):
+        problem = lifted(xv.separable(M, xv.Each(y), data={"t": T}))
+        found.append(xv.solve_many(problem, start(), over=BOX, backend=backend, max_iter=4))
+    at_once, one_by_one = found
+    assert at_once.method == "LevenbergMarquardt(damping=0.001)"
+    assert one_by_one.method == (
+        f"{at_once.method}, functions called for one problem after the other (all entries of an array in one line)"
+    )
+    np.testing.assert_allclose(host(one_by_one.theta), host(at_once.theta), rtol=1e-9)
+    assert len(calls) > 7 * int(host(one_by_one.n_iter).max())
+
+
 def test_a_target_that_all_share_and_data_of_each(backend):
     times = T * np.linspace(0.8, 1.2, 5)[:, None]
     lam, y = np.linspace(0.0, 0.1, 5), noisy(k=2)[0]

@@ -8,7 +8,9 @@ from sklearn.linear_model import LogisticRegression
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.lower.newton import LossSystem, Newton, _conjugate_gradients
+from xvarpro.lower.hessian import conjugate_gradients
+from xvarpro.lower.newton import Newton
+from xvarpro.objective.losses import LossLevel
 
 from .support import central_differences, error, host, rng, send
 
@@ -124,11 +126,21 @@ def test_values_far_out_keep_their_digits(name, y):
 
 def test_a_preconditioner_that_is_no_number_gives_none():
     numpy, c = xv.backends.get("numpy"), np.ones((3, 1))
-    system = LossSystem(xv.operators.Dense(np.eye(3)), xv.losses.Logistic(), np.zeros((3, 1)))
+    system = LossLevel(xv.operators.Dense(np.eye(3)), np.zeros((3, 1)), loss=xv.losses.Logistic())
     for tol in (None, 0.1):
-        found, _ = _conjugate_gradients(numpy, system, lambda d: d, lambda r: np.nan * r, c, tol)
+        found, _ = conjugate_gradients(numpy, system, lambda d: d, lambda r: np.nan * r, c, tol)
         assert np.isnan(found).all()
-        np.testing.assert_allclose(_conjugate_gradients(numpy, system, lambda d: d, lambda r: r, c, tol)[0], c)
+        np.testing.assert_allclose(conjugate_gradients(numpy, system, lambda d: d, lambda r: r, c, tol)[0], c)
+
+
+@pytest.mark.parametrize("seed", [4, 5, 12, 18, 33, 39])
+def test_adjoints_of_classes_end_where_their_residual_is_lost_to_rounding(seed):
+    """What the loss does not see, one vector added to all columns, was in the residual and made its length negative."""
+    A, lam = rng(seed).normal(size=(90, 8)), 10.0 ** -(seed % 7)
+    y = np.eye(3)[np.argmax(A[:, :3], axis=1)]
+    lower = xv.Level(lambda theta, data: data[:30] * theta, y[:30], lam=lam, loss="softmax")
+    upper = xv.Level(lambda theta, data: data[30:] * theta, y[30:], loss="softmax")
+    assert np.isfinite(xv.value_and_gradient(xv.bilevel(lower=lower, upper=upper, data=A), np.ones(1))[1])
 
 
 SETS = {
@@ -442,3 +454,34 @@ def test_a_loss_that_bends_down_has_no_adjoint():
 def test_targets_that_do_not_fit_a_loss(loss, y, match):
     with pytest.raises(ProblemError, match=match):
         xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=0.1), np.ones(1))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_level_of_counts_starts_inside_where_a_fit_of_squares_is_negative(k, backend):
+    """Counts that bend upwards: the line of squares is below 0 at x = 0, where one has been counted."""
+    x, y = np.arange(10.0), np.array([1.0, 0, 1, 2, 4, 8, 12, 18, 25, 33])
+    A, y = backend.asarray(np.stack([x, -np.ones(10)], axis=1)), np.stack([y, 2 * y], axis=1)[:, :k]
+    problem = xv.separable(lambda theta, A: theta * A, backend.asarray(y), data=A, loss=xv.losses.Poisson())
+    w = backend.to_numpy(xv.solve_lower(problem, backend.asarray(np.ones(1))).w)
+    mean = backend.to_numpy(A) @ w
+    assert mean.min() > 0
+    np.testing.assert_allclose(backend.to_numpy(A).T @ (1 - y / mean), 0, atol=1e-11)
+
+
+def test_the_w_of_a_result_is_the_one_that_its_solve_has_followed():
+    """At the end no start from the data is inside: the penalty has drawn the curve to a line."""
+    x, y = np.arange(10.0), np.array([1.0, 2, 6, 18, 23, 29, 31, 28, 53, 52])
+
+    def M(theta, data):
+        xp = xv.array_namespace(theta)
+        return xp.stack([data ** theta[0], data - 3], axis=1)
+
+    def R(theta):
+        return (theta[0] - 1.0) ** 2
+
+    problem = xv.separable(M, y, data=x, loss=xv.losses.Poisson(), R=R, mu=1e3)
+    fit = xv.solve(problem, np.array([2.0]), over=(1.0, 3.0))
+    assert fit.success
+    assert np.all(M(fit.theta, x) @ fit.w > 0)
+    with pytest.warns(RuntimeWarning, match="w is not finite"):
+        xv.solve_lower(problem, fit.theta)

@@ -116,10 +116,11 @@ def test_a_status_per_problem(backend):
     y[4, 0] = np.inf
     theta0[5] = [2.0, 2.0]
     fit = xv.solve_many(xv.separable(together, y, data={"t": T}), theta0, over=BOX, tol=1e-9, backend=backend)
-    bad = {1: xv.Status.NON_FINITE, 4: xv.Status.NON_FINITE, 5: xv.Status.RANK_DEFICIENT}
+    bad = {1: xv.Status.NO_DATA, 4: xv.Status.NO_DATA, 5: xv.Status.RANK_DEFICIENT}
     assert [xv.Status.of(code) for code in fit.status] == [bad.get(i, xv.Status.CONVERGED) for i in range(7)]
-    assert fit.counts == {xv.Status.CONVERGED: 4, xv.Status.NON_FINITE: 2, xv.Status.RANK_DEFICIENT: 1}
-    assert fit.ended(xv.Status.NON_FINITE).tolist() == [1, 4]
+    assert fit.counts == {xv.Status.CONVERGED: 4, xv.Status.NO_DATA: 2, xv.Status.RANK_DEFICIENT: 1}
+    assert fit.ended(xv.Status.NO_DATA).tolist() == [1, 4]
+    assert np.isnan(host(fit.theta)[[1, 4]]).all()
     assert host(fit.value)[2] == 0
     assert fit.n_iter[[1, 2, 4, 5]].max() == 0
     assert np.isnan(host(fit.value)[list(bad)]).all()
@@ -128,7 +129,7 @@ def test_a_status_per_problem(backend):
         alone, among = (host(getattr(x, name))[[0, 3, 6]] for x in (clean, fit))
         np.testing.assert_allclose(among, alone, rtol=1e-5, atol=1e-9)
     assert "first: 1, 4" in str(fit)
-    assert repr(fit) == "ManyResult(7 problems: 4 CONVERGED, 2 NON_FINITE, 1 RANK_DEFICIENT)"
+    assert repr(fit) == "ManyResult(7 problems: 4 CONVERGED, 2 NO_DATA, 1 RANK_DEFICIENT)"
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
@@ -527,7 +528,7 @@ def test_more_starts_keep_the_lowest_end_of_each(backend):
     assert np.max(np.abs(host(one.theta)[:2] - rates[:2])) > 0.5
     np.testing.assert_allclose(host(fit.theta)[:2], rates[:2], atol=1e-6)
     np.testing.assert_allclose(host(fit.w)[:2], 2.0, atol=1e-6)
-    assert fit.ended(xv.Status.NON_FINITE).tolist() == [2]
+    assert fit.ended(xv.Status.NO_DATA).tolist() == [2]
     assert (fit.n_iter >= one.n_iter).all()
     assert np.isfinite(host(fit.statistics().chi2)[:2]).all()
     with pytest.raises(xv.errors.ProblemError, match=r"leaves of shape \(s, 1\)"):

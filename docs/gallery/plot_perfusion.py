@@ -53,7 +53,9 @@ print(fits.statistics())
 fast, slow = fits.w.T
 found, closed = fast / (fast + slow), fast == 0
 without = fraction[organ] == 0
-print(f"closed: {np.mean(closed[without]):.0%} of the voxels without blood, {np.mean(closed[~without]):.1%} of the others")
+print(
+    f"closed: {np.mean(closed[without]):.0%} of the voxels without blood, {np.mean(closed[~without]):.1%} of the others"
+)
 print(f"median fraction: {np.median(found[without]):.3f} without blood, {np.median(found[~without]):.3f} with it")
 
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from xvarpro.backends import tape
-from xvarpro.backends.interface import Backend, Function, Linear, State, linalg_errors
+from xvarpro.backends.interface import Backend, Function, Linear, State, linalg_errors, one_by_one
 from xvarpro.core.namespace import adjoint, device, is_host, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import leaves, map_leaves
@@ -130,6 +130,9 @@ class TapedBackend(EagerBackend):
         outputs, pullback = tape.vjp(fun, primals, constants, xp=self.xp, index_add=self.index_add)
         return outputs, pullback.transposed(outputs)
 
+    def vmap(self, fun: Function, mapped: Leaves, shared: tuple[Any, ...] = ()) -> Leaves:
+        return batched(tape.ground(self.xp, self.index_add), fun, mapped, shared)
+
     def sparse_product(self, rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
         xp = self.xp
         terms = xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0)
@@ -138,6 +141,17 @@ class TapedBackend(EagerBackend):
 
     def qr(self, A: Array, mode: str = "reduced") -> tuple[Array, Array]:
         return (cholesky_qr(self, A) if mode != "r" else None) or self.householder_qr(A, mode)
+
+
+def batched(below: Any, fun: Function, mapped: Leaves, shared: tuple[Any, ...]) -> Leaves:
+    """`Backend.vmap` over a namespace that is raw, `tape.ground`, or a tape; a loop where a function has no rule."""
+    from xvarpro.backends.tape.batching import vmap  # few programs use it
+
+    try:
+        return vmap(below, fun, mapped, shared)
+    except tape.NoBatchError as error:
+        reason = str(error)
+    return one_by_one(fun, mapped, shared, reason)
 
 
 # where Cholesky QR is the faster one: columns at least, rows per column, and entries (benchmarks/overhead.py)

@@ -73,8 +73,8 @@ def as_array(x: Any, name: str) -> Any:
     graph = getattr(x, "__dask_graph__", None)
     if graph is not None and graph() is not None:  # labelled arrays in memory have none
         raise ProblemError(
-            f"{name} must be an array in memory; {what}, which other processes hold. Pass "
-            "y=xv.distributed.dask_rows(data, y) without data=, or x.compute()"
+            f"{name} must be an array in memory; {what}, which other processes hold. Pass x.compute(), or "
+            "y=xv.distributed.dask_rows(data, y) without data=, or, for xv.solve_many(..., chunks=), xv.Each(x)"
         )
     if hasattr(kind, "toarray") or hasattr(kind, "todense"):
         raise ProblemError(

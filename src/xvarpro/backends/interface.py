@@ -6,8 +6,9 @@ import math
 import sys
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -147,13 +148,12 @@ class Backend(ABC):
         outputs, pullback = self.vjp(fun, primals, constants)
         return outputs, self.vjp(lambda *u: pullback(u), outputs)[1]
 
-    def vmap(self, fun: Function, mapped: Leaves) -> Leaves:
-        """What `fun` returns for each entry of `mapped` along the first axis, stacked along a first axis.
+    def vmap(self, fun: Function, mapped: Leaves, shared: tuple[Any, ...] = ()) -> Leaves:
+        """What ``fun(*entries, *shared)`` returns for the entries of `mapped` along the first axis, stacked along one.
 
-        There is one entry or more. What `fun` finds outside of its arguments is shared. Frameworks without such a
-        transformation map entries one by one, as it is done here.
+        There is one entry or more. Frameworks without such a transformation map entries one by one, as it is done here.
         """
-        return one_by_one(fun, mapped)
+        return one_by_one(fun, mapped, shared, f"{self.name} has no vmap")
 
     def with_pullback(self, fun: Function, pull: Callable[..., tuple[Array | None, ...]]) -> Function:
         """`fun`, of arrays to a tuple of arrays, with a pull-back of its own for the framework's transformations.
@@ -313,10 +313,27 @@ def either(backend: Backend, condition: Array, a: Callable[[], Any], b: Callable
     return map_leaves(where, a(), b())
 
 
-def one_by_one(fun: Function, mapped: Leaves) -> Leaves:
+_loops: ContextVar[list[str] | None] = ContextVar("loops", default=None)
+
+
+@contextmanager
+def loops() -> Iterator[list[str]]:
+    """Why functions were mapped by loops inside: filled as that happens."""
+    found: list[str] = []
+    before = _loops.set(found)
+    try:
+        yield found
+    finally:
+        _loops.reset(before)
+
+
+def one_by_one(fun: Function, mapped: Leaves, shared: tuple[Any, ...], reason: str) -> Leaves:
     """`Backend.vmap` as a loop."""
     entries = zip(*map(_unstacked, mapped), strict=True)
-    results = zip(*(fun(*entry) for entry in entries), strict=True)
+    results = zip(*(fun(*entry, *shared) for entry in entries), strict=True)
+    found = _loops.get()
+    if found is not None and reason not in found:
+        found.append(reason)
     return tuple(namespace_of(*parts).stack(parts) for parts in results)
 
 

@@ -140,8 +140,8 @@ class JaxBackend(Transforming, EagerBackend):
         ruled.defjvp(lambda primals, tangents: (ruled(*primals), slope(*primals)(*tangents)))
         return ruled(x)
 
-    def vmap(self, fun: Function, mapped: tuple[Array, ...]) -> tuple[Array, ...]:
-        return jax.vmap(fun)(*mapped)
+    def vmap(self, fun: Function, mapped: tuple[Array, ...], shared: tuple[Any, ...] = ()) -> tuple[Array, ...]:
+        return jax.vmap(lambda *x: fun(*x, *shared))(*mapped)
 
     def with_pullback(self, fun: Function, pull: Callable[..., tuple[Array | None, ...]]) -> Function:
         run: Any = jax.custom_vjp(fun)

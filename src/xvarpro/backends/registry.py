@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.backends import plugin
-from xvarpro.backends.interface import Backend, Function, Placement, one_by_one
-from xvarpro.core.namespace import dtype_name
+from xvarpro.backends.interface import Backend, Function, Placement
+from xvarpro.core.namespace import dtype_name, namespace_of
 from xvarpro.core.struct import Leaves
 from xvarpro.errors import BackendNotInstalledError, PluginError, ProblemError, UnknownBackendError
 
@@ -156,10 +156,14 @@ def sparse_product(rows: Any, columns: Any, data: Any, shape: tuple[int, int], w
     return xp._add_rows(xp.expand_dims(data, axis=1) * xp.take(w, columns, axis=0), rows, shape[0], 0)
 
 
-def vmap(fun: Function, mapped: Leaves) -> Leaves:
+def vmap(fun: Function, mapped: Leaves, shared: tuple[Any, ...] = ()) -> Leaves:
     """`Backend.vmap` for arrays of any kind, those that a tape records included."""
-    found = of(mapped[0])
-    return one_by_one(fun, mapped) if found is None else found.vmap(fun, mapped)
+    found, x = of(mapped[0]), mapped[0]
+    if found is not None:
+        return found.vmap(fun, mapped, shared)
+    from xvarpro.backends.eager import batched  # loads the tape, which is there where arrays are recorded
+
+    return batched(namespace_of(x), fun, mapped, shared)
 
 
 def of(x: Any) -> Backend | None:

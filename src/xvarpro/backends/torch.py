@@ -150,8 +150,8 @@ class TorchBackend(Transforming, EagerBackend):
                 raise
         return tree_map(partial(torch.where, condition), fun(state), state)
 
-    def vmap(self, fun: Function, mapped: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(torch.func.vmap(fun)(*mapped))
+    def vmap(self, fun: Function, mapped: tuple[Tensor, ...], shared: tuple[Any, ...] = ()) -> tuple[Tensor, ...]:
+        return tuple(torch.func.vmap(lambda *x: fun(*x, *shared))(*mapped))
 
     def with_pullback(self, fun: Function, pull: Callable[..., tuple[Tensor | None, ...]]) -> Function:
         return partial(_WithPullback.apply, fun, pull)

@@ -8,23 +8,26 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from xvarpro import backends
-from xvarpro.batch.prepare import by_problem, restricted, ridges
+from xvarpro.batch.prepare import by_problem, ridges
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.stored import part
 from xvarpro.sets import Box, each
+from xvarpro.sets.each import Each
 
 
 def lifted(problem: Problem) -> Problem:
     """The batch form of a problem that is stated for one: what `solve_many` takes.
 
-    Functions are those of a single problem, ``M(theta, data)`` -> (m, n); on JAX and PyTorch they are mapped over the
-    batch by the framework's own `vmap`, elsewhere called for one problem after the other. What is marked by `Each`,
-    in `data` or as `y`, `lam` or `weights`, has one entry per problem; all else is shared, and held once. Structured
-    designs become dense ones.
+    Functions are those of a single problem, ``M(theta, data)`` -> (m, n). They are mapped over the batch, on JAX and
+    PyTorch by the framework's own `vmap`, elsewhere by arrays that hide the axis of the batch: a function that does
+    what there is no rule for is called for one problem after the other, and `fit.method` says so. What is marked by
+    `Each`, in `data` or as `y`, `lam` or `weights`, has one entry per problem; all else is shared, and held once.
+    Structured designs become dense ones.
 
     Parameters
     ----------
@@ -100,29 +103,36 @@ class Lifted(Struct):
         if not found[0].shape[0]:
             raise ProblemError("theta0 of a lifted problem must have entries for one problem or more; got none")
         along = [True] * (len(found) - len(self.marked)) + list(self.marked)
+        mapped, shared = (tuple(x for x, m in zip(found, along, strict=True) if m is own) for own in (True, False))
 
-        def one(*entries: Array) -> Leaves:
-            supply = iter(entries)
-            leaves = [next(supply) if m else x for x, m in zip(found, along, strict=True)]
-            out = self.fun(*trees.unflatten(treedef, leaves))
+        def one(*arrays: Any) -> Leaves:
+            own, others = iter(arrays[: len(mapped)]), iter(arrays[len(mapped) :])
+            out = self.fun(*trees.unflatten(treedef, [next(own if m else others) for m in along]))
             return (out.dense() if isinstance(out, Operator) else out,)
 
-        return backends.vmap(one, tuple(x for x, m in zip(found, along, strict=True) if m))[0]
+        return backends.vmap(one, mapped, shared)[0]
 
 
 def members(problem: Any, picked: slice) -> Any:
-    """The problem of some members of a batch, as it is stated, or their sets."""
-    if not isinstance(problem, Problem):
-        return each.taken(problem, lambda x: x[picked, ...])
+    """The problem of some members of a batch, as it is stated, in memory, or their sets."""
 
-    def plain(level: Level | None) -> Any:
+    def own(x: Any) -> Any:
+        return Each(part(x.array, picked if x.array.shape[0] > 1 else slice(1))) if each.is_each(x) else x
+
+    if not isinstance(problem, Problem):
+        return each.mapped(own, problem)
+
+    def level(level: Level | None) -> Any:
         if level is None:
             return None
+        marked = {name: own(getattr(level, name)) for name in ("y", "lam", "weights")}
+        level = replace(level, **marked)  # what is marked is cut before it is shaped: it may not be in memory
         weights = None if level.weights is None else by_problem(level, each.unmarked(level.weights))
-        return replace(level, y=each.unmarked(level.y), lam=ridges(level), weights=weights)
+        given = {"y": each.unmarked(level.y), "lam": ridges(level), "weights": weights}
+        rest = [name for name, x in given.items() if trees.is_array(x) and not each.is_each(marked[name])]
+        return replace(level, **given | {name: part(given[name], picked) for name in rest if given[name].shape[0] > 1})
 
-    problem = replace(problem, lower=plain(problem.lower), upper=plain(problem.upper))
-    return restricted(problem, lambda x: x[picked, ...])
+    return replace(problem, lower=level(problem.lower), upper=level(problem.upper), data=each.mapped(own, problem.data))
 
 
 def single(problem: Any, i: int) -> Any:

@@ -163,4 +163,12 @@ def _minimum(backend: Backend, A: Array, low: _Levels) -> Array:
         f = _factor(A, (root * root).mT[:, None, :])
         return small.solve_upper(f.R, small.coefficients(f, target.mT[:, None, :]))
 
-    return descended(backend, at, step, (), first)[0]
+    def level() -> Array:
+        """All columns of the design with the same weight, but for their signs; predictions add up to the target."""
+        weights = (low.weights + xp.zeros_like(low.y)).mT
+        w = xp.sign(xp.sum(A[..., :m], axis=2))[:, None, :]
+        whole, one = (xp.sum(weights * x, axis=1) for x in (low.y.mT, (w @ A[..., :m])[:, 0, :]))
+        return w * (whole / positive_or_one(one))[:, None, None]
+
+    first_ = [first, level] if low.loss.positive else [first]
+    return descended(backend, at, step, (), first_)[0]

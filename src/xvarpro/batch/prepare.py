@@ -296,7 +296,9 @@ def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: i
 
     Without `roots` the weights, and a target that is 0 where they are.
     """
-    xp, given = transfer.to.xp, transfer(each.unmarked(level.weights), f"{name}weights", real=True)
+    given: Any = each.unmarked(level.weights)
+    own = by_problem(level, given).shape[0] > 1  # those of a problem may be NaN, which ends it alone
+    xp, given = transfer.to.xp, transfer(given, f"{name}weights", real=True, gaps=own)
     shape, weights = tuple(given.shape), by_problem(level, given)
     fits = y is None or (weights.shape[1] == y.shape[1] and weights.shape[2] in (1, _columns(y)))
     if weights.shape[0] not in (1, b) or not fits:
@@ -304,7 +306,7 @@ def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: i
         raise ProblemError(
             f"{name}weights must have shape (m,), (m, k), (b, m) or (b, m, k) with b = {b}; got {shape}{targets}"
         )
-    if trees.is_complex(weights) or not bool(xp.all(weights >= 0)):
+    if trees.is_complex(weights) or bool(xp.any(weights < 0)):
         raise ProblemError(f"{name}weights of squared residuals must be >= 0; got a negative or a complex one")
     root = xp.sqrt(weights) if roots else weights
     if y is None:

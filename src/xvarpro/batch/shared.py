@@ -64,14 +64,16 @@ def _taken(x: Array, at: Any, axis: int) -> Array:
 
 
 class Coupled:
-    """The sum of the objectives of a batch. Problems with NaN or inf in what is given for them do not count.
+    """The sum of the objectives of a batch. Problems without data do not count: NaN or inf in them, or no weight.
 
     What is not said here is that of the batch.
     """
 
     def __init__(self, batch: Batch, stated: Problem, region: Region, sharing: Sharing) -> None:
         self.batch, self.region, self.sharing = batch, region, sharing
-        given = [level.y for level in stated.levels] + [x.array for x in each.leaves(stated.data) if each.is_each(x)]
+        given = [x.array for x in each.leaves(stated.data) if each.is_each(x)]
+        self.weights = [level.weights for level in stated.levels if trees.is_array(level.weights)]
+        given += [*self.weights, *(level.y for level in stated.levels)]
         self.given = [x for x in given if trees.is_array(x) and trees.is_inexact(x)]
 
     def __getattr__(self, name: str) -> Any:
@@ -86,14 +88,14 @@ class Coupled:
     def local(self, x: Array) -> Local:
         found = self.batch.local(self.sharing.apart(x))
         value, grad, H = map(self._counted, found[:3])
-        deficient = namespace_of(x).any(found.deficient)[None]
+        deficient = namespace_of(x).any(self._counted(found.deficient))[None]
         return Local(_total(value), self.sharing.summed(grad), self.sharing.arrow(H), deficient, found.value[None, :])
 
     def _counted(self, x: Array) -> Array:
         """Numbers of all problems with 0 for those that do not count."""
         xp = namespace_of(x)
-        for y in self.given:
-            fine = xp.all(xp.isfinite(y), axis=tuple(range(1, y.ndim)))
+        finite = [xp.all(xp.isfinite(y), axis=tuple(range(1, y.ndim))) for y in self.given]
+        for fine in [*finite, *(xp.any(w != 0, axis=(1, 2)) for w in self.weights)]:
             x = xp.where(xp.reshape(fine, (-1, *(1,) * (x.ndim - 1))), x, xp.zeros_like(x))
         return x
 

@@ -112,6 +112,11 @@ class Status(Enum):
         "The program was interrupted, by Ctrl-C or a signal.",
         "Go on from the checkpoint, xv.solve(..., resume=path), or from this result, xv.solve(problem, result).",
     )
+    NO_DATA = (
+        14,
+        "This problem of a batch has nothing to fit: its data hold NaN or inf, or none of them has a weight.",
+        "Give weight 0 to single entries without a number; the answers of a problem without any are NaN.",
+    )
 
     def __init__(self, code: int, sentence: str, advice: str) -> None:
         self.code = code

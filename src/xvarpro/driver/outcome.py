@@ -76,7 +76,8 @@ def outcome(
 
 def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verified, Array]:
     prepared, last = run.prepared, run.state.iterate
-    report = prepared.call(diagnosed, iterate.theta, once=True)
+    near = () if isinstance(iterate.w, tuple) else (iterate.w,)
+    report = prepared.call(diagnosed, iterate.theta, *near, once=True)
     if status is Status.NON_FINITE:
         end = report if iterate is last else prepared.call(diagnosed, last.theta, once=True)
         if negative_ridge(prepared.problem, prepared.tree(last.theta)):
@@ -115,9 +116,9 @@ def _ends_at_ridge(prepared: Prepared, theta: Leaves) -> bool:
     return negative_ridge(prepared.problem, prepared.tree(ahead)) < 0
 
 
-def diagnosed(objective: Objective, theta: Leaves) -> LowerReport:
-    """The state of the lower level, as a function that backends compile."""
-    return objective.diagnose(theta)
+def diagnosed(objective: Objective, theta: Leaves, *near: Array) -> LowerReport:
+    """The state of the lower level, solved from a w nearby if one is given, as a function that backends compile."""
+    return (objective.starting_at(*near) if near else objective).diagnose(theta)
 
 
 def _own_w(prepared: Prepared, theta: Leaves, w: Array) -> Array | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +20,14 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
+from xvarpro.fit.missing import chosen, filled, without_data
 from xvarpro.problem.problem import Problem
-from xvarpro.statistics.frames import data_frame
+from xvarpro.statistics.frames import data_frame, dataset, on_grid
 from xvarpro.statistics.names import entry_names, indexed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from xarray import Dataset
 
 PER_PROBLEM = ("w", "value", "gap_A", "gap_B", "condition", "status", "n_iter")  # fields with an entry for each
 
@@ -35,7 +39,7 @@ class ManyResult:
     Attributes
     ----------
     theta : pytree of arrays
-        Leaves (b, ...), in theta0's framework and on its device, as are the next five.
+        Leaves (b, ...), in theta0's framework and on its device, as are the next five; NaN for what is NO_DATA.
     w : array, shape (b, n) or (b, n, k)
         The eliminated variables at theta.
     value, gap_A, gap_B : arrays, shape (b,)
@@ -59,6 +63,7 @@ class ManyResult:
     """
 
     statistics = Method("xvarpro.statistics.many.statistics")
+    plot_map = Method("xvarpro.fit.maps.plot_map")
 
     theta: Tree
     w: Array
@@ -92,7 +97,7 @@ class ManyResult:
     def members(self, picked: slice) -> ManyResult:
         """The result of some of the problems, for what follows from it."""
         arrays = {name: getattr(self, name)[picked, ...] for name in PER_PROBLEM}
-        theta = trees.map_leaves(lambda x: x[picked, ...], self.theta)
+        theta = trees.map_leaves(lambda x: x[picked, ...], self._feasible)
         anew: dict[str, Any] = {"_problem": members(self.stated, picked), "_prepared": None, "chunks": None}
         anew["over"] = members(self.over, picked)
         return replace(self, theta=theta, **arrays, **anew, _fits=self._fits and self._fits[picked])
@@ -100,11 +105,16 @@ class ManyResult:
     @property
     def prepared(self) -> Any:
         """What statistics compute with."""
-        return self._prepared or prepare(self.stated, self.theta, over=self.over)
+        return self._prepared or prepare(self.stated, self._feasible, over=self.over)
+
+    @cached_property
+    def _feasible(self) -> Tree:
+        """theta, with that of another problem where there is none."""
+        return filled(self.theta)
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies: what holds functions and the data is left out."""
-        return {**vars(self), "_problem": None, "_prepared": None, "_fits": None}
+        return {name: x for name, x in vars(self).items() if not name.startswith("_")}
 
     def __len__(self) -> int:
         return len(self.status)
@@ -123,6 +133,17 @@ class ManyResult:
         """Indices of the problems that ended with a status."""
         return np.flatnonzero(self.status == status.code)
 
+    def spread(self, theta: Tree) -> Tree:
+        """A tree like theta with an entry for each problem in every leaf."""
+        return spread(theta, self.shared, len(self))
+
+    def columns(self, errors: bool = True) -> dict[str, np.ndarray]:
+        """Entries of theta and w, of their errors if asked for, and the objective by name, (b,) each."""
+        found = self.statistics() if errors else None
+        columns = _by_entry(self.spread(self.theta), self.w)
+        more = {} if found is None else _by_entry(self.spread(found.theta_stderr), found.w_stderr)
+        return columns | {f"{name}_stderr": x for name, x in more.items()} | {"value": to_numpy(self.value)}
+
     def to_frame(self, errors: bool = True) -> DataFrame:
         """A data frame of pandas with a row for each problem: theta, w, objective, status and, if asked for, errors.
 
@@ -131,18 +152,29 @@ class ManyResult:
         ImportError
             Without pandas; it names the pip command.
         """
-        theta = spread(self.theta, self.shared, len(self))
-        shapes = trees.map_leaves(lambda x: np.empty(x.shape[1:]), theta)
-        names = [*entry_names(shapes), *indexed("w", self.w.shape[1:])]
-        columns = dict(zip(names, _by_entry(theta, self.w), strict=True))
+        status = [Status.of(code).name for code in self.status.tolist()]
+        return data_frame(self.columns(errors) | {"status": status}, range(len(self)))
+
+    def to_xarray(self, shape: Sequence[int], dims: Sequence[str], errors: bool = True) -> Dataset:
+        """Leaves of theta, w, objective, status and errors as a dataset of xarray, in the shape of an image or a cube.
+
+        Raises
+        ------
+        ProblemError
+            `shape` has another number of problems.
+        ImportError
+            Without xarray; it names the pip command.
+        """
+        arrays = _by_leaf(self.spread(self.theta), self.w) | {"value": self.value, "status": self.status}
         if errors:
             found = self.statistics()
-            both = zip(
-                names, _by_entry(spread(found.theta_stderr, self.shared, len(self)), found.w_stderr), strict=True
-            )
-            columns |= {f"{name}_stderr": x for name, x in both}
-        status = [Status.of(code).name for code in self.status.tolist()]
-        return data_frame(columns | {"value": to_numpy(self.value), "status": status}, range(len(self)))
+            by_leaf = _by_leaf(self.spread(found.theta_stderr), found.w_stderr)
+            arrays |= {f"{name}_stderr": x for name, x in by_leaf.items()}
+        own = {name: [f"{name.removesuffix('_stderr')}_{i}" for i in range(x.ndim - 1)] for name, x in arrays.items()}
+        made = dataset({name: ([*dims, *own[name]], on_grid(to_numpy(x), shape)) for name, x in arrays.items()})
+        codes = {status.name: status.code for status in Status}
+        made["status"].attrs = {"flag_values": list(codes.values()), "flag_meanings": " ".join(codes)}
+        return made
 
     def __str__(self) -> str:
         n = self.n_iter if len(self) else np.zeros(1, int)
@@ -163,10 +195,19 @@ class ManyResult:
         return f"ManyResult({len(self)} problems: {ends or 'none'})"
 
 
-def _by_entry(theta: Tree, w: Array) -> np.ndarray:
-    """A row for each entry of theta and of w, (q, b)."""
-    arrays = map(to_numpy, (*trees.leaves(theta), w))
-    return np.concatenate([x.reshape(len(x), -1) for x in arrays], axis=1).T
+def _by_leaf(theta: Tree, w: Array) -> dict[str, Array]:
+    """Leaves of theta and w by name."""
+    leaves, treedef = trees.flatten(theta)
+    names = entry_names(trees.unflatten(treedef, [0.0] * len(leaves)))
+    return dict(zip([*names, "w"], [*leaves, w], strict=True))
+
+
+def _by_entry(theta: Tree, w: Array) -> dict[str, np.ndarray]:
+    """Entries of theta and w by name, (b,) each."""
+    found: dict[str, np.ndarray] = {}
+    for name, x in _by_leaf(theta, w).items():
+        found |= zip(indexed(name, x.shape[1:]), to_numpy(x).reshape(x.shape[0], -1).T, strict=True)
+    return found
 
 
 def joined(parts: list[ManyResult], seconds: float) -> ManyResult:
@@ -175,9 +216,27 @@ def joined(parts: list[ManyResult], seconds: float) -> ManyResult:
     def along(*arrays: Any) -> Any:
         return namespace_of(arrays[0]).concat(arrays, axis=0)
 
-    arrays: dict[str, Any] = {name: along(*(getattr(part, name) for part in parts)) for name in PER_PROBLEM}
-    theta = trees.map_leaves(along, *(part.theta for part in parts))
-    return replace(parts[0], theta=theta, **arrays, seconds=seconds, setup_seconds=0.0)
+    names = ("theta", *PER_PROBLEM)
+    arrays: dict[str, Any] = {name: trees.map_leaves(along, *(getattr(x, name) for x in parts)) for name in names}
+    return replace(parts[0], **arrays, seconds=seconds, setup_seconds=0.0)
+
+
+def blanked(fit: ManyResult) -> ManyResult:
+    """The result with NO_DATA and NaN for the problems that have no data to fit."""
+    ended = np.isin(fit.status, [Status.NON_FINITE.code, Status.RANK_DEFICIENT.code])
+    at = without_data(fit.stated, ended)
+    if not at.any():
+        return fit
+
+    def blank(x: Array) -> Array:
+        return chosen(at, namespace_of(x).full_like(x, np.nan), x)
+
+    leaves, names, treedef = trees.named(fit.theta)
+    theta = [x if name in fit.shared else blank(x) for x, name in zip(leaves, names, strict=True)]
+    arrays: dict[str, Any] = {name: blank(getattr(fit, name)) for name in {*PER_PROBLEM} - {"status", "n_iter"}}
+    arrays["theta"] = trees.unflatten(treedef, theta)
+    status, n_iter = np.where(at, Status.NO_DATA.code, fit.status), np.where(at, 0, fit.n_iter)
+    return replace(fit, **arrays, status=status, n_iter=n_iter)
 
 
 def counted(statuses: np.ndarray) -> dict[Status, int]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -23,11 +27,22 @@ from xvarpro.core.struct import Tree
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.fit.batch_result import PER_PROBLEM, ManyResult, joined
+from xvarpro.fit.missing import chosen
 from xvarpro.problem.problem import Problem
 from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Fingerprints, hashes
+from xvarpro.sets import each
 
+TOGETHER = 1000  # problems of a series whose errors are computed together
+AHEAD = 2  # chunks for each processor of this machine that are handed out before their turn
 WRITER = "solve_many(..., checkpoint=)"
+
+
+def _here(fun: Callable[..., Any], *args: Any, **options: Any) -> Future[Any]:
+    """A task that has ended, in this process, when it is handed out."""
+    task = Future[Any]()
+    task.set_result(fun(*args, **options))
+    return task
 
 
 def in_chunks(
@@ -37,52 +52,74 @@ def in_chunks(
     over: Tree,
     size: Any,
     folder: str | PathLike[str] | None,
+    executor: Executor | None,
+    follow: bool,
     progress: bool | None,
     options: dict[str, Any],
 ) -> ManyResult:
     """See `solve_many`: what a chunk holds in arrays on disk, such as memory maps, is read when its turn comes."""
     began = time.perf_counter()
+    start: Tree = None
     given = destination(theta0, None, None, None)
-    b, parts = batch_size(given.leaves, given.names), list[ManyResult]()
+    b, parts, tasks = batch_size(given.leaves, given.names), list[ManyResult](), deque[Any]()
+    _check_lengths(problem, b)
+    if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
+        raise ProblemError(f"chunks, or order, must be a whole number > 0 of problems; got {size!r}")
+    hand_out, ahead = (executor.submit, AHEAD * (os.cpu_count() or 1)) if executor else (_here, 1)
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
+
+    def finish() -> None:
+        """The first of the tasks; one that is done here is written before the next chunk is read."""
+        kept, task = tasks.popleft()
+        found = task.result()
+        if kept is not None:
+            _write(found, *kept)
+        parts.append(replace(found, _problem=None, _prepared=None, _fits=None))
+        bar.update(len(found))
+
     with Bar(b, progress, "problem") as bar:
-        for picked in slices(b, size):
-            part, start = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
+        for i in range(0, max(b, 1), int(size)):
+            picked = slice(i, min(i + int(size), b))
+            while len(tasks) >= ahead:
+                finish()
             sets = members(over, picked)
-
-            def solved(part: Problem = part, start: Tree = start, sets: Tree = sets) -> ManyResult:
-                return solve_many(part, start, sets, progress=False, **options)
-
-            if folder is None:
-                found = solved()
-            else:
+            part, own = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
+            start = _next(parts[-1], start, own) if follow and parts else own
+            kept: Any = None
+            if folder is not None:
                 stamp = {**Fingerprints(part, start), **hashes(sets, "over"), "options": repr(options)}
-                found = _kept(Path(folder) / f"problems_{picked.start:012d}.npz", stamp, start, solved)
-            parts.append(replace(found, _problem=None, _prepared=None, _fits=None))
-            bar.update(picked.stop - picked.start)
+                kept = Path(folder) / f"problems_{i:012d}.npz", stamp
+            if kept is not None and kept[0].exists():
+                tasks.append((None, _here(_read, *kept, start)))
+            else:
+                tasks.append((kept, hand_out(solve_many, part, start, sets, progress=False, **options)))
+        while tasks:
+            finish()
     whole = joined(parts, time.perf_counter() - began)
-    return replace(whole, over=over, chunks=int(size), _problem=problem)
+    return replace(whole, over=over, chunks=max(int(size), follow * TOGETHER), _problem=problem)
 
 
-def slices(b: int, size: Any) -> Iterator[slice]:
-    """Of so many problems each, but for the last one."""
-    if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
-        raise ProblemError(f"chunks must be a whole number > 0 of problems that are solved together; got {size!r}")
-    return (slice(i, min(i + int(size), b)) for i in range(0, b, int(size)))
+def _next(before: ManyResult, start: Tree, own: Tree) -> Tree:
+    """Where a chunk ended, or began where that was without success, as starts of another one, which may be shorter."""
+    ends = trees.map_leaves(partial(chosen, before.success), before.theta, start)
+    return trees.map_leaves(lambda x, y: x[: y.shape[0], ...], ends, own)
 
 
-def _kept(path: Path, stamp: dict[str, str], start: Tree, solved: Callable[[], ManyResult]) -> ManyResult:
-    """The result of a chunk, from its file if there is one."""
-    if path.exists():
-        return _read(path, stamp, start)
-    found = solved()
+def _check_lengths(problem: Problem, b: int) -> None:
+    """Check that what has an entry for each problem has `b`, which a solve of some of them cannot see."""
+    marked = [x.array for x in each.leaves(problem) if each.is_each(x)]
+    for x in [*marked, *(level.y for level in problem.levels if trees.is_array(level.y))]:
+        if not (shape := tuple(getattr(x, "shape", ()))) or shape[0] not in (1, b):
+            raise ProblemError(f"y, and what xv.Each marks, must have b = {b} entries, or 1 for all; got shape {shape}")
+
+
+def _write(found: ManyResult, path: Path, stamp: dict[str, str]) -> None:
     record = {"stamp": stamp, "method": found.method, "provenance": found.provenance}
     arrays: Any = {name: to_numpy(getattr(found, name)) for name in PER_PROBLEM}
     arrays |= {f"theta_{i}": to_numpy(x) for i, x in enumerate(trees.leaves(found.theta))}
     text = np.array(json.dumps(record, default=str))
     write_atomically(path, lambda file: np.savez(file, record=text, **arrays))
-    return found
 
 
 def _read(path: Path, stamp: dict[str, str], start: Tree) -> ManyResult:

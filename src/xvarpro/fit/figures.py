@@ -12,9 +12,11 @@ from xvarpro.errors import ProblemError
 
 try:
     from matplotlib.axes import Axes
+    from matplotlib.collections import PolyCollection
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
     from matplotlib.figure import Figure as _Figure
     from matplotlib.figure import FigureBase
+    from matplotlib.patches import Patch
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'xvarpro[plot]'", name="matplotlib") from error
@@ -24,6 +26,8 @@ __all__ = [
     "Figure",
     "FigureBase",
     "MaxNLocator",
+    "Patch",
+    "PolyCollection",
     "blank",
     "date2num",
     "dated",

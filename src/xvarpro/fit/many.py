@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt
 from xvarpro.backends import Backend, to_numpy
 from xvarpro.backends.exchange import as_array
+from xvarpro.backends.interface import loops
 from xvarpro.batch.driver import Run
-from xvarpro.batch.lift import single
+from xvarpro.batch.lift import members, single
 from xvarpro.batch.prepare import batch_size, together
 from xvarpro.batch.shared import prepare_shared, separate
 from xvarpro.core import trees
@@ -26,15 +28,14 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
-from xvarpro.fit.batch_result import ManyResult
+from xvarpro.fit.batch_result import PER_PROBLEM, ManyResult, blanked
 from xvarpro.fit.chunks import in_chunks
+from xvarpro.fit.missing import chosen, filled, without_data
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
 from xvarpro.sets import each
-
-if TYPE_CHECKING:
-    pass
+from xvarpro.sets.each import Stored
 
 
 def solve_many(
@@ -43,8 +44,10 @@ def solve_many(
     over: Tree = None,
     *,
     starts: Tree = None,
+    order: int | None = None,
     chunks: int | None = None,
     checkpoint: str | PathLike[str] | None = None,
+    executor: Executor | None = None,
     method: LevenbergMarquardt | None = None,
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -72,18 +75,25 @@ def solve_many(
         `lower.Nonnegative` nor `lower.Bounded`, or a `loss` that is not convex or one of rows, has no scale or is next
         to a `W`.
     theta0 : array or pytree of arrays
-        Feasible starts, leaves (b, ...), float32 or float64. If some leaves are marked, ``xv.Each(array)``, these are
-        of problems, and the others, in their own shape, are shared by all: see Notes.
+        Feasible starts, leaves (b, ...), float32 or float64. One with NaN is that of the first problem without NaN. If
+        some leaves are marked, ``xv.Each(array)``, these are of problems, and the others, in their own shape, are
+        shared by all: see Notes.
     over : Set, Free or a tree of them, optional
         Sets for the leaves of one problem; each problem has its own point in them. What is not named is free. Bounds of
         each problem are marked: ``Box(xv.Each(lower), xv.Each(upper))`` with arrays shaped like the leaf of theta0.
     starts : array or pytree of arrays, optional
         More starts for all problems, in the structure of theta0, leaves (s, ...): each problem keeps the lowest end.
+    order : int, optional
+        Problem i starts where problem i - order ended, or the last success before it, and the first ones at theta0: 1
+        is for a series, nx for the rows of an image. So many are solved together, as in chunks.
     chunks : int, optional
-        Problems that are solved together, chunk after chunk: memory is that of one, where y and what `Each` marks are
-        memory maps.
+        Problems that are solved together, chunk after chunk: arrays in memory maps, Zarr, HDF5 or Dask that `Each`
+        marks, targets and weights too, are read a chunk at a time, and memory is that of two chunks and the answers.
     checkpoint : path, optional
         A folder that keeps the result of each chunk: a call that was killed, made again, goes on after the last one.
+    executor : concurrent.futures.Executor, optional
+        Where chunks are solved, such as a ``ProcessPoolExecutor(2)`` or ``client.get_executor(pure=False)`` of Dask; in
+        this process by default. Two for each processor of this machine are handed out at once.
     method : LevenbergMarquardt, optional
         For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
         of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
@@ -100,7 +110,8 @@ def solve_many(
     Returns
     -------
     ManyResult
-        With a status per problem. NaN or inf in the data of a problem makes that one NON_FINITE and no other.
+        With a status per problem. One whose data hold NaN or inf, or have no weight, is NO_DATA and has NaN for
+        answers; the others are as without it.
 
     Raises
     ------
@@ -121,8 +132,8 @@ def solve_many(
     -----
     Problems that share leaves of theta are one problem, the sum of theirs: Levenberg-Marquardt takes one step for all,
     for which each problem's own entries are eliminated, in time and memory proportional to b. Functions get shared
-    leaves as (b, ...), too. Gaps, status and iterations are those of the whole, in every entry; problems with NaN or
-    inf in their targets or marked data are left out of the sum. Leaves must be free or in a `Box`.
+    leaves as (b, ...), too. Gaps, status and iterations are those of the whole, in every entry; problems without data
+    are left out of the sum. Leaves must be free or in a `Box`.
 
     Examples
     --------
@@ -141,13 +152,20 @@ def solve_many(
     >>> fit
     ManyResult(3 problems: 3 CONVERGED)
     """
-    theta0 = separate(theta0, "" if chunks is None else "chunks= solves them apart")
+    theta0 = separate(theta0, "" if chunks is None and order is None else "chunks= and order= take them apart")
     place = {"backend": backend, "device": device, "dtype": dtype}
     options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, **place}
-    if chunks is not None:
-        return in_chunks(solve_many, problem, theta0, over, chunks, checkpoint, progress, {"starts": starts, **options})
-    if checkpoint is not None:
-        raise ProblemError("checkpoint needs chunks=, the number of problems in a file; got none")
+    theta0 = filled(theta0)
+    if order is not None and (chunks is not None or executor is not None):
+        raise ProblemError("order must be given without chunks and executor: each of its steps waits for another")
+    if chunks is not None or order is not None:
+        options["starts"] = starts
+        size, follow = order if chunks is None else chunks, order is not None
+        return in_chunks(solve_many, problem, theta0, over, size, checkpoint, executor, follow, progress, options)
+    if checkpoint is not None or executor is not None:
+        raise ProblemError("checkpoint and executor need chunks=, the number of problems in a file; got none")
+    if any(isinstance(x, Stored) for x in trees.leaves(problem)):
+        problem = members(problem, slice(None))
     if starts is not None:
         every = (solve_many(problem, theta, over, progress=progress, **options) for theta in _each(theta0, starts))
         return reduce(_lower, every)
@@ -161,13 +179,15 @@ def solve_many(
         return _one_by_one(problem, theta0, over, progress, {**limits, **place})
     prepared = prepare_shared(problem, theta0, over=over, **place)
     check_compiles(prepared.region, prepared.backend)
-    with prepared.backend.scope(prepared.dtype):
+    with prepared.backend.scope(prepared.dtype), loops() as reasons:
         run = Run(prepared, method or LevenbergMarquardt(), tol)
         setup = time.perf_counter() - began
 
         def found(unended: Status) -> ManyResult:
-            times: Any = {"seconds": time.perf_counter() - began - setup, "setup_seconds": setup}
-            return ManyResult(**run.found(unended), **times, over=over, _problem=problem)
+            fields: Any = run.found(unended) | {"seconds": time.perf_counter() - began - setup, "setup_seconds": setup}
+            if reasons:
+                fields["method"] += f", functions called for one problem after the other ({reasons[0]})"
+            return blanked(ManyResult(**fields, over=over, _problem=problem))
 
         with Bar(prepared.theta.shape[0], progress, "problem") as bar:
             run.start()
@@ -183,13 +203,13 @@ def solve_many(
 def _one_by_one(
     problem: Problem, theta0: Tree, over: Tree, progress: bool | None, options: dict[str, Any]
 ) -> ManyResult:
-    """The problems one after the other, by `solve`; one whose data hold NaN or inf ends as in a batch."""
+    """The problems one after the other, by `solve`; one without data ends as in a batch."""
     began = time.perf_counter()
     given = destination(theta0, None, None, None)
     b, ends = batch_size(given.leaves, given.names), list[Result | Status]()
 
     def found() -> ManyResult:
-        return _stacked(problem, theta0, over, ends, time.perf_counter() - began)
+        return blanked(_stacked(problem, theta0, over, ends, time.perf_counter() - began))
 
     try:
         with Bar(b, progress, "problem") as bar:
@@ -198,8 +218,7 @@ def _one_by_one(
                 try:
                     ends.append(solve(one, start, single(over, i), progress=False, **options))
                 except ProblemError:
-                    ys = [level.y for level in one.levels if trees.is_array(level.y)]
-                    if all(np.isfinite(to_numpy(y)).all() for y in ys):
+                    if not without_data(members(problem, slice(i, i + 1)), np.array([True])):
                         raise
                     ends.append(Status.NON_FINITE)
                 bar.update()
@@ -208,14 +227,16 @@ def _one_by_one(
         ends += [Status.INTERRUPTED] * (b - len(ends))
         interrupt.result = found() if some else None  # type: ignore[union-attr]
         raise
+    if not any(isinstance(end, Result) for end in ends):  # whatever W and loss are, the answers are NaN
+        bare = replace(problem, lower=replace(problem.lower, W=None, loss=None))
+        place = {name: options[name] for name in ("backend", "device", "dtype")}
+        return solve_many(bare, theta0, over, progress=False, **place)
     return found()
 
 
 def _stacked(problem: Problem, theta0: Tree, over: Tree, ends: list[Result | Status], seconds: float) -> ManyResult:
     """Results of single problems as those of a batch; a status stands for one that has no point but its start."""
-    known = next((end for end in ends if isinstance(end, Result)), None)
-    if known is None:
-        raise ProblemError("the target must be finite for one problem or more; got NaN or inf in all of them")
+    known = next(end for end in ends if isinstance(end, Result))
     fits = [end if isinstance(end, Result) else None for end in ends]
 
     def stacked(get: Callable[[Result], Any], like: Array) -> Array:
@@ -266,27 +287,12 @@ def _each(theta0: Tree, starts: Tree) -> Iterator[Tree]:
 def _lower(a: ManyResult, b: ManyResult) -> ManyResult:
     """Of each problem that end of two solves which is lower; of those that share theta the lower of all."""
     before, after = map(to_numpy, (a.value, b.value))
+    effort = {name: getattr(a, name) + getattr(b, name) for name in ("n_iter", "seconds", "setup_seconds")}
     if a.shared:
-        better = np.nansum(after) < np.nansum(before) or not np.isfinite(before).any()
-        effort = {name: getattr(a, name) + getattr(b, name) for name in ("n_iter", "seconds", "setup_seconds")}
-        return replace(b if better else a, **effort)
+        return replace(b if np.nansum(after) < np.nansum(before) else a, **effort)
     better = (after < before) | ~np.isfinite(before)
-
-    def chosen(x: Any, y: Any) -> Any:
-        xp = namespace_of(x)
-        at = xp.asarray(better, device=device_of(x))
-        return xp.where(xp.reshape(at, (-1, *(1,) * (x.ndim - 1))), y, x)
-
-    names = ("w", "value", "gap_A", "gap_B", "condition", "status")
-    return replace(
-        a,
-        theta=trees.map_leaves(chosen, a.theta, b.theta),
-        **{name: chosen(getattr(a, name), getattr(b, name)) for name in names},
-        n_iter=a.n_iter + b.n_iter,
-        seconds=a.seconds + b.seconds,
-        setup_seconds=a.setup_seconds + b.setup_seconds,
-        _prepared=None,
-        _fits=None
-        if a._fits is None
-        else [y if take else x for x, y, take in zip(a._fits, b._fits, better, strict=True)],
-    )
+    fits = a._fits and [y if lower else x for x, y, lower in zip(a._fits, b._fits, better, strict=True)]
+    found: dict[str, Any] = {"_prepared": None, "_fits": fits}
+    for name in ("theta", *PER_PROBLEM):
+        found[name] = trees.map_leaves(partial(chosen, better), getattr(b, name), getattr(a, name))
+    return replace(a, **found | effort)

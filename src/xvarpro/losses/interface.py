@@ -30,6 +30,7 @@ class Loss(Struct):
     likelihood: ClassVar[bool] = False  # whether `value` is a negative log likelihood, up to a constant of the data
     convex: ClassVar[bool] = True
     by_entry: ClassVar[bool] = True  # whether `value` is a sum over entries of mu; else over its rows
+    positive: ClassVar[bool] = False  # whether mu has to be positive where an entry has a weight
     linked: ClassVar[bool] = False  # whether mu is another function of what is expected than that itself
 
     @property
@@ -57,10 +58,6 @@ class Loss(Struct):
         """The map from a direction to the second derivative times it, (m, k) both."""
         h = self.second(mu, y, weights)
         return lambda d: h * d
-
-    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
-        """`slope`, `second` and `bend`, where what they share is computed once."""
-        return self.slope(mu, y, weights), self.second(mu, y, weights), self.bend(mu, y, weights)
 
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
         """Numbers > 0 in the place of `second` for a Newton step, (m, k): of a convex loss the same but for the least.
@@ -191,11 +188,8 @@ class Times(Loss):
         return self.times * self.loss.second(mu, y, weights)
 
     def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
-        return self.derivatives(mu, y, weights)[2]
-
-    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
-        slope, second, bend = self.loss.derivatives(mu, y, weights)
-        return self.times * slope, self.times * second, lambda d: self.times * bend(d)
+        bend = self.loss.bend(mu, y, weights)
+        return lambda d: self.times * bend(d)
 
     def root(self, mu: Array, y: Array, weights: Weights) -> Any:
         loss: Any = self.loss

@@ -52,6 +52,7 @@ class Poisson(_Counts):
     (1.0, array([0.5, 1. ]))
     """
 
+    positive = True
     advice = (
         "The model M(theta) w must be positive where counts have a weight: use W=xv.lower.Nonnegative() with a design "
         "that is not negative, or start from another theta. To counts that are all 0 no positive model fits best."
@@ -195,28 +196,25 @@ class Softmax(Loss):
         return weights * y * (log - below)
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.derivatives(mu, y, weights)[0]
+        return weights * (namespace_of(y).sum(y, axis=1, keepdims=True) * _shares(mu) - y)
 
     def second(self, mu: Array, y: Array, weights: Weights) -> Array:
-        return self.derivatives(mu, y, weights)[1]
+        h, p = self._weighted(mu, y, weights)
+        return h * (1 - p)
 
     def bend(self, mu: Array, y: Array, weights: Weights) -> Callable[[Array], Array]:
-        return self.derivatives(mu, y, weights)[2]
-
-    def derivatives(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array, Callable[[Array], Array]]:
-        xp, p = namespace_of(mu), _shares(mu)
-        total = xp.sum(y, axis=1, keepdims=True)
-        h = weights * total * p
-
-        def product(d: Array) -> Array:
-            return h * (d - xp.sum(p * d, axis=1, keepdims=True))
-
-        return weights * (total * p - y), h * (1 - p), product
+        h, p = self._weighted(mu, y, weights)
+        return lambda d: h * (d - namespace_of(d).sum(p * d, axis=1, keepdims=True))
 
     def root(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array]:
         """Arrays u and p, (m, k): the second derivative is ``B^T B``, with ``B d = u (d - sum p d)`` in every row."""
-        xp, p = namespace_of(mu), _shares(mu)
-        return xp.sqrt(weights * xp.sum(y, axis=1, keepdims=True) * p), p
+        h, p = self._weighted(mu, y, weights)
+        return namespace_of(h).sqrt(h), p
+
+    def _weighted(self, mu: Array, y: Array, weights: Weights) -> tuple[Array, Array]:
+        """The probabilities of the classes with the weights of rows, and without; rounding may leave one below 0."""
+        p = _shares(mu)
+        return weights * namespace_of(y).sum(y, axis=1, keepdims=True) * p, p
 
     def mean(self, mu: Array) -> Array:
         return _shares(mu)

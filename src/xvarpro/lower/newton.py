@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from operator import mul
 from typing import Any, NamedTuple, cast, final
 
 from xvarpro.backends import Backend
 from xvarpro.backends.interface import either, select
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array
-from xvarpro.core.trees import adjoint_product, inner, rounding
-from xvarpro.losses.interface import Loss, Weights
-from xvarpro.lower.interface import NO_RIDGE, Adjoint, Diagnosis, LowerSolver, Ridge, System
+from xvarpro.core.trees import inner, rounding
+from xvarpro.losses.interface import Loss
+from xvarpro.lower.hessian import PRODUCTS, Shared, conjugate_gradients, of_weights
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.krylov import LSMR
 from xvarpro.lower.qr import QR
-from xvarpro.lower.stack import as_one, identity, joined
-from xvarpro.operators import Dense, Weighted
-from xvarpro.operators.interface import Operator
+from xvarpro.lower.stack import as_one
+from xvarpro.operators import Weighted
 
-STEPS, SHORTEST = 100, 2.0**-40  # at most, and share of one: of a level that has no minimum w grows without end
+# at most: steps, of a level without a minimum w grows without end; halvings; halvings that count as a step
+STEPS, HALVINGS, SEARCH = 100, 40, 10
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
 # relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
@@ -29,97 +31,6 @@ SLOW = 0.25  # ratio of squared Newton decrements above which, once they are sma
 ROUGH, COARSE, FINE = 0.1, 1e-4, 1e-6
 WORTH = 12  # products of the last step from which on a new preconditioner, which takes some of them, is worth its time
 LOST = 1e-11  # relative error up to which adjoints do with a product's inverse: eps times the condition squared
-PRODUCTS = 500  # with a Hessian at most, in one system of conjugate gradients; LSMR has a limit of its own
-
-
-@dataclass(frozen=True)
-class Rooted:
-    """``B M`` for a loss of rows whose second derivative is ``B^T B``, as `Softmax.root` has it."""
-
-    M: Operator
-    u: Array  # (m, k)
-    p: Array
-
-    @property
-    def columns(self) -> int:
-        return self.u.shape[1]
-
-    def root(self, d: Array) -> Array:
-        """``B d``."""
-        return self.u * (d - namespace_of(d).sum(self.p * d, axis=1, keepdims=True))
-
-    def matvec(self, w: Array) -> Array:
-        return self.root(self.M.matvec(w))
-
-    def residual(self, w: Array, y: Array) -> Array:
-        return self.matvec(w) - y
-
-    def rmatvec(self, r: Array) -> Array:
-        r = self.u * r
-        return self.M.rmatvec(r - self.p * namespace_of(r).sum(r, axis=1, keepdims=True))
-
-    @property
-    def blocks(self) -> Array:
-        """B of every row, (m, k, k)."""
-        return self.u[:, :, None] * (identity(self.u) - self.p[:, None, :])
-
-
-class LossSystem(NamedTuple):
-    """The problem of a lower level with a loss, ``min loss(M w, y) + 1/2 <Omega w, lam Omega w>``."""
-
-    M: Operator
-    loss: Loss
-    y: Array
-    ridge: Ridge = NO_RIDGE
-    weights: Weights = 1.0
-    start: Array | tuple[()] = ()  # a w to begin with, such as that of a theta nearby
-
-    @property
-    def rowwise(self) -> Array | None:
-        """M where it is one matrix for a loss of rows: sums over these want predictions column by column in memory."""
-        return None if self.loss.by_entry or not isinstance(self.M, Dense) or self.M.columns else self.M.array
-
-    def predicted(self, w: Array) -> Array:
-        """``M w``."""
-        A = self.rowwise
-        return self.M.matvec(w) if A is None else (w.mT @ A.mT).mT
-
-    def value(self, w: Array) -> tuple[Array, Array]:
-        """The objective of the level, 0-d, and predictions."""
-        z = self.predicted(w)
-        value = self.loss.value(z, self.y, self.weights) * self.loss.unit**2
-        return value + self.ridge.value(w) if self.ridge.present else value, z
-
-    def back(self, s: Array, w: Array) -> Array:
-        """``M^T s + Omega^T lam Omega w``, (n, k): its gradient at w, where s is the slope of the loss there."""
-        A = self.rowwise
-        g = self.M.rmatvec(s) if A is None else adjoint_product(s, A).mT
-        return g + self.ridge.slope(w) if self.ridge.present else g
-
-    def squares(self, z: Array, h: Array) -> tuple[System, Array]:
-        """Least squares in its place near z, with curvatures h, and the target: the minimiser ends a Newton step.
-
-        Its residual at the w of z is ``slope / root``: that has the gradient of the loss.
-        """
-        xp = namespace_of(h)
-        root = xp.sqrt(h)
-        y = root * z - self.loss.slope(z, self.y, self.weights) / xp.where(root > 0, root, 1)
-        return System(Weighted(self.M, root), self.ridge), y
-
-    def roots(self, z: Array, curvature: Callable[..., Array]) -> tuple[Array, Array]:
-        """Matrices (m, k, k) of rows, B with a second derivative ``B^T B``, and slopes ``B^-T s``, (m, k)."""
-        loss, given = cast(Any, self.loss), (z, self.y, self.weights)
-        u, p = (namespace_of(z).sqrt(curvature(*given)), 0 * z) if loss.by_entry else loss.root(*given)
-        return Rooted(self.M, u, p).blocks, loss.slope(*given) / positive_or_one(u)
-
-    def joined(self, z: Array, curvature: Callable[..., Array]) -> tuple[System, Array]:
-        """As `squares`, for one column that has all of w; the rows of the ridge are among the others."""
-        (B, s), A, xp = self.roots(z, curvature), self.M.dense(), namespace_of(z)
-        rows, y = joined(A, B), as_one((B @ z[:, :, None])[:, :, 0] - s, z.shape[1])
-        if self.ridge.present:
-            below = joined(self.ridge.dense(A), identity(z))
-            rows, y = xp.concat([rows, below]), xp.concat([y, 0 * below[:, :1]])
-        return System(Dense(rows)), y
 
 
 class Minimum(NamedTuple):
@@ -190,7 +101,7 @@ class Newton(LowerSolver):
 
         def unique(w: Array) -> Array:
             """NaN where conjugate gradients have found one of several solutions."""
-            xp, (near, target) = namespace_of(w), self._near(system, system.M.matvec(w), system.loss.model)
+            xp, (near, target) = namespace_of(w), self._near(system, system.residual(w), system.loss.model)
             found = self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
             return xp.where(xp.all(xp.isfinite(found)), w, xp.full_like(w, xp.nan))
 
@@ -208,14 +119,13 @@ class Newton(LowerSolver):
         if not (self.adjoined and _is_squares(system.loss) and self._by_products(system)):
             return w, r
         # the digits of the factor that the adjoint needs, where the Hessian of the steps was a product
-        g = system.back(system.loss.slope(r, system.y, system.weights), w)
-        w = w - self._solved(backend, system, factor, w, r, g)
-        return w, system.M.matvec(w)
+        w = w - self._solved(backend, system, factor, w, r, system.slope(w, r))
+        return w, system.residual(w)
 
     def adjoint(
         self, backend: Backend, system: Any, factor: Minimum, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
-        v = self._solved(backend, system, factor, w, system.M.matvec(w), c)
+        v = self._solved(backend, system, factor, w, system.residual(w), c)
         return Adjoint(system.M.matvec(v), (), v)
 
     def _solved(self, backend: Backend, system: Any, factor: Minimum, w: Array, z: Array, c: Array) -> Array:
@@ -226,7 +136,7 @@ class Newton(LowerSolver):
             return self._inverse(backend, near, self._hessian(backend, near, factor), target, w, c)
         bend = system.loss.bend(z, system.y, system.weights)
         P = factor.shared or self._preconditioner(backend, system, w, z)
-        return _conjugate_gradients(backend, system, bend, P, c, limit=self._limit)[0]
+        return conjugate_gradients(backend, system, bend, P, c, limit=self._limit)[0]
 
     def improved(self, backend: Backend, system: Any, factor: Minimum, g: Array, y: Array, w: Array, r: Array) -> Array:
         return w
@@ -234,7 +144,7 @@ class Newton(LowerSolver):
     def diagnose(self, backend: Backend, system: Any, factor: Minimum, y: Array) -> Diagnosis:
         """Of the level of least squares near its w, or near a first prediction where there is no w."""
         xp, loss = namespace_of(y), system.loss
-        z = system.M.matvec(factor.w)
+        z = system.residual(factor.w)
         found, h = xp.all(xp.isfinite(z)), loss.second if _is_squares(loss) else loss.model
         z = xp.where(found, z, loss.start(y))
         near, target = self._near(system, z, lambda *given: xp.where(found, h(*given), loss.scoring(*given)))
@@ -244,8 +154,11 @@ class Newton(LowerSolver):
 
     def _minimum(self, backend: Backend, system: Any) -> tuple[Array, Any]:
         """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_shared`."""
-        first, step = partial(self._first, backend, system), partial(self._step, backend, system)
-        w, _, (shared, _) = descended(backend, system.value, step, system.start, first, *self._unshared(system))
+        first = [partial(self._first, backend, system)]
+        if system.loss.positive and not self.constrained:
+            first.append(partial(_level, system))
+        step = partial(self._step, backend, system)
+        w, _, (shared, _) = descended(backend, system.at, step, system.start, first, *self._unshared(system))
         return w, shared
 
     def _first(self, backend: Backend, system: Any) -> Array:
@@ -268,16 +181,16 @@ class Newton(LowerSolver):
         `error` is that of w, relative, by the last step; `shared` the inverse of a Hessian near that at w, with which
         the last step took n products.
         """
+        g = system.slope(w, z)
         if self._by_products(system):
             if shared:
                 shared = backend.when(n > WORTH, lambda _: self._shared(backend, system, z), shared)
-            slope, bend = self._derivatives(system, z)
-            g = system.back(slope, w)
-            tol = namespace_of(error).clip(error, FINE if system.loss.by_entry else COARSE, ROUGH)
+            given, loss = (z, system.y, system.weights), system.loss
+            bend = partial(mul, loss.model(*given)) if loss.by_entry else loss.bend(*given)
+            tol = namespace_of(error).clip(error, FINE if loss.by_entry else COARSE, ROUGH)
             P = shared or self._preconditioner(backend, system, w, z)
-            d, n = _conjugate_gradients(backend, system, bend, P, -g, tol, self._limit)
+            d, n = conjugate_gradients(backend, system, bend, P, -g, tol, self._limit)
             return d, -inner(g, d), shared, n
-        g = system.back(system.loss.slope(z, system.y, system.weights), w)
         near, target = self._near(system, z, system.loss.model)
         factor = self.inner.factor(backend, near)
         if self.constrained:
@@ -288,15 +201,6 @@ class Newton(LowerSolver):
         q = near.M.matvec(self._column(d))
         square = inner(q, q)
         return d, square + near.ridge.coupling(d, d) if near.ridge.present else square, shared, n
-
-    def _derivatives(self, system: Any, z: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """The slope of the loss and the map of its curvature, those of a step's model."""
-        given = z, system.y, system.weights
-        if not system.loss.by_entry:
-            slope, _, bend = system.loss.derivatives(*given)
-            return slope, bend
-        h = system.loss.model(*given)
-        return system.loss.slope(*given), lambda d: h * d
 
     def _by_products(self, system: Any) -> bool:
         """Whether steps are solved by products with the Hessian: of one column that takes half the time of a factor."""
@@ -318,12 +222,12 @@ class Newton(LowerSolver):
         y, n = system.y, system.M.shape[1]
         xp, kind = namespace_of(y), {"dtype": y.dtype, "device": device(y)}
         used = self._by_products(system) and not isinstance(self.inner, LSMR) and system.M.columns is None
-        shared = _Shared(xp.zeros((n, n), **kind), xp.ones((), **kind)) if used else ()
+        shared = Shared(xp.zeros((n, n), **kind), xp.ones((), **kind)) if used else ()
         return shared, xp.asarray(WORTH + 1 if used else 0, dtype=xp.int32, device=device(y))
 
     def _shared(self, backend: Backend, system: Any, z: Array) -> Any:
         """The inverse of the Hessian near z with the mean curvature of all columns."""
-        return _of_weights(backend, system, self._mean_curvature(system, z))
+        return of_weights(backend, system, self._mean_curvature(system, z))
 
     def _serving(self, backend: Backend, system: Any, shared: Any) -> Any:
         """The same where adjoints may have it: a factor has twice the digits of a product."""
@@ -352,9 +256,8 @@ class Newton(LowerSolver):
 
     def _near(self, system: Any, z: Array, curvature: Callable[..., Array]) -> tuple[System, Array]:
         """The level of least squares near z, and its target."""
-        if self.coupled:
-            return cast(LossSystem, system).joined(z, curvature)
-        return cast(LossSystem, system).squares(z, curvature(z, system.y, system.weights))
+        found: tuple[System, Array] = (system.joined if self.coupled else system.squares)(z, curvature)
+        return found
 
     def _column(self, w: Array) -> Array:
         return as_one(w, w.shape[1]) if self.coupled else w
@@ -377,20 +280,20 @@ def descended(
     at: Callable[[Array], tuple[Array, Any]],
     step: Callable[..., tuple[Any, ...]],
     start: Any,
-    first: Callable[[], Array],
+    first: Sequence[Callable[[], Array]],
     *given: Any,
 ) -> tuple[Array, Array, tuple[Any, ...]]:
     """The minimiser by steps ``d, decrement, *given = step(w, found, error, *given)``, as `Newton` makes them.
 
     ``value, found = at(w)`` is the objective, and steps are halved until it falls. Where there is no start, or the
-    objective is not finite there, `first` makes one. With the minimiser, NaN where none is found, come the value and
-    what the last step gave.
+    objective is not finite there, `first` makes others, one after the other. With the minimiser, NaN where none is
+    found, come the value and what the last step gave.
     """
     none = isinstance(start, tuple)
-    w = first() if none else start
+    w = first[0]() if none else start
     xp, eps = namespace_of(w), namespace_of(w).finfo(w.dtype).eps
     zero = xp.zeros(w.shape[:-2], dtype=w.dtype, device=device(w))
-    alpha = zero + (0.5 if none else 1)  # which says that w is a start that was given
+    alpha = zero + (0.5 if none else 1)  # halved with every start
     steps = xp.zeros(zero.shape, dtype=xp.int32, device=device(w))
     begin = Descent(w, xp.zeros_like(w), alpha, zero + inf, zero, zero == 0, zero > 0, steps, given)
 
@@ -411,17 +314,20 @@ def descended(
             # a step leaves this share of what it found, or the square of it
             left = decrement * xp.where(known & (ratio < 1), ratio, 1)
             end = (left <= eps**1.5 * size) | (known & (decrement <= eps**0.5 * size) & (ratio > SLOW))
-            steps = now.steps + 1
-            lost = ~(decrement >= 0) | ~(end | (steps < STEPS))
+            steps = now.steps + SEARCH
+            lost = ~(decrement >= 0) | ~(end | (steps < SEARCH * STEPS))
             return Descent(w, d, 1 + zero, value, decrement, ~end & ~lost, lost, steps, tuple(given))
 
         def back() -> Descent:
             known = xp.isfinite(now.value)
-            fresh = now.running & ~taken & ~known & (now.alpha == 1)
-            w = backend.when(xp.any(fresh), lambda w: select(backend, fresh, first(), w), now.w)
-            lost = now.running & ~fresh & ~(known & (now.alpha > SHORTEST))
+            w, begun = now.w, known
+            for n, make in enumerate(first):
+                fresh = now.running & ~taken & ~known & (now.alpha == 0.5**n)
+                w = backend.when(xp.any(fresh), partial(_instead, backend, fresh, make), w)
+                begun = begun | fresh
+            lost = now.running & ~(begun & (now.alpha > 0.5**HALVINGS) & (now.steps < SEARCH * STEPS))
             running, failed = now.running & ~lost, now.failed | lost
-            return now._replace(w=w, alpha=0.5 * now.alpha, running=running, failed=failed)
+            return now._replace(w=w, alpha=0.5 * now.alpha, running=running, failed=failed, steps=now.steps + 1)
 
         return cast(Descent, either(backend, taken, onwards, back))
 
@@ -430,95 +336,13 @@ def descended(
     return w, last.value - 0.5 * last.decrement, last.given
 
 
-# -- conjugate gradients -----------------------------------------------------------------------------------------------
+def _instead(backend: Backend, where: Array, make: Callable[[], Array], w: Array) -> Array:
+    return cast(Array, select(backend, where, make(), w))
 
 
-def _conjugate_gradients(
-    backend: Backend,
-    system: Any,
-    bend: Callable[[Array], Array],
-    precondition: Callable[[Array], Array],
-    c: Array,
-    tol: Any = None,
-    limit: int = PRODUCTS,
-) -> tuple[Array, Array]:
-    """``H^-1 c`` to a relative residual, or to rounding, NaN where that is not reached, and the number of products.
-
-    It is NaN too where H is not positive. The second derivative of the loss is `bend`. The solution is of the range of
-    the preconditioner, such as a face of a set; of classes, what H leaves open has no part in it.
-    """
-    xp = namespace_of(c)
-    least = (4 * xp.finfo(c.dtype).eps if tol is None else tol) ** 2
-    c = _seen(system, c)
-
-    def product(v: Array) -> Array:
-        found: Array = system.back(bend(system.predicted(v)), v)
-        return found
-
-    def solve(v: Array, r: Array, whole: Array) -> tuple[Array, Array]:
-        s = _seen(system, precondition(r))
-        rho = inner(r, s)
-        n = xp.zeros((), dtype=xp.int32, device=device(rho))
-
-        def going(state: tuple[Array, ...]) -> Array:
-            return (state[3] > least * whole) & (state[4] < limit)
-
-        def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
-            (v, r), p, rho, n = state[:2], *state[2:]
-            q = product(p)
-            curved = inner(p, q)
-            alpha = rho / xp.where(curved > 0, curved, xp.nan)
-            r = r - alpha * q
-            s = _seen(system, precondition(r))
-            fresh = inner(r, s)
-            return v + alpha * p, r, s + (fresh / positive_or_one(rho)) * p, fresh, n + 1
-
-        found, *_, rho, n = backend.while_loop(going, step, (v, r, s, rho, n))
-        reached = (rho >= 0) & (n < limit) if tol is None else rho >= 0
-        return xp.where(reached, found, xp.nan), n
-
-    whole = inner(c, precondition(c))
-    v, n = solve(0 * c, c, whole)
-    if tol is None:  # residuals that are carried along drift
-        v, n = solve(v, c - product(v), whole)
-    return _seen(system, v), n
-
-
-class _Shared(NamedTuple):
-    """The inverse of a Hessian that all columns of w share."""
-
-    half: Array  # its root
-    condition: Array  # of the root, by pivots, 0-d
-
-    def __call__(self, r: Array) -> Array:
-        found: Array = self.half.mT @ (self.half @ r)
-        return found
-
-
-def _of_weights(backend: Backend, system: Any, h: Array) -> _Shared:
-    """The inverse of a Hessian with the same curvatures h for all columns, (m, 1)."""
-    ridge, xp = system.ridge, namespace_of(h)
-    A = system.M.dense()
-    rows = xp.sqrt(h) * A
-    G = rows.mT @ rows
-    n, eps = G.shape[0], xp.finfo(G.dtype).eps
-    if ridge.present:
-        below = ridge.dense(A)
-        G = G + (below.mT @ below if below.ndim == 2 else xp.mean(below.mT @ below, axis=0))
-    size = xp.sqrt(positive_or_one(xp.linalg.diagonal(G)))[:, None]
-    eye = xp.eye(n, dtype=G.dtype, device=device(G))
-    L = backend.cholesky(G / (size * size.mT) + 10 * n * eps * eye)
-    share = xp.linalg.diagonal(L)
-    # products with the inverse are good enough here, and not every framework has a substitution of one vector
-    return _Shared(backend.solve_triangular(L, eye, lower=True) / size.mT, xp.max(share) / xp.min(share))
-
-
-def _seen(system: Any, v: Array) -> Array:
-    """Without what the loss of classes does not see: one vector added to all columns, which is 0 in w.
-
-    A ridge of its own for each class sees that.
-    """
-    ridge = system.ridge
-    if system.loss.by_entry or ridge.columns is not None:
-        return v
-    return v - namespace_of(v).mean(v, axis=1, keepdims=True)
+def _level(system: Any) -> Array:
+    """All columns of the design with the same weight, but for their signs; predictions add up to the target."""
+    y, xp = system.y, namespace_of(system.y)
+    w = xp.sign(system.M.rmatvec(xp.ones_like(y)))
+    whole, one = (xp.sum(system.weights * x, axis=0) for x in (y, system.M.matvec(w)))
+    return w * (whole / positive_or_one(one))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
-from xvarpro.core.trees import inner
-from xvarpro.lower.interface import Adjoint
-from xvarpro.lower.newton import LossSystem, Rooted
-from xvarpro.lower.stack import as_one, joined
+from xvarpro.core.trees import adjoint_product, inner
+from xvarpro.lower.hessian import Rooted
+from xvarpro.lower.interface import Adjoint, System
+from xvarpro.lower.stack import as_one, identity, joined
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
+from xvarpro.operators import Dense, Weighted
+
+Curvature: TypeAlias = Callable[[Array, Array, Any], Array]  # of predictions, targets and weights
 
 
 def apart(loss: Any, w: Array) -> Array:
@@ -24,14 +28,20 @@ def apart(loss: Any, w: Array) -> Array:
 
 
 class LossLevel(EvaluatedLevel):
-    """As `EvaluatedLevel`, with the prediction ``z = M w`` wherever that has a residual."""
+    """As `EvaluatedLevel`, with the prediction ``z = M w`` wherever that has a residual; what `Newton` solves."""
 
     @property
     def system(self) -> Any:
-        return LossSystem(self.M, self.loss, self.y, self.ridge, self.weights, self.start)
+        return self
+
+    @property
+    def rowwise(self) -> Array | None:
+        """M where it is one matrix for a loss of rows: sums over these want predictions column by column in memory."""
+        return None if self.loss.by_entry or not isinstance(self.M, Dense) or self.M.columns else self.M.array
 
     def residual(self, w: Array) -> Array:
-        return self.M.matvec(w)
+        A = self.rowwise
+        return self.M.matvec(w) if A is None else (w.mT @ A.mT).mT
 
     def fitted(self, z: Array) -> Array:
         return z
@@ -40,28 +50,80 @@ class LossLevel(EvaluatedLevel):
         value = self.loss.value(z, self.y, self.weights) * self.loss.unit**2
         return value + self.ridge.value(w) if self.ridge.present else value
 
+    def at(self, w: Array) -> tuple[Array, Array]:
+        """The value at w, and predictions."""
+        z = self.residual(w)
+        return self.value(w, z), z
+
+    def by_prediction(self, z: Array) -> Array:
+        """The slope of the loss alone, (m, k)."""
+        slope: Array = self.loss.slope(z, self.y, self.weights)
+        return slope
+
+    def back(self, s: Array, w: Array) -> Array:
+        """``M^T s + Omega^T lam Omega w``, (n, k): where s is the slope of the loss at w, that of the level."""
+        A = self.rowwise
+        g = self.M.rmatvec(s) if A is None else adjoint_product(s, A).mT
+        return g + self.ridge.slope(w) if self.ridge.present else g
+
     def slope(self, w: Array, z: Array) -> Array:
-        found: Array = self.system.back(self.loss.slope(z, self.y, self.weights), w)
-        return found
+        return self.back(self.by_prediction(z), w)
 
     def condition(self, w: Array, v: Array) -> Array:
-        value = inner(self.loss.slope(self.M.matvec(w), self.y, self.weights), self.M.matvec(v))
+        value = inner(self.by_prediction(self.residual(w)), self.residual(v))
         return value + self.ridge.coupling(w, v) if self.ridge.present else value
+
+    # -- the level of least squares near predictions z, whose minimiser ends a Newton step
+
+    def squares(self, z: Array, curvature: Curvature) -> tuple[System, Array]:
+        """With curvatures as `Loss.second` has them, and the target: it has the gradient of the loss."""
+        xp, h = namespace_of(z), curvature(z, self.y, self.weights)
+        root = xp.sqrt(h)
+        return System(Weighted(self.M, root), self.ridge), root * z - self.by_prediction(z) / positive_or_one(root)
+
+    def roots(self, z: Array, curvature: Curvature) -> tuple[Array, Array]:
+        """Matrices (m, k, k) of rows, B with a second derivative ``B^T B``, and slopes ``B^-T s``, (m, k)."""
+        given = z, self.y, self.weights
+        u, p = (namespace_of(z).sqrt(curvature(*given)), 0 * z) if self.loss.by_entry else self.loss.root(*given)
+        return Rooted(self.M, u, p).blocks, self.by_prediction(z) / positive_or_one(u)
+
+    def joined(self, z: Array, curvature: Curvature) -> tuple[System, Array]:
+        """As `squares`, for one column that has all of w; the rows of the ridge are among the others."""
+        (B, s), A, xp = self.roots(z, curvature), self.M.dense(), namespace_of(z)
+        rows, y = joined(A, B), as_one((B @ z[:, :, None])[:, :, 0] - s, z.shape[1])
+        if self.ridge.present:
+            below = joined(self.ridge.dense(A), identity(z))
+            rows, y = xp.concat([rows, below]), xp.concat([y, 0 * below[:, :1]])
+        return System(Dense(rows)), y
+
+    def step(self, w: Array, z: Array, curvature: Curvature) -> tuple[Array, Array]:
+        """Rows and target of a Newton step from w with the derivatives at predictions z, as one column (`joined`)."""
+        B, s = self.roots(z, curvature)
+        off = (B @ (z - self.M.matvec(w))[:, :, None])[:, :, 0]
+        return joined(self.M.dense(), B @ apart(self.loss, w)), as_one(off - s, w.shape[1])
+
+    def linear(self, w: Array, z: Array) -> EvaluatedLevel:
+        if self.loss.by_entry:
+            system, y = self.squares(z, self.loss.scoring)
+            return EvaluatedLevel(system.M, y, self.ridge, self.W)
+        M: Any = Rooted(self.M, *self.loss.root(z, self.y, self.weights))
+        return EvaluatedLevel(M, M.root(z) - self.by_prediction(z) / positive_or_one(M.u), self.ridge)
+
+    # -- derivatives by what the functions return
 
     def value_cotangents(self, outputs: LevelOutputs, w: Array, z: Array) -> LevelOutputs:
         lam = None if outputs.lam is None else 0.5 * self.ridge.by_lam(w, w)
-        s = self.loss.slope(z, self.y, self.weights)
         y = None if outputs.y is None else like_target(self._by_target(z), outputs.y)
-        return LevelOutputs(self.M.outer(s, w), y, lam)
+        return LevelOutputs(self.M.outer(self.by_prediction(z), w), y, lam)
 
     def condition_cotangents(self, outputs: LevelOutputs, w: Array, adjoint: Adjoint) -> LevelOutputs:
         """Derivative of ``-<grad_w f, v>``: ``-(S M v) w^H - s v^H`` for M, with slope s and second derivative S."""
-        z, v, q = self.M.matvec(w), adjoint.v, adjoint.q
+        z, v, q = self.residual(w), adjoint.v, adjoint.q
         assert v is not None
-        s, turned = self.loss.slope(z, self.y, self.weights), self.loss.bend(z, self.y, self.weights)(q)
+        turned = self.loss.bend(z, self.y, self.weights)(q)
         lam = None if outputs.lam is None else -self.ridge.by_lam(w, v)
         y = None if outputs.y is None else like_target(-self._by_target(z, q), outputs.y)
-        return LevelOutputs(outers(self.M, (-turned, w), (-s, v)), y, lam)
+        return LevelOutputs(outers(self.M, (-turned, w), (-self.by_prediction(z), v)), y, lam)
 
     def _by_target(self, z: Array, *q: Array) -> Array:
         """The derivative by y of the loss, or of its slope along q, as the framework takes it."""
@@ -74,20 +136,6 @@ class LossLevel(EvaluatedLevel):
 
         outputs, pull = backends.owner(z).vjp(fun, (self.y,), (z, *q))
         return pull((namespace_of(outputs[0]).ones_like(outputs[0]),))[0]
-
-    def linear(self, w: Array, z: Array) -> EvaluatedLevel:
-        loss, given = self.loss, (z, self.y, self.weights)
-        if loss.by_entry:
-            system, y = self.system.squares(z, loss.scoring(*given))
-            return EvaluatedLevel(system.M, y, self.ridge, self.W)
-        M: Any = Rooted(self.M, *loss.root(*given))
-        return EvaluatedLevel(M, M.root(z) - loss.slope(*given) / positive_or_one(M.u), self.ridge)
-
-    def step(self, w: Array, z: Array, curvature: Any) -> tuple[Array, Array]:
-        """Rows and target of a Newton step from w with the derivatives at predictions z, as one column (`joined`)."""
-        B, s = self.system.roots(z, curvature)
-        off = (B @ (z - self.M.matvec(w))[:, :, None])[:, :, 0]
-        return joined(self.M.dense(), B @ apart(self.loss, w)), as_one(off - s, w.shape[1])
 
     @property
     def size(self) -> Array:

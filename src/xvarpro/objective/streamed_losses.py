@@ -38,7 +38,7 @@ class StreamedLosses(Streamed):
                 return w
             return self._whole(self._condensed(self._walk(FIRST_STEP, theta, w)[0]).argmin(self.backend), w)
 
-        w, value, ((sums, rows),) = descended(self.backend, at, self._step, self.start, first, None)
+        w, value, ((sums, rows),) = descended(self.backend, at, self._step, self.start, [first], None)
         return w, self._condensed(sums).R, value, sums[1].energy, rows * w.shape[1]
 
     def _walk(self, one: Pass, theta: Leaves, w: Array) -> tuple[StepSums, int]:

@@ -13,9 +13,18 @@ import numpy as np
 from xvarpro.backends import exchange
 from xvarpro.core.namespace import is_array
 from xvarpro.errors import ProblemError
+from xvarpro.sets.each import Stored
 
 CHUNK_BYTES = 64 * 2**20  # of a chunk whose size is not given
 THREAD_BYTES = 2**21  # of a map that the system has in memory: copied in about the time that a thread takes
+
+
+def part(x: Any, picked: slice) -> Any:
+    """Entries along the first axis; read from its file where `x` is not in memory."""
+    if not isinstance(x, Stored | np.memmap):
+        return x[picked, ...]
+    a, b, _ = picked.indices(x.shape[0])
+    return taken(x.array if isinstance(x, Stored) else sliceable(x, 0), a, b, 0, "xv.Each,")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,20 +66,21 @@ def waits(x: Any, size: int, axis: int) -> bool:
 def taken(x: Any, a: int, b: int, axis: int, name: str) -> Any:
     """The slice from `a` to `b` along an axis, in memory."""
     try:
-        part = x[(slice(None),) * axis + (slice(a, b),)]
-        part = np.array(part) if isinstance(x, np.memmap) else exchange.as_array(part, name)
+        found = x[(slice(None),) * axis + (slice(a, b),)]
+        found = found.compute() if hasattr(found, "compute") else found  # of Dask
+        found = np.array(found) if isinstance(x, np.memmap) else exchange.as_array(found, name)
     except ProblemError:
         raise
     except Exception as error:  # each library raises what it likes
         raise ProblemError(
             f"{name} {('rows', 'columns')[axis]} {a} to {b}, could not be read: {type(error).__name__}: {error}"
         ) from error
-    if part.shape[axis] != b - a:
+    if found.shape[axis] != b - a:
         raise ProblemError(
-            f"{name} must have {b - a} {('rows', 'columns')[axis]} from {a} to {b}; got shape {tuple(part.shape)}. The "
-            "array must stay as it was when it was cut"
+            f"{name} must have {b - a} {('rows', 'columns')[axis]} from {a} to {b}; got shape {tuple(found.shape)}. "
+            "The array must stay as it was when it was cut"
         )
-    return part
+    return found
 
 
 def length(arrays: Sequence[Any], axis: int) -> int:

@@ -10,7 +10,27 @@ import optree
 
 from xvarpro.backends import exchange
 from xvarpro.core import trees
+from xvarpro.core.namespace import is_array
 from xvarpro.core.struct import NAMESPACE, REQUIRED, Array, Struct, Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """An array that is not in memory, of Zarr, HDF5 or Dask: nothing but `stored.part` reads it."""
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the array."""
+        return tuple(self.array.shape)
+
+    @classmethod
+    def kept(cls, x: Any) -> Any:
+        """`x`, held as it is if it has a shape, a dtype and slices, and is not in memory, nor a column of a table."""
+        sliced = all(hasattr(x, name) for name in ("shape", "dtype", "__getitem__")) and len(x.shape) > 0
+        here = is_array(x) and not hasattr(x, "__dask_graph__")
+        return cls(x) if sliced and not here and not hasattr(x, "iloc") and not hasattr(x, "toarray") else x
 
 
 @final
@@ -25,6 +45,8 @@ class Each(Struct):
     Parameters
     ----------
     array : array, shape (b, ...)
+        Of any framework; or not in memory, such as a dataset of Zarr, HDF5 or Dask, anything with a shape, a dtype and
+        slices: ``solve_many(..., chunks=)`` reads it chunk by chunk. Mark targets and weights that are stored so.
 
     Examples
     --------
@@ -35,7 +57,7 @@ class Each(Struct):
     array: Array = REQUIRED
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "array", exchange.numbers(self.array, "xv.Each"))
+        object.__setattr__(self, "array", exchange.numbers(Stored.kept(self.array), "xv.Each"))
 
     def __rmul__(self, unit: float) -> Each:
         return Each(unit * self.array)

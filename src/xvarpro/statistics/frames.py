@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,11 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
+from xvarpro.errors import ProblemError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from xarray import Dataset
 
 
 def data_frame(columns: Mapping[str, Any], names: Sequence[Any]) -> DataFrame:
@@ -22,6 +25,22 @@ def data_frame(columns: Mapping[str, Any], names: Sequence[Any]) -> DataFrame:
     except ImportError as error:
         raise ImportError("data frames need pandas: pip install 'xvarpro[pandas]'", name="pandas") from error
     return DataFrame(columns, index=names)
+
+
+def dataset(variables: Mapping[str, Any]) -> Dataset:
+    """Axes and arrays as a dataset; an ImportError with the pip command without xarray."""
+    try:
+        from xarray import Dataset
+    except ImportError as error:
+        raise ImportError("datasets need xarray: pip install 'xvarpro[xarray]'", name="xarray") from error
+    return Dataset(variables)
+
+
+def on_grid(x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """An array (b, ...) in the shape of an image or a cube, (*shape, ...)."""
+    if math.prod(shape) != len(x):
+        raise ProblemError(f"shape must be of {len(x)} problems, such as (ny, nx) of an image; got {tuple(shape)}")
+    return x.reshape(*shape, *x.shape[1:])
 
 
 def aligned(rows: Iterable[tuple[str, ...]], left: int = 0) -> list[str]:

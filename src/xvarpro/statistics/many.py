@@ -166,11 +166,13 @@ def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich:
 def _joined(fit: ManyResult, options: dict[str, Any]) -> BatchStatistics:
     """Of problems that were solved in chunks, chunk by chunk."""
     size = cast(int, fit.chunks)
-    slices = [slice(i, i + size) for i in range(0, len(fit), size)]
-    parts = [statistics(fit.members(picked), **options) for picked in slices]
+    slices = [slice(i, min(i + size, len(fit))) for i in range(0, len(fit), size)]
+    parts = list[dict[str, Any]]()
     reasons: dict[str, list[int]] = {}
-    for picked, part in zip(slices, parts, strict=True):
-        for why, at in part.reasons.items():
+    for picked in slices:
+        part = vars(statistics(fit.members(picked), **options)) | {"_covariances": None}  # which holds the data
+        parts.append(part)
+        for why, at in part["reasons"].items():
             reasons.setdefault(why, []).extend((at + picked.start).tolist())
 
     def along(*arrays: Any) -> Any:
@@ -178,10 +180,10 @@ def _joined(fit: ManyResult, options: dict[str, Any]) -> BatchStatistics:
 
     names = ("w_stderr", "data", "parameters", "dof", "chi2", "reduced_chi2", "aic")
     return BatchStatistics(
-        theta_stderr=trees.map_leaves(along, *(part.theta_stderr for part in parts)),
-        **{name: along(*(getattr(part, name) for part in parts)) for name in names},
+        theta_stderr=trees.map_leaves(along, *(part["theta_stderr"] for part in parts)),
+        **{name: along(*(part[name] for part in parts)) for name in names},
         reasons={why: np.asarray(at) for why, at in reasons.items()},
-        _covariances=lambda: np.concatenate([part.covariance for part in parts]),
+        _covariances=lambda: np.concatenate([statistics(fit.members(x), **options).covariance for x in slices]),
     )
 
 
@@ -266,7 +268,7 @@ class _Pass:
         fit, found = self.fit, self._gathered(partial(self._together, covariance=covariance))
         dead = ~np.isfinite(np.sum(np.abs(on_host(fit.w)).reshape(len(fit), -1), axis=1))
         self._say("w is NaN or inf", dead)
-        self._say(POOR, ~fit.success)
+        self._say(POOR, ~fit.success & ~dead)
         if not self.absolute:
             self._say(NO_NOISE, found.clear & found.exact)
         if self.sandwich:

@@ -15,7 +15,7 @@ from xvarpro.core.namespace import device, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.lower import Equality
-from xvarpro.lower.newton import Rooted
+from xvarpro.lower.hessian import Rooted
 from xvarpro.lower.stack import joined
 from xvarpro.objective.least_squares import as_matrix
 from xvarpro.operators import as_operator

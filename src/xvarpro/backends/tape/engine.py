@@ -407,7 +407,7 @@ def _unary(function: str) -> Callable[[TracedArray], Any]:
 def _binary(function: str) -> Callable[[TracedArray, Any], Any]:
     def operator(self: TracedArray, other: Any) -> Any:
         tape = self.tape
-        if type(other) is TracedArray and other.tape is not tape:
+        if isinstance(other, TracedArray) and other.tape is not tape:
             # a constant may be of a trace that has ended
             tape = max((other, self), key=lambda x: (x.tape.level, x.index is not None)).tape
         return getattr(tape, function)(self, other)

@@ -1,4 +1,4 @@
-"""The error of the tape that a user is likely to meet."""
+"""The errors of the tape."""
 
 from __future__ import annotations
 
@@ -16,3 +16,7 @@ class NoRuleError(AttributeError):
             "write this one with functions that have a rule, compute it outside the model and pass it as data, "
             "or choose a backend with its own derivatives (torch, jax)"
         )
+
+
+class NoBatchError(Exception):
+    """A function cannot be called for all entries of a batch at once, for a reason that the message gives."""

@@ -27,24 +27,24 @@ PLAIN = ("can_cast", "finfo", "iinfo", "result_type")
 
 def asarray(self: Tape, obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> TracedArray:
     """Pass a traced array through, cast if asked; make anything else a constant."""
-    if type(obj) is TracedArray:
+    if isinstance(obj, TracedArray):
         obj = self._lift(obj)
         if device is not None and device != obj.device:
             raise NoRuleError("asarray", f"from device {obj.device} to {device}")
         return obj if dtype is None or dtype == obj.dtype else self.astype(obj, dtype)
     if _holds_traced(obj):
         raise TypeError("xp.asarray of a list with traced arrays would cut their gradients: use xp.stack or xp.concat")
-    return TracedArray(self.below.asarray(obj, dtype=dtype, device=device, copy=copy), self, None)
+    return self._constant(self.below.asarray(obj, dtype=dtype, device=device, copy=copy))
 
 
 def _holds_traced(obj: Any) -> bool:
-    return isinstance(obj, (tuple, list)) and any(type(x) is TracedArray or _holds_traced(x) for x in obj)
+    return isinstance(obj, (tuple, list)) and any(isinstance(x, TracedArray) or _holds_traced(x) for x in obj)
 
 
 def full(self: Tape, shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> TracedArray:
     """Broadcast a traced fill value, so that its gradient is kept."""
-    if type(fill_value) is not TracedArray:
-        return TracedArray(self.below.full(shape, fill_value, dtype=dtype, device=device), self, None)
+    if not isinstance(fill_value, TracedArray):
+        return self._constant(self.below.full(shape, fill_value, dtype=dtype, device=device))
     return self.broadcast_to(self.asarray(fill_value, dtype=dtype), (shape,) if isinstance(shape, int) else shape)
 
 

@@ -157,7 +157,7 @@ def creation_method(name: str) -> Method:
     """Make the method of a function that makes arrays from numbers."""
 
     def method(self: Tape, *args: Any, **options: Any) -> TracedArray:
-        if any(type(x) is TracedArray for x in (*args, *options.values())):
+        if any(isinstance(x, TracedArray) for x in (*args, *options.values())):
             raise NoRuleError(public_name(name), "of a traced array")
         return self._constant(getattr(self.below, name)(*args, **options))
 

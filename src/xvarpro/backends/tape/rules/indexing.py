@@ -15,7 +15,7 @@ from xvarpro.backends.tape.rules.table import FORWARD, Namespace, composite, con
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array
 
-_SLOT = object()  # where an array stood in a key; an object, because a key may hold any integer
+SLOT = object()  # where an array stood in a key; an object, because a key may hold any integer
 
 
 @composite("_getitem")
@@ -29,7 +29,7 @@ def _getitem(xp: Namespace, x: Array, key: Any, /) -> Array:
         raise TypeError(f"a key is made of integers, slices, ..., xp.newaxis and arrays, got {key!r}: use xp.asarray")
     if not arrays:
         return xp._slice(x, items)
-    layout = tuple(_SLOT if hasattr(k, "dtype") else k for k in items)
+    layout = tuple(SLOT if hasattr(k, "dtype") else k for k in items)
     return xp._gather(x, *arrays, layout=layout)
 
 
@@ -80,7 +80,7 @@ def _positions(xp: Namespace, shape: tuple[int, ...], device: Any) -> Array:
 
 def _read(xp: Namespace, x: Array, *arrays: Array, layout: tuple[Any, ...]) -> Array:
     filling = iter(arrays)
-    key = tuple(next(filling) if k is _SLOT else k for k in layout)
+    key = tuple(next(filling) if k is SLOT else k for k in layout)
     return x[key if len(key) > 1 else key[0]]
 
 

@@ -1,0 +1,79 @@
+"""Maps of a batch: an entry of all problems, with its errors, as an image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xvarpro.core.status import Status
+from xvarpro.errors import ProblemError
+from xvarpro.fit.figures import Figure, FigureBase, Patch, PolyCollection, blank
+from xvarpro.statistics.frames import on_grid
+
+if TYPE_CHECKING:
+    from xvarpro.fit.batch_result import ManyResult
+
+GREY, HATCH = "0.6", "/////"
+CORNERS = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])  # of a pixel, around its middle
+
+
+def plot_map(
+    fit: ManyResult,
+    name: str,
+    *,
+    shape: tuple[int, int],
+    label: str = "",
+    figure: FigureBase | None = None,
+) -> Figure:
+    """An entry of theta or w of all problems as an image, with its standard errors next to it.
+
+    Problems without success are hollow and hatched, and so are errors that the data do not determine; problems without
+    data are blank. Colours range over the middle 98 % of the others.
+
+    Parameters
+    ----------
+    fit : ManyResult
+    name : str
+        Of a column of `ManyResult.to_frame`: ``"rates[0]"``, ``"w[1]"``; or ``"value"``, which has no errors.
+    shape : (int, int)
+        Rows and columns of the image.
+    label : str
+        Of the colours, with units; the name by default.
+    figure : matplotlib Figure or SubFigure, optional
+        As for `plot_fit`.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ProblemError
+        There is no such entry; `shape` has another number of problems; there are no statistics.
+    """
+    columns, empty = fit.columns(name != "value"), fit.status == Status.NO_DATA.code
+    if name not in columns:
+        known = ", ".join(x for x in columns if not x.endswith("_stderr"))
+        raise ProblemError(f"name must be one of {known}; got {name!r}")
+    images = {label or name: name, f"standard error of {label or name}": f"{name}_stderr"}
+    drawn = {title: columns[x] for title, x in images.items() if x in columns}
+    fig = blank(figure, (1.2 + 3.2 * np.clip(shape[1] / shape[0], 0.4, 2.5)) * len(drawn), 3.6, "compressed")
+    lost = np.zeros(len(fit), bool)
+    for ax, (title, x) in zip(fig.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
+        x = np.abs(x) if np.iscomplexobj(x) else x
+        shown = fit.success & np.isfinite(x)
+        low, high = np.percentile(x[shown], [1, 99]) if shown.any() else np.array([0.0, 1.0])
+        image = ax.imshow(on_grid(np.where(shown, x, np.nan), shape), vmin=low, vmax=high)
+        fig.colorbar(image, ax=ax, label=title, shrink=0.8, extend="both")
+        pixels = np.argwhere(on_grid(~shown & ~empty, shape))[:, None, ::-1] + CORNERS
+        ax.add_collection(PolyCollection(pixels, facecolor="none", edgecolor=GREY, linewidth=0.3, hatch=HATCH))
+        ax.set(xticks=[], yticks=[])
+        lost |= ~shown & ~empty
+    kinds = [("without success or error", lost, HATCH), ("without data", empty, "")]
+    patches = [
+        Patch(facecolor="none", edgecolor=GREY, hatch=h, label=f"{at.sum()} {s}") for s, at, h in kinds if at.any()
+    ]
+    if patches:
+        fig.legend(handles=patches, loc="outside lower center", ncols=2, frameon=False)
+    return fig
