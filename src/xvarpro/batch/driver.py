@@ -79,7 +79,7 @@ class Run:
             return partial(_end, f, tol)
 
         key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        few = len(prepared.y_units) <= FEW  # the fastest code is for iterations of many
+        few = max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW  # the fastest code is for iterations of many
         self._start, self._advance, self._end = (
             backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
         )

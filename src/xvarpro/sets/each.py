@@ -40,7 +40,8 @@ class Each(Struct):
 
     In `data` the model function receives the array itself, for the problems that it is called with: those that have
     converged are left out as a solve goes on. What is not marked is shared by all problems. For `many.lifted`, targets,
-    weights and ridges are marked too, and in a `Box` bounds of each problem, with the axes of the leaf after the first.
+    weights and ridges are marked too; in a `Box` bounds of each problem, with the axes of the leaf after the first; and
+    leaves of theta0 where problems share the others.
 
     Parameters
     ----------

@@ -317,8 +317,8 @@ def resolve(over: Tree, theta: Tree, b: int | None = None) -> Region:
                 )
             if 0 in leaves[at].shape:
                 raise ProblemError(f"a leaf with a set must have entries, got {path} of shape {leaves[at].shape}")
-            shape = tuple(leaves[at].shape)
-            over.check(shape) if b is None or not isinstance(over, Box) else over.check(shape, b)
+            own = {"b": b} if isinstance(over, Box) else {}
+            over.check(tuple(leaves[at].shape), **own)
             constrained[at] = over
         elif isinstance(over, Mapping):
             _same_kind(over, at, Mapping, path)
