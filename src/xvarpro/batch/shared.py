@@ -117,7 +117,8 @@ class Shared(Prepared):
         return lambda problem, region: Coupled(batch(problem, bare), problem, region, sharing)
 
     def apart(self) -> Prepared:
-        return replace(self.batch, theta=self.sharing.apart(self.theta))
+        with self.backend.scope(self.dtype):
+            return replace(self.batch, theta=self.sharing.apart(self.theta))
 
     def to_caller(self, x: Array) -> Tree:
         return self.layout.to_caller(self._own(self.batch.leaves(self.sharing.apart(x))), self.backend)
@@ -130,9 +131,10 @@ class Shared(Prepared):
     @property
     def free(self) -> np.ndarray:
         """Which shared entries are at no bound, (q,)."""
-        leaves = trees.parts(self.theta, self.region.shapes)
-        ones = tuple(map(self.backend.xp.ones_like, leaves))
-        return to_numpy(self.region.tangent(ones, leaves)[1])[0] > 0
+        with self.backend.scope(self.dtype):
+            leaves = trees.parts(self.theta, self.region.shapes)
+            ones = tuple(map(self.backend.xp.ones_like, leaves))
+            return to_numpy(self.region.tangent(ones, leaves)[1])[0] > 0
 
     def _own(self, leaves: Leaves) -> Leaves:
         """Those of problems, and once those that they share."""
