@@ -157,14 +157,14 @@ COMMON = (
 )  # fmt: skip
 SHARED = {
     "sets.balls": "simplex",
-    "sets.box": "free",
+    "sets.box": "each free",
     "sets.flattened": "balls products singular_values",
     "sets.free": "norms",
     "sets.k_largest": "ordered_weighted",
     "sets.oracle": "balls simplex",
     "sets.projection": "region",
     "sets.promises": "oracle region",
-    "sets.region": "box free norms",
+    "sets.region": "box each free norms",
     "sets.semidefinite": "k_largest lanczos simplex",
     "sets.singular_values": "balls box lanczos lp",
     **dict.fromkeys(("sets.combinators", "sets.products"), "balls box simplex"),

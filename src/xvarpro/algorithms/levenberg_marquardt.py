@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, final
 
@@ -15,7 +16,7 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import parts, raveled, unraveled
 from xvarpro.errors import ProblemError
-from xvarpro.objective.gauss_newton import Local, gauss_newton, solve_scaled
+from xvarpro.objective.gauss_newton import Arrow, Local, diagonal, gauss_newton, plus, solve_scaled, times
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
 from xvarpro.sets.region import Region
@@ -35,7 +36,7 @@ REJECTIONS = 60  # in a row, after which a problem has no descent
 class Model(NamedTuple):
     """What the method carries of every problem."""
 
-    Q: Array  # (b, p, p), the quasi-Newton matrix
+    Q: Any  # (b, p, p), the quasi-Newton matrix; an arrow has none
     quasi: Array  # (b,), whether it is the model of the next step; the Gauss-Newton matrix is otherwise
     scale: Array  # (b, p), largest diagonal of a Gauss-Newton matrix so far
     damping: Array  # (b,)
@@ -157,8 +158,9 @@ class LevenbergMarquardt(Algorithm):
         """Where every problem starts, at x (b, p)."""
         xp = f.backend.xp
         one = xp.ones_like(local.value)
-        scale = xp.linalg.diagonal(local.curvature)
-        model = Model(local.curvature, one < 0, scale, self.damping * one, 4 * one, one < 0)
+        scale = diagonal(local.curvature)
+        secant = () if isinstance(local.curvature, Arrow) else local.curvature
+        model = Model(secant, one < 0, scale, self.damping * one, 4 * one, one < 0)
         rejected = xp.zeros(one.shape, dtype=xp.int32, device=device(x))
         return Point(x, local, *self._certificate(f, region, x, local), model, rejected)
 
@@ -198,10 +200,9 @@ class LevenbergMarquardt(Algorithm):
         """Both parts of the gap, and the decrease that the Gauss-Newton model promises over the whole set."""
         gap_A, gap_B = region.gaps(x, local.grad)
         xp = f.backend.xp
-        diagonal = xp.linalg.diagonal(local.curvature)
+        bends = diagonal(local.curvature)
         # a direction of which the model knows nothing promises nothing
-        least = xp.where(diagonal > 0, (10 * xp.finfo(x.dtype).eps) * diagonal, 1)
-        held = local.curvature + least[:, :, None] * _eye(xp, local.curvature)
+        held = plus(local.curvature, xp.where(bends > 0, (10 * xp.finfo(x.dtype).eps) * bends, 1))
         _, decrease = minimise_model(f.backend, region, x, local.grad, held)
         if not f.problem.mu:  # no sum of squares is below 0
             decrease = xp.minimum(decrease, local.value)
@@ -214,9 +215,9 @@ class LevenbergMarquardt(Algorithm):
         largest = xp.max(model.scale, axis=1, keepdims=True)
         held = xp.where(largest > 0, largest, 1)
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
-        B = xp.where(model.quasi[:, None, None], model.Q, point.local.curvature)
-        damped = B + added[:, :, None] * _eye(xp, B)
-        trial, decrease = minimise_model(backend, region, point.theta, point.local.grad, damped)
+        B: Any = point.local.curvature
+        B = B if isinstance(B, Arrow) else xp.where(model.quasi[:, None, None], model.Q, B)
+        trial, decrease = minimise_model(backend, region, point.theta, point.local.grad, plus(B, added))
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
         decrease = decrease + 0.5 * xp.sum(step * (added * step), axis=1)
@@ -240,19 +241,22 @@ class LevenbergMarquardt(Algorithm):
         shrink = xp.minimum(xp.maximum(1 - (2 * ratio - 1) ** 3, least), xp.full_like(ratio, 2.0))
         shrink = xp.where(brought >= WORTH * promised, shrink, least)
         root = xp.sqrt(xp.where(model.scale > 0, model.scale, 1))
+        model = model._replace(
+            scale=xp.maximum(model.scale, diagonal(new.curvature)),
+            damping=model.damping * shrink,
+            growth=4 * xp.ones_like(ratio),
+            short=xp.zeros_like(model.short),
+        )
+        if isinstance(new.curvature, Arrow):
+            return model
         change = new.grad - old.grad
-        by_gauss, by_secant = (change - _times(old.curvature, step)) / root, (change - _times(model.Q, step)) / root
+        by_gauss, by_secant = (change - times(old.curvature, step)) / root, (change - times(model.Q, step)) / root
         off_gauss, off_secant = xp.sum(by_gauss * by_gauss, axis=1), xp.sum(by_secant * by_secant, axis=1)
-        quasi = off_secant < SWITCH * off_gauss
         # what it has learned is kept while it predicts better: where J tends to 0 the curvature is not J's
         learned = (off_secant < KEEP * off_gauss)[:, None, None]
-        return Model(
-            _bfgs(xp, xp.where(learned, model.Q, new.curvature), step, change, root),
-            quasi,
-            xp.maximum(model.scale, xp.linalg.diagonal(new.curvature)),
-            model.damping * shrink,
-            4 * xp.ones_like(ratio),
-            xp.zeros_like(model.short),
+        return model._replace(
+            Q=_bfgs(xp, xp.where(learned, model.Q, new.curvature), step, change, root),
+            quasi=off_secant < SWITCH * off_gauss,
         )
 
     def _refused(self, point: Point, new: Local, step: Array, promised: Array) -> Model:
@@ -305,7 +309,7 @@ def _reported(iterate: Iterate, point: Point) -> Iterate:
 
 def _bfgs(xp: Any, B: Array, s: Array, y: Array, root: Array) -> Array:
     """The BFGS update of `B`, as it is where the pair has no curvature; entries of s are measured by 1 / `root`."""
-    Bs = _times(B, s)
+    Bs = times(B, s)
     sy, sBs = xp.sum(s * y, axis=1), xp.sum(s * Bs, axis=1)
     steps, changes = s * root, y / root
     size = xp.sqrt(xp.sum(steps * steps, axis=1) * xp.sum(changes * changes, axis=1))
@@ -356,21 +360,23 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
     xp = backend.xp
     enough = xp.finfo(theta.dtype).eps ** 0.75
     # gradient steps in the units of the model: the units of theta have no effect where the sets are bounds
-    D = region.evened(xp.linalg.diagonal(B))
+    D = region.evened(diagonal(B))
     D = xp.where(D > 0, D, 1)
     faces = all(C.has_faces and C.has_projection for _, C in region.constrained)
     across = not faces and any(C.has_projection for _, C in region.constrained)
 
-    def onward(walk: _Walk, target: Array, P: Array | None = None) -> tuple[_Walk, Array, Array, Array]:
+    def onward(
+        walk: _Walk, target: Array, P: Callable[[Array], Array] | None = None
+    ) -> tuple[_Walk, Array, Array, Array]:
         """To the lowest point of the model between x and `target`; P projects on the face of x."""
         d = target - walk.x
         if P is not None:
             # the slope across the face is not small at a minimum, and would multiply the rounding of a step within
-            within = _times(P, d)
+            within = P(d)
             out = d - within
             rounding = (1e4 * xp.finfo(d.dtype).eps ** 2) * xp.sum(walk.x * (D * walk.x), axis=1)
             d = xp.where((xp.sum(out * (D * out), axis=1) <= rounding)[:, None], within, d)
-        Bd = _times(B, d)
+        Bd = times(B, d)
         down, bend = -xp.sum(walk.slope * d, axis=1), xp.sum(d * Bd, axis=1)
         t = xp.where(bend > 0, down / xp.where(bend > 0, bend, 1), 1)
         t = xp.where(walk.going & (down > 0), xp.minimum(t, xp.ones_like(t)), 0)
@@ -381,14 +387,13 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
     def round_(walk: _Walk) -> _Walk:
         P, cut = None, xp.zeros_like(walk.going)
         if faces:
-            P = region.tangents(walk.x)
-            inside = P @ B @ P
-            # the identity outside the face, at the scale of the model
-            scale = xp.max(xp.linalg.diagonal(B), axis=1)[:, None, None]
-            step = -_times(P, solve_scaled(xp, inside + scale * (_eye(xp, B) - P), _times(P, walk.slope)))
-            # up to the first bound that it meets, which makes the face smaller
-            share, before = region.reach(step, walk.x), walk.decrease
-            walk, *_ = onward(walk, region.nearest(walk.x + share[:, None] * step, walk.slope), P)
+            P, inside = _face(xp, region, B, walk.x)
+            step, before = -P(solve_scaled(xp, inside, P(walk.slope))), walk.decrease
+            # up to the first bound that it meets, which makes the face smaller; problems that share something meet as
+            # many as they are, at once
+            share = region.reach(step, walk.x)
+            end = walk.x + (step if isinstance(B, Arrow) else share[:, None] * step)
+            walk, *_ = onward(walk, region.nearest(end, walk.slope), P)
             cut = (share < 1) & (walk.decrease > before)
         target = region.nearest(walk.x - walk.length[:, None] * walk.slope / D, walk.slope)
         # bounds are let go at the minimum of a face alone: before that they would be met again
@@ -411,9 +416,12 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
     return region.nearest(last.x, last.slope) if faces else last.x, last.decrease
 
 
-def _times(B: Array, x: Array) -> Array:
-    return (B @ x[:, :, None])[..., 0]
-
-
-def _eye(xp: Any, B: Array) -> Array:
-    return xp.eye(B.shape[1], dtype=B.dtype, device=device(B))
+def _face(xp: Any, region: Region, B: Any, x: Array) -> tuple[Callable[[Array], Array], Any]:
+    """The projection on the smallest face of each point, and the model there, with its own scale outside."""
+    scale = xp.max(diagonal(B), axis=1)[:, None]
+    if isinstance(B, Arrow):  # between bounds alone
+        free = region.join(region.tangent(parts(xp.ones_like(x), region.shapes), parts(x, region.shapes)))
+        return lambda d: free * d, B.plus((1 - free) * scale / xp.finfo(x.dtype).eps)
+    P = region.tangents(x)
+    eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
+    return lambda d: times(P, d), P @ B @ P + scale[:, :, None] * (eye - P)

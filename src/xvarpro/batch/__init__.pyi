@@ -3,7 +3,7 @@ from xvarpro.batch.lift import lifted, single
 from xvarpro.fit.batch_result import ManyResult
 from xvarpro.fit.many import solve_many
 from xvarpro.fit.multistart import Minimum, Multistart, multistart
-from xvarpro.problem.each import Each
+from xvarpro.sets.each import Each
 from xvarpro.statistics.many import BatchStatistics
 
 __all__ = [

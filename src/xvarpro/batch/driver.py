@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, to_numpy
 from xvarpro.backends.interface import select
 from xvarpro.batch.objective import Batch, Linear
 from xvarpro.batch.prepare import Prepared, restricted
@@ -20,8 +20,11 @@ from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.lower.stack import units
+from xvarpro.objective.gauss_newton import diagonal
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import provenance
+from xvarpro.sets import each
+from xvarpro.sets.region import Region
 
 PARTINGS = 3  # of problems in a saddle, at most
 FEW = 4096  # problems whose iterations, all together, take less time than code that is a third faster takes to compile
@@ -46,7 +49,7 @@ class Run:
         self.backend, self.done = prepared.backend, 0
         self.tol = self.backend.xp.asarray(tol, dtype=prepared.theta.dtype, device=device(prepared.theta))
         backend = self.backend
-        _, skeleton = self._operands(prepared.problem)
+        _, skeleton = self._operands(prepared.problem, prepared.region)
 
         def filled(operands: Leaves) -> tuple[Batch, LevenbergMarquardt, Array]:
             tol, *rest = operands
@@ -76,20 +79,21 @@ class Run:
             return partial(_end, f, tol)
 
         key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        few = prepared.theta.shape[0] <= FEW  # the fastest code is for iterations of many
+        few = max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW  # the fastest code is for iterations of many
         self._start, self._advance, self._end = (
             backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
         )
 
-    def _operands(self, problem: Problem) -> tuple[Leaves, Any]:
-        rest, skeleton = trees.partition((problem, self.prepared.region, self.method))
+    def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:
+        rest, skeleton = trees.partition((problem, region, self.method))
         return (self.tol, *rest), skeleton
 
     def start(self) -> None:
         """The first state."""
-        state = self._start(self._operands(self.prepared.problem)[0], self.prepared.theta)
+        prepared = self.prepared
+        state = self._start(self._operands(prepared.problem, prepared.region)[0], prepared.theta)
         # the problems, -1 for what fills a batch, and their states; one assignment, for an interruption finds it whole
-        self.pieces = [(np.arange(self.prepared.theta.shape[0]), state)]
+        self.pieces = [(np.arange(prepared.theta.shape[0]), state)]
 
     def part(self) -> bool:
         """Problems that have ended in a saddle start again at a lower point next to it; whether there are any.
@@ -107,13 +111,14 @@ class Run:
         # a compiled function is compiled for its size
         members = np.arange(len(down)) if backend.compiled else np.flatnonzero(asked)
         take = self._taken(members)
-        operands, _ = self._operands(restricted(prepared.problem, take))
+        region = each.taken(region, take)
+        operands, _ = self._operands(restricted(prepared.problem, take), region)
         ended = parted = trees.map_leaves(take, state)
         xp, found, (x, local, *_) = backend.xp, ended.status < 0, ended.point
         margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
         for step in (0.5, -0.5, 0.1, -0.1):
             moved = x + backend.asarray(step * down[members], dtype=prepared.dtype, device=device(x))
-            there = self._start(operands, region.nearest(moved, local.grad))
+            there = self._start(operands, each.plain(region).nearest(moved, local.grad))
             lower = ~found & (there.point.local.value < local.value - margin)
             parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
             found = found | lower
@@ -124,8 +129,8 @@ class Run:
 
     def iterate(self, max_iter: int, bar: Bar) -> None:
         """All problems until they end, the running ones together."""
-        backend, problem, b = self.backend, self.prepared.problem, self.prepared.theta.shape[0]
-        operands, _ = self._operands(problem)
+        backend, problem, region = self.backend, self.prepared.problem, self.prepared.region
+        b, (operands, _) = self.prepared.theta.shape[0], self._operands(problem, region)
         members, state = np.arange(b), self._gathered()
         self.pieces = [(members, state)]
         while True:
@@ -143,8 +148,8 @@ class Run:
                 picked = np.concatenate([running, np.repeat(out[:1], size - len(running))])
                 members = np.where(np.arange(size) < len(running), members[picked], -1)
                 state = trees.map_leaves(self._taken(picked), state)
-                problem = restricted(problem, self._taken(picked))
-                operands, _ = self._operands(problem)
+                problem, region = restricted(problem, self._taken(picked)), each.taken(region, self._taken(picked))
+                operands, _ = self._operands(problem, region)
                 self.pieces = [*ended, (members, state)]
             counts = (min(max_iter - used, TOGETHER), _least(len(members), backend.compiled))
             state = self._advance(operands, state, *(backend.xp.full_like(state.status[0], n) for n in counts))
@@ -167,7 +172,7 @@ class Run:
     def to_end(self, max_iter: int, bar: Bar) -> None:
         """All problems, and those again that have ended in a saddle."""
         self.iterate(max_iter, bar)
-        for _ in range(PARTINGS):
+        for _ in range(0 if self.prepared.shared else PARTINGS):
             if not self.part():
                 break
             self.iterate(max_iter, bar)
@@ -176,14 +181,17 @@ class Run:
         """The fields of a result, with the status `unended` for problems that still run."""
         prepared, backend, state = self.prepared, self.backend, self._gathered()
         point, layout = state.point, prepared.layout
-        operands, _ = self._operands(prepared.problem)
+        operands, _ = self._operands(prepared.problem, prepared.region)
         w, condition, codes = self._end(operands, state)
         status = backend.to_numpy(codes).astype(np.int64)
         unit = backend.asarray(prepared.y_units.astype(prepared.dtype), device=device(w))
-        value, gap_A, gap_B = (
-            layout.array(x / unit / unit, backend) for x in (point.local.value, point.gap_A, point.gap_B)
-        )
+        own = point.local.w[0, :] if prepared.shared else point.local.value
+        gaps = (backend.xp.broadcast_to(x, own.shape) for x in (point.gap_A, point.gap_B))
+        value, gap_A, gap_B = (layout.array(x / unit / unit, backend) for x in (own, *gaps))
         w = w / unit[:, None, None]
+        # among problems that share leaves of theta, those that do not count in the sum
+        lost = np.isnan(to_numpy(value)) & (status != Status.RANK_DEFICIENT.code)
+        status = np.where(lost, Status.NON_FINITE.code, status)
         return dict(
             theta=prepared.to_caller(point.theta),
             w=layout.array(w[:, 0, :] if prepared.vector else w.mT, backend),
@@ -192,7 +200,8 @@ class Run:
             gap_B=gap_B,
             condition=layout.array(condition, backend),
             status=np.where(status == Status.RUNNING.code, unended.code, status),
-            n_iter=backend.to_numpy(state.n_iter).astype(np.int64),
+            n_iter=np.broadcast_to(backend.to_numpy(state.n_iter).astype(np.int64), status.shape),
+            shared=prepared.shared,
             method=repr(self.method),
             provenance=provenance(backend, prepared.theta),
             _prepared=replace(prepared, theta=point.theta),
@@ -205,7 +214,8 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
     with backend.scope(prepared.dtype):
         at = backend.asarray(members.astype(np.int64), device=device(prepared.theta))
         problem = restricted(prepared.problem, lambda x: namespace_of(x).take(x, at, axis=0))
-        operands, skeleton = trees.partition((problem, prepared.region))
+        region = each.taken(prepared.region, lambda x: namespace_of(x).take(x, at, axis=0))
+        operands, skeleton = trees.partition((problem, region))
 
         def make(operands: Leaves) -> Callable[[Array], Linear]:
             return prepared.assemble(*skeleton.fill(operands)).linear
@@ -297,7 +307,7 @@ def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
     """
     (value, grad, H), x, region = state.point.local[:3], state.point.theta, f.region
     xp = namespace_of(x)
-    D = positive_or_one(region.evened(xp.linalg.diagonal(H)))  # units of the entries
+    D = positive_or_one(region.evened(diagonal(H)))  # units of the entries
 
     def dots(a: Array, b: Array) -> Array:
         return xp.sum(a * b, axis=1)

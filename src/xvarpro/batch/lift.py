@@ -14,10 +14,10 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators.interface import Operator
-from xvarpro.problem import each
-from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.stored import part
+from xvarpro.sets import Box, each
+from xvarpro.sets.each import Each
 
 
 def lifted(problem: Problem) -> Problem:
@@ -113,11 +113,14 @@ class Lifted(Struct):
         return backends.vmap(one, mapped, shared)[0]
 
 
-def members(problem: Problem, picked: slice) -> Problem:
-    """The problem of some members of a batch, as it is stated, in memory."""
+def members(problem: Any, picked: slice) -> Any:
+    """The problem of some members of a batch, as it is stated, in memory, or their sets."""
 
     def own(x: Any) -> Any:
         return Each(part(x.array, picked if x.array.shape[0] > 1 else slice(1))) if each.is_each(x) else x
+
+    if not isinstance(problem, Problem):
+        return each.mapped(own, problem)
 
     def level(level: Level | None) -> Any:
         if level is None:
@@ -132,19 +135,19 @@ def members(problem: Problem, picked: slice) -> Problem:
     return replace(problem, lower=level(problem.lower), upper=level(problem.upper), data=each.mapped(own, problem.data))
 
 
-def single(problem: Problem, i: int) -> Problem:
+def single(problem: Any, i: int) -> Any:
     """The problem of one member of a batch, as `xvarpro.solve` takes it: for profiles, bootstraps, another method.
 
     Parameters
     ----------
-    problem : Problem
-        As for `solve_many`.
+    problem : Problem, or sets
+        As for `solve_many`: the problem, or its `over`, of which a `Box` may have bounds of each problem.
     i : int
         Which member, from 0.
 
     Returns
     -------
-    Problem
+    Problem, or sets
 
     Examples
     --------
@@ -157,6 +160,8 @@ def single(problem: Problem, i: int) -> Problem:
     >>> np.round(xv.solve(xv.many.single(problem, 1), np.array([2.0])).theta, 6)
     array([3.])
     """
+    if not isinstance(problem, Problem):
+        return each.mapped(lambda x: _entry(x, i), problem, Box)
     one = members(problem, slice(i, i + 1))
 
     def level(level: Level | None) -> Any:
@@ -171,8 +176,15 @@ def single(problem: Problem, i: int) -> Problem:
             own["weights"] = weights[0, ...] if weights.shape[2] > 1 else weights[0, :, 0]
         return replace(level, **own)
 
-    data, R = each.mapped(each.unmarked, one.data), None if one.R is None else Unlifted(one.R)
-    return replace(one, lower=level(one.lower), upper=level(one.upper), data=data, R=R)
+    R = None if one.R is None else Unlifted(one.R)
+    return replace(one, lower=level(one.lower), upper=level(one.upper), data=each.plain(one.data), R=R)
+
+
+def _entry(x: Any, i: int) -> Any:
+    """Of what is marked, and of a box with such bounds, that of one problem."""
+    if isinstance(x, Box):
+        return Box(_entry(x.lower, i), _entry(x.upper, i))
+    return x.array[i, ...] if each.is_each(x) else x
 
 
 @final

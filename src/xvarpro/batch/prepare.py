@@ -30,14 +30,12 @@ from xvarpro.driver.units import multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Bounded, Nonnegative
 from xvarpro.objective.in_memory import model_failures
-from xvarpro.problem import each
 from xvarpro.problem.column_chunks import ColumnChunks
-from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.whitening import Whitening
 from xvarpro.results.recipe import Fingerprints
-from xvarpro.sets import norms
+from xvarpro.sets import each, norms
 from xvarpro.sets.region import Region, resolve
 
 PROBED = 64  # problems that the check of independence looks at
@@ -59,11 +57,24 @@ class Prepared:
     found: tuple[Any, ...] = ()  # name, shape and dtype of what the model functions return
     program: str = ""  # of the model functions, see `Backend.program`
     fingerprints: Mapping[str, str] = field(default_factory=dict)  # of the problem, before the solve
+    shared: tuple[str, ...] = ()  # names of leaves that all problems share
+
+    @property
+    def units(self) -> np.ndarray:
+        """Those of the entries of theta, (p,)."""
+        return np.repeat(self.theta_units, [math.prod(shape) for shape in self.region.shapes])
+
+    def apart(self) -> Prepared:
+        """The problems, each with a theta of its own."""
+        return self
 
     def to_caller(self, x: Array) -> Tree:
         """Vectors (b, p) as the caller's arrays, in the caller's units."""
-        leaves = multiplied(trees.parts(x, self.region.shapes), [1 / unit for unit in self.theta_units])
-        return self.layout.to_caller(leaves, self.backend)
+        return self.layout.to_caller(self.leaves(x), self.backend)
+
+    def leaves(self, x: Array) -> Leaves:
+        """Vectors (b, p) as leaves, in the caller's units."""
+        return multiplied(trees.parts(x, self.region.shapes), [1 / unit for unit in self.theta_units])
 
     def measures(self, x: np.ndarray) -> Tree:
         """Numbers (b, p) in the caller's units as arrays of the caller's, in the structure of theta."""
@@ -85,12 +96,7 @@ class Prepared:
         """What makes the objectives from traced arrays; holds no array."""
         backend, treedef, found = self.backend, self.layout.treedef, self.found
         kind = LossBatch if has_losses(self.problem) else Batch
-        return lambda problem, region: kind(unmarked(problem), backend, treedef, region, found)
-
-
-def unmarked(problem: Problem) -> Problem:
-    """The problem with plain arrays as data."""
-    return replace(problem, data=each.mapped(each.unmarked, problem.data))
+        return lambda problem, region: kind(each.plain(problem), backend, treedef, each.plain(region), found)
 
 
 def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
@@ -106,9 +112,8 @@ def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
                 own[name] = x if x.shape[0] == 1 else take(x)  # one entry along the first axis is for all
         return replace(level, **own)
 
-    data = each.mapped(lambda x: Each(take(x.array)) if each.is_each(x) else x, problem.data)
     lower: Any = level(problem.lower)
-    return replace(problem, lower=lower, upper=level(problem.upper), data=data)
+    return replace(problem, lower=lower, upper=level(problem.upper), data=each.taken(problem.data, take))
 
 
 def prepare(
@@ -119,8 +124,9 @@ def prepare(
     backend: str | Backend | None = None,
     device: Any = None,
     dtype: str | None = None,
+    one_unit: bool = False,
 ) -> Prepared:
-    """Check everything, then move it; see `solve_many` for what is raised."""
+    """Check everything, then move it; see `solve_many` for what is raised. Targets have units of their own, or one."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
     leaves, names, to, work, place, layout = destination(theta0, backend, device, dtype, problem=problem)
@@ -134,17 +140,17 @@ def prepare(
         transfer = Transfer(to, work, place)
         theta = transfer.theta(leaves, names)
         one = [to.xp.zeros(x.shape[1:], dtype=x.dtype, device=place) for x in theta]
-        region = trees.map_arrays(transfer.plain, resolve(over, trees.unflatten(layout.treedef, one)))
+        region = trees.map_arrays(transfer.plain, resolve(over, trees.unflatten(layout.treedef, one), b))
         if not any(math.prod(x.shape) for x in one):
             raise ProblemError("theta0 must have leaves of shape (b, ...) with one entry per problem or more; got none")
         for _, ball in region.free:
             if not isinstance(ball.norm, norms.L2):
                 raise ProblemError(f"free leaves of a batch must have norm=norms.L2(); got {ball.norm!r}")
-        if not is_feasible(violation(to, region, theta)):
+        if not is_feasible(violation(to, each.plain(region), theta)):
             i = _first_infeasible(region, theta)
             nearest = "xv.project(theta, over) gives the nearest one of a single problem"
-            check_feasible(region.violation(_members(theta, i, i + 1)), f"theta0 of problem {i}", nearest)
-        moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b)
+            check_feasible(_violation(region, theta, i, i + 1), f"theta0 of problem {i}", nearest)
+        moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b, one_unit)
         stamps = Fingerprints(problem)  # before the model is called, since it may write to what it is given
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
         prepared = Prepared(moved, to, work, region.join(theta), region, layout, True, y_units, units)
@@ -158,12 +164,13 @@ def _first_infeasible(region: Region, theta: Leaves) -> int:
     low, high = 0, theta[0].shape[0]
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if is_feasible(region.violation(_members(theta, low, middle))) else (low, middle)
+        low, high = (middle, high) if is_feasible(_violation(region, theta, low, middle)) else (low, middle)
     return low
 
 
-def _members(theta: Leaves, low: int, high: int) -> Leaves:
-    return tuple(x[low:high, ...] for x in theta)
+def _violation(region: Region, theta: Leaves, low: int, high: int) -> Array:
+    own: Region = each.plain(each.taken(region, lambda x: x[low:high, ...]))
+    return own.violation(tuple(x[low:high, ...] for x in theta))
 
 
 def batch_size(leaves: list[Any], names: list[str]) -> int:
@@ -311,11 +318,11 @@ def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: i
     return {"weights": root, "y": scaled if y.ndim == 3 else scaled[:, :, 0]}
 
 
-def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[Problem, np.ndarray]:
+def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int, one: bool) -> tuple[Problem, np.ndarray]:
     """The problem with targets near 1, and the powers of two that make them so: one per problem, or one for all.
 
-    They are all the same where a penalty or bounds of w go with them. See `driver.units`. Targets that are functions
-    stay.
+    They are all the same where `one` is asked for, and where a penalty or bounds of w go with them. See `driver.units`.
+    Targets that are functions stay.
     """
     levels, units = problem.levels, np.ones(b)
     ys: list[Any] = [level.y for level in levels]
@@ -324,7 +331,7 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int) -> tuple[P
     sizes = [backend.to_numpy(backend.xp.max(backend.xp.abs(y), axis=tuple(range(1, y.ndim)))) for y in ys]
     size = np.max(np.broadcast_arrays(*sizes), axis=0)
     W = levels[0].W
-    if problem.R is not None or isinstance(W, Bounded):
+    if one or problem.R is not None or isinstance(W, Bounded):
         size = np.full(size.shape, np.max(size[np.isfinite(size)], initial=0.0))
     units = near_one(size, dtype)
     if (units == 1.0).all():
@@ -419,7 +426,8 @@ def _check_independence(prepared: Prepared) -> None:
     if b < 2:
         return
     # by NumPy, which has no operation of its own to compile
-    x, region = (trees.map_arrays(backend.to_numpy, part) for part in (prepared.theta[:b, ...], prepared.region))
+    some = prepared.theta[:b, ...], each.plain(each.taken(prepared.region, lambda x: x[:b, ...]))
+    x, region = (trees.map_arrays(backend.to_numpy, part) for part in some)
     probe = np.broadcast_to(np.sin(1 + np.arange(x.shape[1])).astype(x.dtype), x.shape)
     ways = [region.nearest(x - sign * probe, sign * probe) - x for sign in (1.0, -1.0)]
     odd = (np.arange(b) % 2 == 1)[:, None]

@@ -19,11 +19,11 @@ from xvarpro.errors import ExchangeError, ProblemError, warn_caller
 from xvarpro.lower.stack import condition_of, deficient
 from xvarpro.objective.least_squares import as_matrix, scaled
 from xvarpro.problem.column_chunks import ColumnChunks
-from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import Chunk, RowChunks, Stream
 from xvarpro.problem.samples import check_samples
 from xvarpro.problem.whitening import Whitening
+from xvarpro.sets.each import Each
 
 if TYPE_CHECKING:
     from xvarpro.losses.interface import Loss

@@ -13,6 +13,7 @@ import numpy as np
 from xvarpro.backends import to_numpy
 from xvarpro.batch.lift import members
 from xvarpro.batch.prepare import prepare
+from xvarpro.batch.shared import spread
 from xvarpro.core import trees
 from xvarpro.core.lazy import Method
 from xvarpro.core.namespace import namespace_of
@@ -57,6 +58,8 @@ class ManyResult:
         Time in the iterations, compilations included, and before them.
     over, chunks
         As given.
+    shared : tuple of str
+        The leaves of theta that all problems share, in their own shape: ``("theta['tau']",)``.
     """
 
     statistics = Method("xvarpro.statistics.many.statistics")
@@ -76,6 +79,7 @@ class ManyResult:
     setup_seconds: float
     over: Tree = None
     chunks: int | None = None
+    shared: tuple[str, ...] = ()
     _problem: Problem | None = None
     _prepared: Any = None  # a `batch.prepare.Prepared` at theta, where the solve was one of this process
     _fits: Any = None  # of problems that were solved one after the other, a `Result` each or None
@@ -95,6 +99,7 @@ class ManyResult:
         arrays = {name: getattr(self, name)[picked, ...] for name in PER_PROBLEM}
         theta = trees.map_leaves(lambda x: x[picked, ...], self._feasible)
         anew: dict[str, Any] = {"_problem": members(self.stated, picked), "_prepared": None, "chunks": None}
+        anew["over"] = members(self.over, picked)
         return replace(self, theta=theta, **arrays, **anew, _fits=self._fits and self._fits[picked])
 
     @property
@@ -128,11 +133,15 @@ class ManyResult:
         """Indices of the problems that ended with a status."""
         return np.flatnonzero(self.status == status.code)
 
+    def spread(self, theta: Tree) -> Tree:
+        """A tree like theta with an entry for each problem in every leaf."""
+        return spread(theta, self.shared, len(self))
+
     def columns(self, errors: bool = True) -> dict[str, np.ndarray]:
         """Entries of theta and w, of their errors if asked for, and the objective by name, (b,) each."""
         found = self.statistics() if errors else None
-        columns = _by_entry(self.theta, self.w)
-        more = {} if found is None else _by_entry(found.theta_stderr, found.w_stderr)
+        columns = _by_entry(self.spread(self.theta), self.w)
+        more = {} if found is None else _by_entry(self.spread(found.theta_stderr), found.w_stderr)
         return columns | {f"{name}_stderr": x for name, x in more.items()} | {"value": to_numpy(self.value)}
 
     def to_frame(self, errors: bool = True) -> DataFrame:
@@ -156,10 +165,11 @@ class ManyResult:
         ImportError
             Without xarray; it names the pip command.
         """
-        arrays = _by_leaf(self.theta, self.w) | {"value": self.value, "status": self.status}
+        arrays = _by_leaf(self.spread(self.theta), self.w) | {"value": self.value, "status": self.status}
         if errors:
             found = self.statistics()
-            arrays |= {f"{name}_stderr": x for name, x in _by_leaf(found.theta_stderr, found.w_stderr).items()}
+            by_leaf = _by_leaf(self.spread(found.theta_stderr), found.w_stderr)
+            arrays |= {f"{name}_stderr": x for name, x in by_leaf.items()}
         own = {name: [f"{name.removesuffix('_stderr')}_{i}" for i in range(x.ndim - 1)] for name, x in arrays.items()}
         made = dataset({name: ([*dims, *own[name]], on_grid(to_numpy(x), shape)) for name, x in arrays.items()})
         codes = {status.name: status.code for status in Status}
@@ -221,8 +231,10 @@ def blanked(fit: ManyResult) -> ManyResult:
     def blank(x: Array) -> Array:
         return chosen(at, namespace_of(x).full_like(x, np.nan), x)
 
-    names = {"theta", *PER_PROBLEM} - {"status", "n_iter"}
-    arrays: dict[str, Any] = {name: trees.map_leaves(blank, getattr(fit, name)) for name in names}
+    leaves, names, treedef = trees.named(fit.theta)
+    theta = [x if name in fit.shared else blank(x) for x, name in zip(leaves, names, strict=True)]
+    arrays: dict[str, Any] = {name: blank(getattr(fit, name)) for name in {*PER_PROBLEM} - {"status", "n_iter"}}
+    arrays["theta"] = trees.unflatten(treedef, theta)
     status, n_iter = np.where(at, Status.NO_DATA.code, fit.status), np.where(at, 0, fit.n_iter)
     return replace(fit, **arrays, status=status, n_iter=n_iter)
 

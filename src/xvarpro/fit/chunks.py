@@ -28,10 +28,10 @@ from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.fit.batch_result import PER_PROBLEM, ManyResult, joined
 from xvarpro.fit.missing import chosen
-from xvarpro.problem import each
 from xvarpro.problem.problem import Problem
 from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Fingerprints, hashes
+from xvarpro.sets import each
 
 TOGETHER = 1000  # problems of a series whose errors are computed together
 AHEAD = 2  # chunks for each processor of this machine that are handed out before their turn
@@ -83,16 +83,17 @@ def in_chunks(
             picked = slice(i, min(i + int(size), b))
             while len(tasks) >= ahead:
                 finish()
+            sets = members(over, picked)
             part, own = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
             start = _next(parts[-1], start, own) if follow and parts else own
             kept: Any = None
             if folder is not None:
-                stamp = {**Fingerprints(part, start), **hashes(over, "over"), "options": repr(options)}
+                stamp = {**Fingerprints(part, start), **hashes(sets, "over"), "options": repr(options)}
                 kept = Path(folder) / f"problems_{i:012d}.npz", stamp
             if kept is not None and kept[0].exists():
                 tasks.append((None, _here(_read, *kept, start)))
             else:
-                tasks.append((kept, hand_out(solve_many, part, start, over, progress=False, **options)))
+                tasks.append((kept, hand_out(solve_many, part, start, sets, progress=False, **options)))
         while tasks:
             finish()
     whole = joined(parts, time.perf_counter() - began)

@@ -16,9 +16,9 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit.many import solve_many
 from xvarpro.fit.profiles import Profile
 from xvarpro.fit.resampling import in_real_numbers, repeated, to_solve_again
-from xvarpro.problem.each import Each
 from xvarpro.problem.parameters import Parameters
 from xvarpro.results.outcome import Outcome
+from xvarpro.sets.each import Each
 from xvarpro.statistics import prediction
 from xvarpro.statistics.intervals import (
     IntervalMethod,

@@ -18,7 +18,8 @@ from xvarpro.backends.exchange import as_array
 from xvarpro.backends.interface import loops
 from xvarpro.batch.driver import Run
 from xvarpro.batch.lift import members, single
-from xvarpro.batch.prepare import batch_size, prepare, together
+from xvarpro.batch.prepare import batch_size, together
+from xvarpro.batch.shared import prepare_shared, separate
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import namespace_of
@@ -33,7 +34,8 @@ from xvarpro.fit.missing import chosen, filled, without_data
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
-from xvarpro.problem.stored import Stored
+from xvarpro.sets import each
+from xvarpro.sets.each import Stored
 
 
 def solve_many(
@@ -73,9 +75,12 @@ def solve_many(
         `lower.Nonnegative` nor `lower.Bounded`, or a `loss` that is not convex or one of rows, has no scale or is next
         to a `W`.
     theta0 : array or pytree of arrays
-        Feasible starts, leaves (b, ...), float32 or float64. One with NaN is that of the first problem without NaN.
+        Feasible starts, leaves (b, ...), float32 or float64. One with NaN is that of the first problem without NaN. If
+        some leaves are marked, ``xv.Each(array)``, these are of problems, and the others, in their own shape, are
+        shared by all: see Notes.
     over : Set, Free or a tree of them, optional
-        Sets for the leaves of one problem; each problem has its own point in them. What is not named is free.
+        Sets for the leaves of one problem; each problem has its own point in them. What is not named is free. Bounds of
+        each problem are marked: ``Box(xv.Each(lower), xv.Each(upper))`` with arrays shaped like the leaf of theta0.
     starts : array or pytree of arrays, optional
         More starts for all problems, in the structure of theta0, leaves (s, ...): each problem keeps the lowest end.
     order : int, optional
@@ -123,6 +128,13 @@ def solve_many(
     ExchangeError
         An array cannot be moved to the backend.
 
+    Notes
+    -----
+    Problems that share leaves of theta are one problem, the sum of theirs: Levenberg-Marquardt takes one step for all,
+    for which each problem's own entries are eliminated, in time and memory proportional to b. Functions get shared
+    leaves as (b, ...), too. Gaps, status and iterations are those of the whole, in every entry; problems without data
+    are left out of the sum. Leaves must be free or in a `Box`.
+
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
@@ -140,6 +152,7 @@ def solve_many(
     >>> fit
     ManyResult(3 problems: 3 CONVERGED)
     """
+    theta0 = separate(theta0, "" if chunks is None and order is None else "chunks= and order= take them apart")
     place = {"backend": backend, "device": device, "dtype": dtype}
     options: dict[str, Any] = {"method": method, "tol": tol, "max_iter": max_iter, **place}
     theta0 = filled(theta0)
@@ -161,9 +174,10 @@ def solve_many(
     if not (method is None or isinstance(method, LevenbergMarquardt)):
         raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None; got {method!r}")
     if isinstance(problem, Problem) and not together(problem):
+        theta0 = separate(theta0, "this W or loss is solved one problem at a time")
         limits = {"algorithm": method, "tol": tol, "max_iter": max_iter}
         return _one_by_one(problem, theta0, over, progress, {**limits, **place})
-    prepared = prepare(problem, theta0, over=over, **place)
+    prepared = prepare_shared(problem, theta0, over=over, **place)
     check_compiles(prepared.region, prepared.backend)
     with prepared.backend.scope(prepared.dtype), loops() as reasons:
         run = Run(prepared, method or LevenbergMarquardt(), tol)
@@ -202,7 +216,7 @@ def _one_by_one(
             for i in range(b):
                 one, start = single(problem, i), trees.map_leaves(lambda x, i=i: x[i, ...], theta0)
                 try:
-                    ends.append(solve(one, start, over, progress=False, **options))
+                    ends.append(solve(one, start, single(over, i), progress=False, **options))
                 except ProblemError:
                     if not without_data(members(problem, slice(i, i + 1)), np.array([True])):
                         raise
@@ -257,10 +271,11 @@ def _stacked(problem: Problem, theta0: Tree, over: Tree, ends: list[Result | Sta
 def _each(theta0: Tree, starts: Tree) -> Iterator[Tree]:
     """Starts of all problems: theta0, and each of those that they share."""
     yield theta0
-    own, names, treedef = trees.named(theta0, "theta0")
+    own, names, _ = trees.named(each.plain(theta0), "theta0")
+    treedef, marks = trees.flatten(theta0)[1], each.marks(theta0)
     more = [as_array(x, "starts") for x in trees.leaves(starts)]
     shapes = [tuple(getattr(x, "shape", ())) for x in more]
-    wanted = [tuple(x.shape[1:]) for x in own]
+    wanted = [tuple(x.shape[mark or not any(marks) :]) for x, mark in zip(own, marks, strict=True)]
     if [shape[1:] for shape in shapes] != wanted or len({shape[:1] for shape in shapes}) != 1:
         shown = ", ".join(f"(s, {', '.join(map(str, shape))})" for shape in wanted)
         raise ProblemError(f"starts must have leaves of shape {shown}, as {', '.join(names)} have; got {shapes}")
@@ -270,12 +285,14 @@ def _each(theta0: Tree, starts: Tree) -> Iterator[Tree]:
 
 
 def _lower(a: ManyResult, b: ManyResult) -> ManyResult:
-    """Of each problem that end of two solves which is lower."""
+    """Of each problem that end of two solves which is lower; of those that share theta the lower of all."""
     before, after = map(to_numpy, (a.value, b.value))
+    effort = {name: getattr(a, name) + getattr(b, name) for name in ("n_iter", "seconds", "setup_seconds")}
+    if a.shared:
+        return replace(b if np.nansum(after) < np.nansum(before) else a, **effort)
     better = (after < before) | ~np.isfinite(before)
     fits = a._fits and [y if lower else x for x, y, lower in zip(a._fits, b._fits, better, strict=True)]
     found: dict[str, Any] = {"_prepared": None, "_fits": fits}
     for name in ("theta", *PER_PROBLEM):
         found[name] = trees.map_leaves(partial(chosen, better), getattr(b, name), getattr(a, name))
-    found |= {name: getattr(a, name) + getattr(b, name) for name in ("n_iter", "seconds", "setup_seconds")}
-    return replace(a, **found)
+    return replace(a, **found | effort)

@@ -9,8 +9,8 @@ from xvarpro.batch.prepare import by_problem
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Tree
-from xvarpro.problem import each
 from xvarpro.problem.problem import Problem
+from xvarpro.sets import each
 
 
 def chosen(at: np.ndarray, x: Array, y: Array) -> Array:

@@ -24,8 +24,8 @@ from xvarpro.fit.many import solve_many
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.fit.starts import draw, per_leaf
-from xvarpro.problem import each
 from xvarpro.problem.problem import Problem
+from xvarpro.sets import each
 from xvarpro.statistics.frames import data_frame, html_table, vector
 from xvarpro.statistics.names import entry_names
 

@@ -25,10 +25,10 @@ from xvarpro.fit.many import solve_many
 from xvarpro.fit.resampling import like_theta, sent, to_solve_again
 from xvarpro.fit.solve import solve
 from xvarpro.operators.interface import Operator
-from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
 from xvarpro.results.outcome import Outcome
 from xvarpro.sets import Box
+from xvarpro.sets.each import Each
 from xvarpro.statistics import constraints
 from xvarpro.statistics.frames import vector
 from xvarpro.statistics.intervals import IntervalMethod, Intervals, standard_errors, student, warnings

@@ -27,9 +27,9 @@ class Local(NamedTuple):
 
     value: Array  # (b,)
     grad: Array  # (b, p)
-    curvature: Array  # (b, p, p)
+    curvature: Any  # (b, p, p), or an `Arrow`
     deficient: Array  # (b,), whether the lower level has no unique solution
-    w: Any = ()  # of a single problem, see `reduced.Point.start`
+    w: Any = ()  # of a single problem, see `reduced.Point.start`; of an arrow, what its value is the sum of
 
 
 def has_jacobian(problem: Problem, structure: ModelStructure) -> bool:
@@ -244,17 +244,93 @@ def _row(backend: Backend, level: EvaluatedLevel, dr: Array, dw: Array) -> Array
     return backend.placement.concat_rows(backend.xp.real(dr), backend.xp.imag(dr)) if is_complex(dr) else dr
 
 
-def solve_scaled(xp: Any, K: Array, c: Array) -> Array:
-    """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p): Gauss-Jordan, which needs no pivoting there.
+# -- matrices of models: arrays (b, p, p) for problems of a batch, or an arrow
+
+
+class Arrow(NamedTuple):
+    """The matrix of a model of n problems that share q unknowns, which alone couple them.
+
+    ``[[H_1, 0, C_1^T], [0, H_2, C_2^T], [C_1, C_2, H]]`` is that of a batch of one, with vectors (1, n p + q).
+    """
+
+    own: Array  # (1, n, p, p)
+    cross: Array  # (1, n, q, p)
+    shared: Array  # (1, q, q)
+
+    def parts(self, x: Array) -> tuple[Array, Array]:
+        """A vector as those of the problems, (n, p), and of what they share, (q,)."""
+        n, p = self.own.shape[1:3]
+        return namespace_of(x).reshape(x[0, : n * p], (n, p)), x[0, n * p :]
+
+    def diagonal(self) -> Array:
+        xp = namespace_of(self.own)
+        return joined(*(xp.linalg.diagonal(x[0, ...]) for x in (self.own, self.shared)))
+
+    def plus(self, added: Array) -> Arrow:
+        """With a diagonal added."""
+        own, shared = self.parts(added)
+        return self._replace(
+            own=self.own + _diagonals(own)[None, ...], shared=self.shared + _diagonals(shared)[None, ...]
+        )
+
+    def times(self, x: Array) -> Array:
+        xp, (own, shared) = namespace_of(x), self.parts(x)
+        cross = self.cross[0, ...]
+        by_own = (self.own[0, ...] @ own[:, :, None])[:, :, 0] + (cross.mT @ shared[:, None])[:, :, 0]
+        return joined(by_own, self.shared[0, ...] @ shared + xp.sum((cross @ own[:, :, None])[:, :, 0], axis=0))
+
+    def solve(self, c: Array) -> Array:
+        """By elimination of the problems: the Schur complement of theirs is that of what they share."""
+        xp, (own, shared), cross = namespace_of(c), self.parts(c), self.cross[0, ...]
+        q = shared.shape[0]
+        X = _gauss_jordan(xp, self.own[0, ...], xp.concat([cross.mT, own[:, :, None]], axis=2))
+        down = xp.sum(cross @ X, axis=0)
+        x = solve_scaled(xp, self.shared - down[None, :, :q], (shared - down[:, q])[None, :])[0, :]
+        return joined(X[:, :, q] - (X[:, :, :q] @ x[:, None])[:, :, 0], x)
+
+
+def joined(own: Array, shared: Array) -> Array:
+    """Numbers of problems (n, p) and of what they share, (q,), as a vector (1, n p + q)."""
+    xp = namespace_of(own)
+    return xp.concat([xp.reshape(own, (-1,)), shared])[None, :]
+
+
+def _diagonals(x: Array) -> Array:
+    xp = namespace_of(x)
+    return x[..., None] * xp.eye(x.shape[-1], dtype=x.dtype, device=device(x))
+
+
+def diagonal(B: Array | Arrow) -> Array:
+    """Vectors (b, p)."""
+    return B.diagonal() if isinstance(B, Arrow) else namespace_of(B).linalg.diagonal(B)
+
+
+def plus(B: Any, added: Array) -> Any:
+    """``B`` with a diagonal (b, p) added."""
+    return B.plus(added) if isinstance(B, Arrow) else B + _diagonals(added)
+
+
+def times(B: Array | Arrow, x: Array) -> Array:
+    """``B x`` for vectors (b, p)."""
+    return B.times(x) if isinstance(B, Arrow) else (B @ x[:, :, None])[..., 0]
+
+
+def solve_scaled(xp: Any, K: Array | Arrow, c: Array) -> Array:
+    """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p)."""
+    return K.solve(c) if isinstance(K, Arrow) else _gauss_jordan(xp, K, c[:, :, None])[:, :, 0]
+
+
+def _gauss_jordan(xp: Any, K: Array, C: Array) -> Array:
+    """``K^-1 C``, shapes (b, p, p), (b, p, k): a positive definite matrix needs no pivoting.
 
     Rows and columns are scaled to a diagonal of ones: units of the unknowns do not count.
     """
     p = K.shape[-1]
     root = xp.sqrt(xp.linalg.diagonal(K))
     root = xp.where(root > 0, root, 1)[:, :, None]
-    A = xp.concat([K / root / root.mT, c[:, :, None] / root], axis=2)
+    A = xp.concat([K / root / root.mT, C / root], axis=2)
     place = xp.arange(p, device=device(K))[:, None]
     for j in range(p):
         row = A[:, j : j + 1, :] / A[:, j : j + 1, j : j + 1]
         A = xp.where(place == j, row, A - A[:, :, j : j + 1] * row)
-    return A[:, :, p] / root[:, :, 0]
+    return A[:, :, p:] / root

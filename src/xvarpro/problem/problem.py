@@ -16,9 +16,9 @@ from xvarpro.lower import Ridge, WeightSet
 from xvarpro.lower.interface import LowerSolver
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.column_chunks import ColumnChunks
-from xvarpro.problem.each import Each
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.whitening import Whitening
+from xvarpro.sets.each import Each
 
 if TYPE_CHECKING:
     from xvarpro.losses.interface import Loss

@@ -13,28 +13,10 @@ import numpy as np
 from xvarpro.backends import exchange
 from xvarpro.core.namespace import is_array
 from xvarpro.errors import ProblemError
+from xvarpro.sets.each import Stored
 
 CHUNK_BYTES = 64 * 2**20  # of a chunk whose size is not given
 THREAD_BYTES = 2**21  # of a map that the system has in memory: copied in about the time that a thread takes
-
-
-@dataclass(frozen=True, eq=False)
-class Stored:
-    """An array that is not in memory, of Zarr, HDF5 or Dask: nothing but `part` reads it."""
-
-    array: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the array."""
-        return tuple(self.array.shape)
-
-    @classmethod
-    def kept(cls, x: Any) -> Any:
-        """`x`, held as it is if it has a shape, a dtype and slices, and is not in memory, nor a column of a table."""
-        sliced = all(hasattr(x, name) for name in ("shape", "dtype", "__getitem__")) and len(x.shape) > 0
-        here = is_array(x) and not hasattr(x, "__dask_graph__")
-        return cls(x) if sliced and not here and not hasattr(x, "iloc") and not hasattr(x, "toarray") else x
 
 
 def part(x: Any, picked: slice) -> Any:

@@ -17,6 +17,7 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets._ball import NormBall
 from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
+from xvarpro.sets.each import is_each, unmarked
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
 from xvarpro.sets.vectors import all_like, broadcasts, host_numbers, largest, norm, or_one, phase
@@ -50,9 +51,10 @@ class Box(_Entrywise):
 
     Parameters
     ----------
-    lower, upper : float, array or list
+    lower, upper : float, array, list or Each
         Bounds, ``lower <= upper``, of which `lower` may be ``-inf`` and `upper` ``inf``, or None, also in lists; arrays
-        must broadcast to the shape of what they bound.
+        must broadcast to the shape of what they bound. For `solve_many`, what is marked ``xv.Each(array)`` has bounds
+        of each problem, with the axes of a leaf of theta0 there: (b, ...).
 
     Raises
     ------
@@ -79,8 +81,8 @@ class Box(_Entrywise):
     (array([0., 7.]), False)
     """
 
-    lower: float | Array = 0.0
-    upper: float | Array = 1.0
+    lower: Any = 0.0
+    upper: Any = 1.0
     bounded: bool = field(init=False, repr=False, compare=False, default=True)
 
     event_ndim = 0
@@ -88,15 +90,17 @@ class Box(_Entrywise):
     def __post_init__(self) -> None:
         lower, upper = (_real(self, name) for name in ("lower", "upper"))
         try:
-            ordered = (lower <= upper).all() and (lower < np.inf).all() and (upper > -np.inf).all()
+            ordered = (lower <= upper) & (lower < np.inf) & (upper > -np.inf)
         except ValueError:
             raise ProblemError(
                 f"Box: lower and upper must broadcast to one shape, got shapes {lower.shape} and {upper.shape}"
             ) from None
-        if not ordered:
+        if not ordered.all():
+            marked = is_each(self.lower) or is_each(self.upper)
+            where = f" for problem {np.argwhere(~ordered)[0, 0]}" if marked else ""
             raise ProblemError(
                 "Box: bounds must be lower < inf, upper > -inf and lower <= upper, "
-                f"got lower={shown(self.lower)}, upper={shown(self.upper)}"
+                f"got lower={shown(unmarked(self.lower))}, upper={shown(unmarked(self.upper))}{where}"
             )
         object.__setattr__(self, "bounded", bool(np.isfinite(lower).all() and np.isfinite(upper).all()))
 
@@ -104,9 +108,20 @@ class Box(_Entrywise):
     def polytope(self) -> bool:
         return self.bounded
 
-    def check(self, shape: tuple[int, ...]) -> None:
+    def check(self, shape: tuple[int, ...], b: int | None = None) -> None:
+        """As `Set.check`; in a batch of b problems with bounds of each."""
         for name in ("lower", "upper"):
-            broadcasts(self, name, getattr(self, name), shape)
+            bound = getattr(self, name)
+            got = tuple(bound.array.shape) if is_each(bound) else shape
+            if is_each(bound) and b is None:
+                raise ProblemError(
+                    f"Box: {name} must not be marked xv.Each but in xv.solve_many, where the Box is no part of another "
+                    "set: give bounds of one problem"
+                )
+            if is_each(bound) and (len(got) != 1 + len(shape) or got[0] != b):
+                lost = f": problem {got[0]} has none" if got and got[0] < (b or 0) else ""
+                raise ProblemError(f"Box: {name} marked xv.Each must have shape {(b, *shape)}, got {got}{lost}")
+            broadcasts(self, name, unmarked(bound), (*got[: len(got) - len(shape)], *shape))
 
     def lmo(self, g: Array) -> Array:
         if not self.bounded:
@@ -230,7 +245,7 @@ class LinfBall(NormBall, _Entrywise):
 
 def _real(owner: Box, name: str) -> np.ndarray:
     """A bound on the host; lists are kept as arrays, with infinities for None."""
-    given = getattr(owner, name)
+    given = unmarked(getattr(owner, name))
     value = unbounded(given, -math.inf if name == "lower" else math.inf)
     bound = host_numbers(value)
     if bound is None or not bound.size:

@@ -14,6 +14,7 @@ from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.sets.box import Box, are_bounds, bounds
+from xvarpro.sets.each import unmarked
 from xvarpro.sets.free import Free
 from xvarpro.sets.interface import Set
 from xvarpro.sets.norms import L2
@@ -278,7 +279,7 @@ def _zero(theta: Leaves) -> Array:
     return namespace_of(theta[0]).zeros((), dtype=real_dtype(theta[0]), device=device(theta[0]))
 
 
-def resolve(over: Tree, theta: Tree) -> Region:
+def resolve(over: Tree, theta: Tree, b: int | None = None) -> Region:
     """Match a tree of sets with theta.
 
     Parameters
@@ -288,6 +289,8 @@ def resolve(over: Tree, theta: Tree) -> Region:
         In a dict, keys that are left out are free; so is None. A key may be a pattern, ``"*.weight"``, for all that
         match and are not named.
     theta : pytree of arrays
+    b : int, optional
+        The number of problems of a batch, of which theta is one: a `Box` may have bounds of each.
 
     Raises
     ------
@@ -314,7 +317,8 @@ def resolve(over: Tree, theta: Tree) -> Region:
                 )
             if 0 in leaves[at].shape:
                 raise ProblemError(f"a leaf with a set must have entries, got {path} of shape {leaves[at].shape}")
-            over.check(tuple(leaves[at].shape))
+            own = {"b": b} if isinstance(over, Box) else {}
+            over.check(tuple(leaves[at].shape), **own)
             constrained[at] = over
         elif isinstance(over, Mapping):
             _same_kind(over, at, Mapping, path)
@@ -368,7 +372,7 @@ def _spread(over: Mapping[Any, Tree], at: Mapping[Any, Tree], path: str) -> dict
 
 def _box(pair: list[Any] | tuple[Any, ...], path: str) -> Box:
     """The box between a pair of bounds; a list of them would say lower and upper, or two pairs."""
-    if len(pair) != 2 or not all(x is None or isinstance(x, Real) or is_array(x) for x in pair):
+    if len(pair) != 2 or not all(x is None or isinstance(x, Real) or is_array(unmarked(x)) for x in pair):
         raise ProblemError(
             f"over must hold a set or one pair of bounds (lower, upper) for {path}, which is one array, got {pair!r}. "
             "For bounds of each entry write Box(lower, upper) with arrays, or bounds([(low, high), ...]), of xv.sets"

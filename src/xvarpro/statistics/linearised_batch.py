@@ -16,7 +16,8 @@ from xvarpro.batch import small
 from xvarpro.batch.objective import Linear
 from xvarpro.batch.prepare import Prepared
 from xvarpro.lower import Bounded
-from xvarpro.sets import Box
+from xvarpro.sets import Box, each
+from xvarpro.sets.region import Region
 from xvarpro.statistics.frames import on_host
 from xvarpro.statistics.linearised import STOPPED, held_by
 from xvarpro.statistics.standard_errors import ROUNDED, noise_variance
@@ -28,10 +29,11 @@ SHARE = 1e-3  # of standard errors, as rounding at its worst
 class LinearisedBatch:
     """Some problems to first order, in the units of their work.
 
-    There are b problems of p entries of theta, each with k right-hand sides for each of c designs.
+    There are b problems of p entries of theta, each with k right-hand sides for each of c designs. Entries that are
+    `shared` with other problems are held.
     """
 
-    def __init__(self, prepared: Prepared, members: np.ndarray, given: Linear) -> None:
+    def __init__(self, prepared: Prepared, members: np.ndarray, given: Linear, shared: tuple[int, ...] = ()) -> None:
         theta = backends.to_numpy(prepared.theta)[members].astype(np.float64)
         self.prepared, self.eps = prepared, float(np.finfo(prepared.dtype).eps)
         (self.b, self.p), (B, self.k, _), m = theta.shape, given.w.shape, given.r.shape[2]
@@ -46,7 +48,11 @@ class LinearisedBatch:
         X = at.X.reshape(B, self.p, self.k, m)
         lengths = self._lengths(X)
         flat = max(STOPPED, self.eps**0.5) * lengths * np.sqrt(self.chi2)[:, None]
-        held, kinks = self._held(theta, np.sum(self._by_theta(X * at.r[:, None]), axis=(2, 3, 4)), flat)
+        bounds = each.plain(each.taken(prepared.region, lambda x: backends.to_numpy(x)[members]))
+        held, kinks = self._held(bounds, theta, np.sum(self._by_theta(X * at.r[:, None]), axis=(2, 3, 4)), flat)
+        held[:, shared] = True
+        self.silent = ~held & (lengths == 0)  # entries that nothing depends on
+        held = held | (self.silent & bool(shared))
         on = np.ones((B, at.w.shape[2]), bool)
         if at.free is not None:
             on = at.free.astype(bool)
@@ -59,7 +65,8 @@ class LinearisedBatch:
         left[..., :m] += rows
         self.T = self.low.solved(-along).reshape(self.b, self.c, self.p, self.k, -1)  # dw / dtheta
         left = left.reshape(B, self.p, self.k, -1)
-        self.high = _Orthogonal(self._by_theta(left).reshape(self.b, self.p, -1), ~held)
+        self.tangents, self.left = (self._by_theta(x).reshape(self.b, self.p, -1) for x in (X, left))
+        self.high = _Orthogonal(self.left, ~held)
         self.Q = self.high.Q.reshape(self.b, self.p, self.c, self.k, -1)[..., :m]
         own = self._of_problem(self.low.Q[..., :m] ** 2)
         self.parameters = self.k * own + self._of_problem(self.Q**2)
@@ -83,6 +90,11 @@ class LinearisedBatch:
         return np.sqrt(np.sum(self._by_theta(x) ** 2, axis=(2, 3, 4)))
 
     @property
+    def rounding(self) -> np.ndarray:
+        """What the data are known to at best, squared and summed."""
+        return self.eps**2 * self._of_problem(self.y**2)
+
+    @property
     def exact(self) -> np.ndarray:
         """Whether the residual is zero to rounding."""
         terms = np.abs(self.y) + np.abs(self.w) @ np.abs(self.M)
@@ -90,7 +102,7 @@ class LinearisedBatch:
 
     def noise(self, sigma: np.ndarray, sandwich: bool) -> np.ndarray:
         """Standard deviations of the data, (b, c, k, m) or with 1 for the last three; `sigma` is known where not 0."""
-        rounding = self.eps**2 * self._of_problem(self.y**2)
+        rounding = self.rounding
         variance = noise_variance(self.chi2, self.dof, self.data, rounding)
         every = np.where(sigma > 0, sigma, np.sqrt(variance))[:, None, None, None]
         if not sandwich:
@@ -113,18 +125,19 @@ class LinearisedBatch:
             moved[:, :, i, j] += F[:, i] * noise[:, None, i, j]
             of_w.append(moved.reshape(b, n, -1) / scale[:, None, None])
         by_row = np.stack(of_w, axis=2).reshape(b, -1, K.shape[2])
-        region, units = self.prepared.region, self.prepared.theta_units
-        units_of_theta = np.repeat(units, [math.prod(shape) for shape in region.shapes])
-        return np.concatenate([K / units_of_theta[:, None], by_row], axis=1)
+        return np.concatenate([K / self.prepared.units[:, None], by_row], axis=1)
 
-    def _held(self, theta: np.ndarray, slope: np.ndarray, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _held(
+        self, region: Region, theta: np.ndarray, slope: np.ndarray, flat: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Which entries of theta are held by a bound, (b, p), and which problems have one with a multiplier of 0."""
         held, kinks, stop = np.zeros(theta.shape, bool), np.zeros(len(theta), bool), 0
-        sets: dict[int, Any] = dict(self.prepared.region.constrained)
-        for i, shape in enumerate(self.prepared.region.shapes):
+        sets: dict[int, Any] = dict(region.constrained)
+        for i, shape in enumerate(region.shapes):
             here = slice(stop, stop := stop + math.prod(shape))
             if isinstance(C := sets.get(i), Box):
-                lower, upper = (np.ravel(np.broadcast_to(on_host(x), shape)) for x in (C.lower, C.upper))
+                spread = (np.broadcast_to(on_host(x), (self.b, *shape)) for x in (C.lower, C.upper))
+                lower, upper = (x.reshape(self.b, -1) for x in spread)
                 g, zero = slope[:, here], flat[:, here]
                 held[:, here] = held_by(theta[:, here], lower, upper, g, zero, self.eps)
                 kinks |= np.any(held[:, here] & (np.abs(g) <= zero) & (lower < upper), axis=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from xvarpro import backends
 from xvarpro.batch.driver import linear
 from xvarpro.batch.lift import single
 from xvarpro.batch.prepare import Prepared
+from xvarpro.batch.shared import Shared, spread
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Tree
@@ -23,13 +24,16 @@ from xvarpro.problem.problem import Problem
 from xvarpro.statistics import theory, weighting
 from xvarpro.statistics.frames import on_host, vector
 from xvarpro.statistics.linearised import unlike_least_squares
-from xvarpro.statistics.linearised_batch import LinearisedBatch, freedom
-from xvarpro.statistics.standard_errors import BY_RESIDUALS, NO_NOISE, QUIET, Statistics
+from xvarpro.statistics.linearised_batch import CLEAR, LinearisedBatch, freedom
+from xvarpro.statistics.shared_batch import Eliminated, covariances, eliminated
+from xvarpro.statistics.standard_errors import BY_RESIDUALS, NO_NOISE, QUIET, Statistics, noise_variance
 
 if TYPE_CHECKING:
     from xvarpro.fit.batch_result import ManyResult
 
+T = TypeVar("T")
 AT_ONCE = 2**17  # numbers in the tangents of the problems that are looked at together: as a cache holds
+UNSURE = "near a kink, or with parameters that are nearly dependent, these errors may not hold"
 POOR = "the solve ended without success: errors are those of this point, which need not be a minimum"
 
 
@@ -50,6 +54,8 @@ class BatchStatistics:
         As for one fit, see `statistics.Statistics`.
     reasons : dict
         Why numbers may mislead, a sentence each, with the indices of its problems.
+    shared : tuple of str
+        As of `ManyResult`. Numbers of data and parameters and chi2 add up to those of the one fit that they share.
     """
 
     theta_stderr: Tree
@@ -62,6 +68,7 @@ class BatchStatistics:
     aic: np.ndarray
     reasons: dict[str, np.ndarray]
     _covariances: Callable[[], np.ndarray]
+    shared: tuple[str, ...] = ()
 
     @cached_property
     def covariance(self) -> np.ndarray:
@@ -70,7 +77,8 @@ class BatchStatistics:
 
     def __repr__(self) -> str:
         b, lines = len(self.data), [f"standard errors of {len(self.data)} problems, medians"]
-        for name, leaves in (("theta", trees.leaves(self.theta_stderr)), ("w", [self.w_stderr])):
+        theta = spread(self.theta_stderr, self.shared, b)
+        for name, leaves in (("theta", trees.leaves(theta)), ("w", [self.w_stderr])):
             errors = np.concatenate([np.abs(backends.to_numpy(x)).reshape(b, -1) for x in leaves], axis=1)
             shown = ", ".join(f"{_median(x):.3g}" for x in errors.T[:6])
             lines.append(f"  {name:<14}{shown}{', ...' if errors.shape[1] > 6 else ''}")
@@ -148,7 +156,11 @@ def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich:
         return _joined(fit, {"absolute_sigma": absolute_sigma, "sandwich": sandwich})
     if fit._fits is not None:
         return _gathered(fit, absolute_sigma, sandwich)
-    return _Pass(fit, *theory.noise_from(loss, known, absolute_sigma, sandwich)).statistics()
+    noise = theory.noise_from(loss, known, absolute_sigma, sandwich)
+    if fit.shared and (noise[1] or fit.prepared.problem.lower.ridge.present):
+        what = "the sandwich formula" if noise[1] else "a ridge"
+        raise ProblemError(f"statistics of problems that share leaves of theta need least squares without {what}")
+    return (_SharedPass if fit.shared else _Pass)(fit, *noise).statistics()
 
 
 def _joined(fit: ManyResult, options: dict[str, Any]) -> BatchStatistics:
@@ -221,7 +233,8 @@ class _Pass:
 
     def __init__(self, fit: ManyResult, absolute: bool, sandwich: bool) -> None:
         self.fit, self.absolute, self.sandwich = fit, absolute, sandwich
-        self.prepared: Prepared = fit.prepared
+        self.whole: Prepared = fit.prepared
+        self.prepared = self.whole.apart()
         self.loss: Loss | None = fit.stated.levels[-1].loss
         self.reasons: dict[str, list[int]] = {}
 
@@ -230,9 +243,9 @@ class _Pass:
         found, p = self.numbers(), self.prepared.theta.shape[1]
         dof = freedom(found.data, found.parameters)
         unlikely = found.data * np.log(found.chi2 / found.data) if self.loss is None else found.deviance
-        likely = (dof >= 0.5) & (self.loss is None or self.loss.likelihood)
+        likely = (dof >= 0.5) & (not self.fit.shared if self.loss is None else self.loss.likelihood)
         return BatchStatistics(
-            theta_stderr=self.prepared.measures(found.errors[:, :p]),
+            theta_stderr=self.whole.measures(found.errors[:, :p]),
             w_stderr=self.prepared.array(self._shaped(found.errors[:, p:])),
             data=found.data,
             parameters=found.parameters,
@@ -241,7 +254,8 @@ class _Pass:
             reduced_chi2=np.where(dof >= 0.5, found.chi2 / dof, np.nan),
             aic=np.where(likely, unlikely + 2 * found.parameters, np.nan),
             reasons={why: np.asarray(at) for why, at in self.reasons.items()},
-            _covariances=lambda: _Pass(self.fit, self.absolute, self.sandwich).numbers(True).covariance,
+            shared=self.fit.shared,
+            _covariances=lambda: type(self)(self.fit, self.absolute, self.sandwich).numbers(True).covariance,
         )
 
     def _shaped(self, x: np.ndarray) -> np.ndarray:
@@ -251,17 +265,8 @@ class _Pass:
 
     @np.errstate(**QUIET)
     def numbers(self, covariance: bool = False) -> _Numbers:
-        fit, (b, p) = self.fit, self.prepared.theta.shape
-        size = p * dict(self.prepared.found)["M_L"][0][0] * math.prod(fit.w.shape[2:])
-        size = -(-b // -(-b * size // AT_ONCE))
-        # the last slice looks at some again: a compiled function is compiled for a size
-        slices = [np.arange(size) + min(i, b - size) for i in range(0, b, size)]
-        parts = [self._together(members, covariance) for members in slices]
-        found = _Numbers(*(np.empty((b, *x.shape[1:]), x.dtype) for x in parts[0]))
-        for members, part in zip(slices, parts, strict=True):
-            for whole, x in zip(found, part, strict=True):
-                whole[members] = x
-        dead = ~np.isfinite(np.sum(np.abs(on_host(fit.w)).reshape(b, -1), axis=1))
+        fit, found = self.fit, self._gathered(partial(self._together, covariance=covariance))
+        dead = ~np.isfinite(np.sum(np.abs(on_host(fit.w)).reshape(len(fit), -1), axis=1))
         self._say("w is NaN or inf", dead)
         self._say(POOR, ~fit.success & ~dead)
         if not self.absolute:
@@ -271,6 +276,20 @@ class _Pass:
         for i in np.flatnonzero(~found.clear & ~dead):
             for whole, x in zip(found, self._alone(found, int(i), covariance), strict=True):
                 whole[i] = x
+        return found
+
+    def _gathered(self, look: Callable[[np.ndarray], T]) -> T:
+        """What `look` finds of all problems, some of them at a time: tuples of arrays."""
+        b, p = self.prepared.theta.shape
+        size = p * dict(self.prepared.found)["M_L"][0][0] * math.prod(self.fit.w.shape[2:])
+        size = -(-b // -(-b * size // AT_ONCE))
+        # the last slice looks at some again: a compiled function is compiled for a size
+        slices = [np.arange(size) + min(i, b - size) for i in range(0, b, size)]
+        parts: list[Any] = [look(members) for members in slices]
+        found = parts[0]._make(np.empty((b, *x.shape[1:]), x.dtype) for x in parts[0])
+        for members, part in zip(slices, parts, strict=True):
+            for whole, x in zip(found, part, strict=True):
+                whole[members] = x
         return found
 
     def _say(self, why: str, at: np.ndarray) -> None:
@@ -299,7 +318,7 @@ class _Pass:
         fit = self.fit
         theta = trees.map_leaves(lambda x: x[i, ...], fit.theta)
         one: Any = _Member(single(fit.stated, i), theta, fit.w[i, ...], self.loss)
-        given = (theta, fit.over, None, self.absolute, self.sandwich, weighting.deviance(one))
+        given = (theta, single(fit.over, i), None, self.absolute, self.sandwich, weighting.deviance(one))
         try:
             s = theory.theory(weighting.least_squares(one), *given)
         except ProblemError as error:
@@ -313,6 +332,43 @@ class _Pass:
         deviance = np.nan if s.deviance is None else s.deviance
         numbers: Any = (s.data, s.parameters, s.chi2, deviance, s.exact, True)
         return _Numbers(np.concatenate(errors), C, *numbers)
+
+
+class _SharedPass(_Pass):
+    """A look at problems that share leaves of theta: one fit, with one noise."""
+
+    def numbers(self, covariance: bool = False) -> _Numbers:
+        whole, fit, prepared = cast(Shared, self.whole), self.fit, self.prepared
+        shared, unit, p = whole.sharing.shared, prepared.y_units[:1], len(prepared.units)
+
+        def look(members: np.ndarray) -> Eliminated:
+            return eliminated(LinearisedBatch(prepared, members, linear(prepared, members), shared), shared, unit)
+
+        every = self._gathered(look)
+        alive = np.isfinite(np.sum(every.triangle, axis=(1, 2)) + every.chi2)
+        if not alive.any():
+            raise ProblemError("standard errors need a problem whose data determine its parameters; got none")
+        some = Eliminated(*(x[alive] for x in every))
+        blank = whole.free & ~np.any(some.triangle, axis=(0, 1))  # what nothing depends on
+        C, parameters, pivot = covariances(some, whole.free & ~blank)
+        chi2, data, rounding = (np.sum(x) for x in (some.chi2, some.data, some.rounding))
+        dof = data - np.sum(parameters)
+        if not self.absolute and dof < 0.5:
+            raise ProblemError(f"standard errors need more data than parameters; got {data} and {data - dof:.6g}")
+        found = np.full(every.held.shape, np.nan)
+        found[alive] = C * (unit**2 if self.absolute else noise_variance(chi2, dof, data, rounding))
+        errors = np.sqrt(np.diagonal(found, axis1=1, axis2=2))
+        errors[:, :p][every.silent] = np.inf
+        errors[:, shared] = np.where(blank, np.inf, errors[alive][0, shared])
+        every.parameters[alive] = parameters
+        dead = ~np.isfinite(every.chi2)
+        self._say("w is NaN or inf", dead)
+        self._say(POOR, ~fit.success)
+        self._say(UNSURE, ~dead & (~every.clear | (pivot < CLEAR)))
+        if not self.absolute:
+            self._say(NO_NOISE, ~dead & bool(some.exact.all()))
+        plain = every.data, every.parameters, every.chi2 / unit**2, every.deviance, every.exact, every.clear
+        return _Numbers(errors, found, *plain)
 
 
 def _median(x: np.ndarray) -> float:

@@ -22,8 +22,8 @@ from xvarpro.differentiation import implicit
 from xvarpro.differentiation.layers import Solution, no_third_derivative
 from xvarpro.fit.many import solve_many
 from xvarpro.fit.solve import solve
-from xvarpro.problem.each import Each
 from xvarpro.problem.problem import Problem
+from xvarpro.sets.each import Each
 
 __all__ = ["Solve"]
 
