@@ -1,5 +1,6 @@
 """Losses that are no least squares, of parts of a problem: mini-batches."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -191,6 +192,45 @@ def test_a_batch_has_the_solutions_of_its_problems(name):
     np.testing.assert_allclose(found.theta[2], fit.theta, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("W", "least"), [(xv.lower.Nonnegative(), 0.0), (xv.lower.Bounded(0.2, 0.9), 0.2)], ids=["nonnegative", "bounded"]
+)
+@pytest.mark.parametrize("name", ["poisson", "logistic", "huber"])
+def test_weights_of_a_batch_with_a_loss_lie_between_bounds(name, W, least, subtests):
+    """Minima and errors are those of its problems, each of which has entries of w at bounds or at none."""
+    loss, y = LOSSES[name]
+    y, starts = np.stack([y, np.roll(y, 5), y[::-1]]), np.stack([START, START + 0.1, START - 0.1])
+    for two in (False, True):
+        problem = pair(of_each, later_of_each, y, None, 0.1, loss, two)
+        found = xv.solve_many(replace(problem, lower=replace(problem.lower, W=W)), starts, tol=1e-9)
+        assert "one problem" not in found.method
+        for i in np.flatnonzero(found.success):  # of kinks in two levels not all
+            alone = pair(exponentials, later, y[i], None, 0.1, loss, two)
+            alone = replace(alone, lower=replace(alone.lower, W=W))
+            with subtests.test(two=two, i=i):
+                want, gradient = xv.solve_lower(alone, found.theta[i]), xv.value_and_gradient(alone, found.theta[i])[1]
+                np.testing.assert_allclose(found.w[i], want.w, rtol=1e-8, atol=1e-10)
+                np.testing.assert_array_equal(found.w[i] == least, want.w == least)
+                assert np.linalg.norm(gradient) <= 1e-7
+
+
+@pytest.mark.parametrize("w", [[9.0, 4.0], [9.0, 0.0]])
+def test_errors_of_counts_with_nonnegative_weights_are_those_of_single_fits(w):
+    t, draw = np.linspace(0.05, 4.0, 64), rng(4)
+    y = draw.poisson(np.exp(-np.outer(t, [0.5, 4.0])) @ np.array(w), size=(6, 64)).astype(float)
+    problem = xv.separable(of_each, y, data={"x": t}, loss="poisson", W=xv.lower.Nonnegative())
+    over = xv.sets.Box([0.05, 1.0], [1.0, 12.0])
+    found = xv.solve_many(problem, np.tile([0.5, 4.0], (6, 1)), over, tol=1e-9)
+    errors = found.statistics()
+    alone = [xv.solve(xv.many.single(problem, i), found.theta[i], over, tol=1e-9) for i in range(6)]
+    same = [i for i, fit in enumerate(alone) if np.allclose(fit.theta, found.theta[i], rtol=1e-6)]
+    assert len(same) >= 4  # where an amplitude is closed, a single fit may find it open elsewhere
+    for i in same:
+        single = alone[i].statistics()
+        np.testing.assert_allclose(errors.w_stderr[i], single.w_stderr, rtol=1e-5)
+        np.testing.assert_allclose(errors.theta_stderr[i], single.theta_stderr, rtol=1e-5)
+
+
 @pytest.mark.parametrize("shape", ["tall", "wide"])
 def test_right_hand_sides_of_a_batch_have_curvatures_weights_and_ridges_of_their_own(shape):
     draw = rng(8)
@@ -280,7 +320,7 @@ def test_losses_that_are_not_convex_or_not_of_entries_are_solved_one_after_the_o
         (both, {"loss": xv.losses.Cauchy(1.0)}),
         (both, {"loss": "huber"}),
         (lambda theta, data: 0 * theta[:, :1] + data["x"] ** 2, {"loss": "poisson"}),
-        (both**2, {"loss": "poisson", "W": xv.lower.Nonnegative()}),
+        (both**2, {"loss": "poisson", "W": xv.lower.Fixed([0], n=2)}),
     ):
         with subtests.test(repr(more)):
             problem = xv.separable(of_each, y, data={"x": X}, lam=0.1, **more)

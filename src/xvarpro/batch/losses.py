@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
 from xvarpro.batch import small
-from xvarpro.batch.objective import Batch, Linear, Lower, Outputs, grouped, products, rows, stacked
+from xvarpro.batch.objective import Batch, Linear, Lower, Outputs, grouped, products, rows, stacked, with_held
 from xvarpro.batch.small import Factor
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
@@ -70,16 +70,25 @@ class LossBatch(Batch):
         level = self._levels(which, x.shape[0] * self.columns)
         return self._summed(namespace_of(x).sum(level.loss.sizes(level.y, level.weights), axis=0) * level.loss.unit**2)
 
-    def lower(self, outputs: Outputs) -> Lower:
+    def lower(self, outputs: Outputs, near: Any = ()) -> Lower:
         level: Any = self.problem.lower
         A, low = stacked(outputs.M_L.mT, level.ridge), self._levels(0, outputs.M_L.shape[0])
         m = low.y.shape[0]
-        w = _minimum(self.backend, A, low)
+        start = near if isinstance(near, tuple) else namespace_of(near).reshape(near, (-1, 1, A.shape[1]))
+        w, free = self._minimum(A, low, start)
         z, xp = w @ A, namespace_of(w)
         # dependent columns have no w: those of a first prediction say so
         at = xp.where(xp.isfinite(z[..., :m]), z[..., :m], low.loss.start(low.y).mT[:, None, :])
-        f = _factor(A, low.curvature(at, exact=not self.problem.is_separable))
-        return Lower(f, w, z, self._lost(f, level, m), f.R)
+        rows = _scaled(A, low.curvature(at, exact=not self.problem.is_separable))
+        f = small.factor(rows)
+        lost = self._lost(f, level, m)
+        if level.W is None:
+            return Lower(f, w, z, lost, f.R)
+        return Lower(small.factor(with_held(rows, free)), w, z, lost, f.R, free)
+
+    def kept(self, low: Lower) -> Any:
+        # values of two levels would differ by errors of w that depend on where it began
+        return self.together(low.w) if self.problem.is_separable else ()
 
     def _is_wide(self, M: Array) -> bool:
         return False
@@ -105,7 +114,7 @@ class LossBatch(Batch):
         # of a loss that is no likelihood this has no use
         terms = level.loss.terms(*given) - level.loss.saturated(*given[1:])
         slope = level.slope(z) / positive_or_one(root)
-        return Linear(A, low.w, slope, root * X, None, root, 2 * xp.sum(terms, axis=0))
+        return Linear(A, low.w, slope, root * X, low.free, root, 2 * xp.sum(terms, axis=0))
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         f, w, m, p = low.factor, low.w, outputs.M_L.shape[1], len(tangents)
@@ -114,6 +123,8 @@ class LossBatch(Batch):
         xp = namespace_of(X)
         slope, root = below.slope(z), xp.sqrt(below.curvature(z, exact=True))
         C = xp.concat([slope @ t.M_L for t in tangents], axis=1)  # ``dM^T`` times the slope
+        if low.free is not None:
+            C = xp.where(low.free[:, None, :], C, xp.zeros_like(C))
         dw = -small.solve_upper(f.R, small.solve_adjoint(f.R, C) + small.coefficients(f, root * X))
         dz = xp.concat([w @ t.M_U.mT for t in tangents], axis=1) + dw @ outputs.M_U.mT
         z = w @ outputs.M_U.mT
@@ -128,47 +139,53 @@ class LossBatch(Batch):
             return namespace_of(lost).zeros_like(lost)
         return lost & namespace_of(lost).any(level.ridge.lam == 0, axis=(1, 2)) if level.ridge.present else lost
 
+    def _minimum(self, A: Array, low: _Levels, start: Any) -> tuple[Array, Array]:
+        """The minimisers, (b, 1, n), NaN where none is found, and which entries are at no bound, (b, n)."""
+        xp, m, bounded = namespace_of(A), low.y.shape[0], self.problem.lower.W is not None
+
+        def at(w: Array) -> tuple[Array, Array]:
+            z = w @ A
+            return low.value(z[..., :m]) + _half_squares(z[..., m:]), z
+
+        def step(w: Array, z: Array, _: Array, target: Array, free: Array) -> tuple[Array, Array, Array, Array]:
+            g = xp.concat([low.slope(z[..., :m]), z[..., m:]], axis=2) @ A.mT
+            h = low.loss.model(z[:, 0, :m].mT, low.y, low.weights)
+            R = small.triangle(_scaled(A, h.mT[:, None, :]))
+            half = small.solve_adjoint(R, g)
+            if not bounded:
+                return -small.solve_upper(R, half), xp.sum(half * half, axis=(1, 2)), target, free
+            target, free = self.within(R, w @ R.mT - half)
+            q = (target - w) @ R.mT
+            return target - w, xp.sum(q * q, axis=(1, 2)), target, free
+
+        def first() -> Array:
+            """Fitted to what the loss makes of the target."""
+            z = low.loss.start(low.y)
+            root = xp.sqrt(low.loss.scoring(z, low.y, low.weights))
+            target = root * z - low.loss.slope(z, low.y, low.weights) / positive_or_one(root)
+            f = small.factor(_scaled(A, (root * root).mT[:, None, :]))
+            c = small.coefficients(f, target.mT[:, None, :])
+            return self.within(f.R, c)[0] if bounded else small.solve_upper(f.R, c)
+
+        def level() -> Array:
+            """All columns with the same weight, but for their signs; predictions add up to the target."""
+            weights = (low.weights + xp.zeros_like(low.y)).mT
+            w = xp.sign(xp.sum(A[..., :m], axis=2))[:, None, :]
+            whole, one = (xp.sum(weights * x, axis=1) for x in (low.y.mT, (w @ A[..., :m])[:, 0, :]))
+            return w * (whole / positive_or_one(one))[:, None, None]
+
+        starts = [first, level] if low.loss.positive else [first]
+        blank = xp.zeros_like(A[:, None, :, 0])
+        w, _, (target, free) = descended(self.backend, at, step, start, starts, blank, blank[:, 0, :] == 0)
+        # at a bound to the last digit
+        return xp.where(free[:, None, :] | ~xp.isfinite(w), w, target) if bounded else w, free
+
 
 def _half_squares(r: Array) -> Array:
     return 0.5 * namespace_of(r).sum(r * r, axis=(1, 2))
 
 
-def _factor(A: Array, h: Array) -> Factor:
-    """Of ``[sqrt(h) M; sqrt(lam) Omega]``, from the rows A of the same without h."""
+def _scaled(A: Array, h: Array) -> Array:
+    """``[sqrt(h) M; sqrt(lam) Omega]``, from the rows A of the same without h."""
     xp, short = namespace_of(A), A.shape[2] - h.shape[2]
-    root = xp.concat([xp.sqrt(h), xp.ones((*h.shape[:2], short), dtype=h.dtype, device=device(h))], axis=2)
-    return small.factor(root * A)
-
-
-def _minimum(backend: Backend, A: Array, low: _Levels) -> Array:
-    """The minimisers, (b, 1, n); NaN where none is found."""
-    xp, m = namespace_of(A), low.y.shape[0]
-
-    def at(w: Array) -> tuple[Array, Array]:
-        z = w @ A
-        return low.value(z[..., :m]) + _half_squares(z[..., m:]), z
-
-    def step(w: Array, z: Array, *_: Any) -> tuple[Array, Array]:
-        g = xp.concat([low.slope(z[..., :m]), z[..., m:]], axis=2) @ A.mT
-        h = low.loss.model(z[:, 0, :m].mT, low.y, low.weights)
-        R = _factor(A, h.mT[:, None, :]).R
-        half = small.solve_adjoint(R, g)
-        return -small.solve_upper(R, half), xp.sum(half * half, axis=(1, 2))
-
-    def first() -> Array:
-        """Fitted to what the loss makes of the target."""
-        z = low.loss.start(low.y)
-        root = xp.sqrt(low.loss.scoring(z, low.y, low.weights))
-        target = root * z - low.loss.slope(z, low.y, low.weights) / positive_or_one(root)
-        f = _factor(A, (root * root).mT[:, None, :])
-        return small.solve_upper(f.R, small.coefficients(f, target.mT[:, None, :]))
-
-    def level() -> Array:
-        """All columns of the design with the same weight, but for their signs; predictions add up to the target."""
-        weights = (low.weights + xp.zeros_like(low.y)).mT
-        w = xp.sign(xp.sum(A[..., :m], axis=2))[:, None, :]
-        whole, one = (xp.sum(weights * x, axis=1) for x in (low.y.mT, (w @ A[..., :m])[:, 0, :]))
-        return w * (whole / positive_or_one(one))[:, None, None]
-
-    first_ = [first, level] if low.loss.positive else [first]
-    return descended(backend, at, step, (), first_)[0]
+    return xp.concat([xp.sqrt(h), xp.ones((*h.shape[:2], short), dtype=h.dtype, device=device(h))], axis=2) * A

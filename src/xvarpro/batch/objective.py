@@ -161,11 +161,14 @@ class Batch:
         constant: Any = level.y
         return self._apart(self._alike(rows(constant), -1), b // self.columns) if y is None else y
 
-    def local(self, x: Array) -> Local:
-        """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
+    def local(self, x: Array, near: Any = ()) -> Local:
+        """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta.
+
+        `near` is the `w` of a point nearby, where there is one.
+        """
         xp = namespace_of(x)
         outputs, tangents = self._tangents(x)
-        low = self.lower(outputs)
+        low = self.lower(outputs, near)
         jacobian = self._separable if self.problem.is_separable else self._bilevel
         value, grad, J = jacobian(outputs, low, tangents)
         value, grad, curvature = map(self._summed, (value, grad, _real(J @ trees.adjoint(J))))
@@ -173,7 +176,12 @@ class Batch:
         if outputs.R is not None:
             value = value + (0.5 * self.problem.mu) * outputs.R
             grad = grad + (0.5 * self.problem.mu) * xp.stack([t.R for t in tangents], axis=1)
-        return Local(xp.where(deficient, xp.full_like(value, xp.nan), value), grad, curvature, deficient)
+        value, w = xp.where(deficient, xp.full_like(value, xp.nan), value), self.kept(low)
+        return Local(value, grad, curvature, deficient, w)
+
+    def kept(self, low: Lower) -> Any:
+        """What the lower levels of a theta nearby begin with, (b, ...); () where they begin anew."""
+        return ()
 
     def _tangents(self, x: Array) -> tuple[Outputs, list[Outputs]]:
         """`weighted` outputs, and their tangents along each entry of theta."""
@@ -231,7 +239,7 @@ class Batch:
 
     # -- the levels
 
-    def lower(self, outputs: Outputs) -> Lower:
+    def lower(self, outputs: Outputs, near: Any = ()) -> Lower:
         """Factor and solve the lower level of every problem, from `weighted` outputs."""
         level: Any = self.problem.lower
         M, y = outputs.M_L.mT, self._target(level, outputs.y_L, outputs.M_L.shape[0])
@@ -273,17 +281,19 @@ class Batch:
         Where it is at one, a column of the identity takes the place of that of the design: the tangent of w is 0 there,
         and that of the residual keeps what it has along the column.
         """
-        W: Any = self.problem.lower.W
         xp = namespace_of(A)
-        b, n, m = A.shape
-        of_column = xp.arange(b, device=device(A)) % self.columns
-        w, free = W.part(of_column, 1.0).solver(None).weights(self.backend, f.R, along[:, 0, :].mT)
-        w, free = w.mT[:, None, :], free.mT
-        on = xp.astype(free, A.dtype)[:, :, None]
-        held = xp.concat([A * on, (1 - on) * xp.eye(n, dtype=A.dtype, device=device(A))], axis=2)
-        blank = xp.zeros((*y.shape[:2], m + n - y.shape[2]), dtype=y.dtype, device=device(y))
+        w, free = self.within(f.R, along)
+        held = with_held(A, free)
+        blank = xp.zeros((*y.shape[:2], held.shape[2] - y.shape[2]), dtype=y.dtype, device=device(y))
         r = xp.concat([w @ A, xp.zeros_like(w)], axis=2) - xp.concat([y, blank], axis=2)
         return Lower(small.factor(held), w, r, lost, f.R, free)
+
+    def within(self, R: Array, c: Array) -> tuple[Array, Array]:
+        """Where ``|R w - c|`` is least between the bounds of w, (b, 1, n), and which entries are at none, (b, n)."""
+        W: Any = self.problem.lower.W
+        of_column = namespace_of(R).arange(R.shape[0], device=device(R)) % self.columns
+        w, free = W.part(of_column, 1.0).solver(None).weights(self.backend, R, c[:, 0, :].mT)
+        return w.mT[:, None, :], free.mT
 
     def _upper_residual(self, outputs: Outputs, low: Lower) -> Array:
         """Residual of the upper level, the rows of its ridge last."""
@@ -367,6 +377,13 @@ def stacked(M: Array, ridge: Ridge) -> Array:
         return M
     xp, (b, n, _) = namespace_of(M), M.shape
     return xp.concat([M, xp.broadcast_to(ridge.dense(M.mT).mT, (b, n, n))], axis=2)
+
+
+def with_held(A: Array, free: Array) -> Array:
+    """The rows A, (b, n, m), with columns of the identity for what is not free, (b, n)."""
+    xp = namespace_of(A)
+    on = xp.astype(free, A.dtype)[:, :, None]
+    return xp.concat([A * on, (1 - on) * xp.eye(A.shape[1], dtype=A.dtype, device=device(A))], axis=2)
 
 
 def _conj(x: Array) -> Array:

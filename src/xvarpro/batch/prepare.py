@@ -262,7 +262,7 @@ def together(problem: Problem) -> bool:
         return W is None or isinstance(W, Nonnegative | Bounded)
     ys = [each.unmarked(level.y) for level in problem.levels]
     return (
-        W is None
+        (W is None or isinstance(W, Nonnegative | Bounded))
         and all(trees.is_array(y) and not trees.is_complex(y) for y in ys)
         and all(level.covariance is None for level in problem.levels)
         and all(loss.by_entry and loss.convex and not loss.needs_scale for loss in losses)
