@@ -5,15 +5,20 @@ Scalars are 0-d arrays; theta, gradients and directions are `Leaves`, tuples of 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 from xvarpro.algorithms.interface import Counts, Iterate
 from xvarpro.algorithms.steps.interface import Line, Point
-from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.backends import Backend, get
+from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_one
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import axpy, dot, map_leaves, sub
+from xvarpro.core.trees import axpy, dot, map_leaves, parts, sub
 from xvarpro.objective.interface import Objective
+from xvarpro.problem.problem import Problem
+from xvarpro.sets.box import Box
 from xvarpro.sets.region import Direction, Region
 
 
@@ -182,3 +187,36 @@ def shorter(alpha: Array, slope: Array, rise: Array) -> Array:
     best = -slope * alpha * alpha / positive_or_one(excess)
     kept = xp.minimum(xp.maximum(best, 0.1 * alpha), 0.5 * alpha)
     return xp.where(excess > 0, kept, 0.5 * alpha)
+
+
+class Aside(NamedTuple):
+    """Where the steps of one problem are computed: those of one on a device by NumPy, if its sets are boxes.
+
+    The device is then read once for each trial, and launches nothing for what has as many numbers as theta.
+    """
+
+    f: Any
+    problem: Problem
+    backend: Backend  # of the steps
+    region: Region
+    like: Any = None  # an array of the problem's device; None where steps are computed there
+
+    @classmethod
+    def of(cls, f: Objective, region: Region, theta: Leaves) -> Aside:
+        here = f.backend.compiled or is_host(device(theta[0]))
+        if here or not all(isinstance(C, Box) for _, C in region.constrained):
+            return cls(f, f.problem, f.backend, region)
+        return cls(f, f.problem, get("numpy"), region.on_host, theta[0])
+
+    def down(self, *arrays: Array) -> Leaves:
+        """What lies on the device, by one read."""
+        return _together(self.f.backend.to_numpy, arrays)
+
+    def up(self, *arrays: Array) -> Leaves:
+        """Arrays for the device, in one transfer."""
+        return _together(partial(self.f.backend.asarray, device=device(self.like)), arrays)
+
+
+def _together(send: Callable[[Any], Array], arrays: Leaves) -> Leaves:
+    xp = namespace_of(arrays[0])
+    return parts(send(xp.concat([xp.reshape(x, (-1,)) for x in arrays])), [tuple(x.shape) for x in arrays])

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, final
 
-from xvarpro.algorithms.common import add, status
+from xvarpro.algorithms.common import Aside, add, status
 from xvarpro.algorithms.interface import Algorithm, Counts, Iterate
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, to_numpy
 from xvarpro.backends.interface import either
-from xvarpro.core import checks
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core import checks, trees
+from xvarpro.core.namespace import device, is_host, namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import parts, raveled, unraveled
+from xvarpro.core.trees import corner, parts, raveled, unraveled
 from xvarpro.errors import ProblemError
 from xvarpro.objective.gauss_newton import Arrow, Local, diagonal, gauss_newton, plus, solve_scaled, times
 from xvarpro.objective.interface import Objective
@@ -65,10 +65,9 @@ class Stated(Protocol):
     def problem(self) -> Problem: ...
 
 
-def alone(xp: Any, point: Any, grad: Array, H: Array) -> Local:
+def alone(xp: Any, value: Array, grad: Array, H: Array, w: Any = ()) -> Local:
     """What `gauss_newton` has of one problem, as a batch of one."""
-    value = point.value[None, ...]
-    return Local(value, grad[None, ...], H[None, ...], xp.isnan(value), getattr(point, "start", ()))
+    return Local(value[None, ...], grad[None, ...], H[None, ...], xp.isnan(value[None, ...]), w)
 
 
 class MarquardtState(NamedTuple):
@@ -124,25 +123,25 @@ class LevenbergMarquardt(Algorithm):
     # -- one problem
 
     def init(self, f: Objective, region: Region, theta: Leaves) -> MarquardtState:
-        one: Any = f  # a `Reduced` objective, or a `Streamed` one
-        point = self.first(f, region, raveled(theta)[None, :], alone(f.backend.xp, *gauss_newton(one, theta)))
-        zero = f.backend.xp.zeros_like(point.local.value[0])
+        aside, x = Aside.of(f, region, theta), raveled(theta)
+        x = x if aside.like is None else aside.down(x)[0]
+        local, _ = _local(aside, gauss_newton(aside.f, theta))
+        point = self.first(aside, aside.region, x[None, :], local)
+        zero = f.backend.xp.zeros_like(corner(theta[0]))
         blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero, zero), zero)
-        return MarquardtState(_reported(blank, point), point)
+        never = point.local.deficient
+        return MarquardtState(_reported(aside, blank, point, never, never), point)
 
     def advance(self, f: Objective, region: Region, state: MarquardtState) -> MarquardtState:
-        one: Any = f
-        iterate, noise, xp = state.iterate, f.rounding(state.point.local.value), f.backend.xp
-        trial = self.trial(f, region, state.point)
-        local = alone(xp, *gauss_newton(one, parts(trial[0][0, :], region.shapes)))
-        point, accepted, lost = self.after(f, region, state.point, trial, local, noise)
-        alpha = xp.astype(accepted[0], noise.dtype)
-        iterate = iterate._replace(
-            alpha_A=alpha if region.constrained else 0 * alpha,
-            alpha_B=alpha if region.free else 0 * alpha,
-            status=xp.where(lost[0], Status.NO_DESCENT.code, 0 * iterate.status),
-        )
-        return MarquardtState(_reported(iterate, point), point)
+        aside, before = Aside.of(f, region, state.iterate.theta), state.point
+        before = before if aside.like is None else _held(before)
+        trial = self.trial(aside, aside.region, before)
+        x = trial[0][0, :]
+        x = x if aside.like is None else aside.up(x)[0]
+        found = gauss_newton(aside.f, parts(x, region.shapes))
+        local, noise = _local(aside, found, state.iterate.value)
+        point, accepted, lost = self.after(aside, aside.region, before, trial, local, noise)
+        return MarquardtState(_reported(aside, state.iterate, point, accepted, lost), point)
 
     def gauss_newton(self, state: MarquardtState) -> Array:
         return state.point.local.curvature[0, ...]
@@ -294,16 +293,40 @@ class LevenbergMarquardt(Algorithm):
         )
 
 
-def _reported(iterate: Iterate, point: Point) -> Iterate:
-    """The iterate of a batch of one, and the work of one evaluation."""
+def _held(point: Point) -> Point:
+    """A point by NumPy, whose arrays lie on a device where a file has had them; but for w, which stays there."""
+    if is_host(device(point.theta)):
+        return point
+    w = point.local.w
+    point = trees.map_arrays(to_numpy, point._replace(local=point.local._replace(w=())))
+    return point._replace(local=point.local._replace(w=w))
+
+
+def _local(aside: Aside, found: tuple[Any, Array, Array], value: Array | None = None) -> tuple[Local, Array]:
+    """What was found at a theta, as a batch of one, and by how much values near `value` may differ from rounding."""
+    point, *model = found
+    numbers = point.value, *model, aside.f.rounding(point.value if value is None else value)
+    at, grad, H, noise = numbers if aside.like is None else aside.down(*numbers)
+    return alone(aside.backend.xp, at, grad, H, getattr(point, "start", ())), noise
+
+
+def _reported(aside: Aside, iterate: Iterate, point: Point, accepted: Array, lost: Array) -> Iterate:
+    """The iterate of a batch of one, after a trial, and the work of one evaluation."""
+    xp, value = aside.backend.xp, point.local.value[0]
+    alpha, lost = xp.astype(accepted[0], value.dtype), xp.astype(lost[0], value.dtype)
+    numbers = point.theta[0, :], value, point.gap_A[0], point.gap_B[0], point.decrease[0], alpha, lost
+    x, value, gap_A, gap_B, decrease, alpha, lost = numbers if aside.like is None else aside.up(*numbers)
     return iterate._replace(
-        theta=unraveled(point.theta[0, :], iterate.theta),
-        value=point.local.value[0],
-        gap_A=point.gap_A[0],
-        gap_B=point.gap_B[0],
-        decrease=point.decrease[0],
+        theta=unraveled(x, iterate.theta),
+        value=value,
+        gap_A=gap_A,
+        gap_B=gap_B,
+        decrease=decrease,
         w=point.local.w,
         counts=add(iterate.counts, values=1, gradients=1, lmos=1),
+        alpha_A=alpha if aside.region.constrained else 0 * alpha,
+        alpha_B=alpha if aside.region.free else 0 * alpha,
+        status=aside.f.backend.xp.where(lost > 0, Status.NO_DESCENT.code, 0 * iterate.status),
     )
 
 

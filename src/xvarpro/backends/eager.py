@@ -94,7 +94,7 @@ class EagerBackend(Backend):
                 parts = leaves(last)
                 if len(parts) != size:
                     size, kind = len(parts), self.xp.bool
-                    conditions = [i for i, x in enumerate(parts) if getattr(x, "dtype", None) == kind and not x.ndim]
+                    conditions = [i for i, x in enumerate(parts) if getattr(x, "ndim", 1) == 0 and x.dtype == kind]
                 asked = list(map(parts.__getitem__, conditions))
                 guessed = guesses.asked if guesses else []
                 read = self.to_floats((*guessed, running(last), *asked, *record(last)))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro._version import __version__
-from xvarpro.backends import is_deterministic
+from xvarpro.backends import is_deterministic, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import copied, dtype_name
@@ -46,7 +46,7 @@ class Checkpoint:
     @classmethod
     def of(cls, run: Run, given: dict[str, str]) -> Checkpoint:
         """The last position of a run."""
-        at, to_numpy = run.position, run.prepared.backend.to_numpy
+        at = run.position
         found = trees.leaves((at.state, run.operands[1]))
         host = [to_numpy(x) if trees.is_array(x) else np.asarray(x) for x in found]
         numbers = np.array([*at.work, at.restarts, at.restarted, at.unseen])

@@ -249,7 +249,8 @@ def promised_decrease(f: Objective, region: Region, theta: Leaves, grad: Leaves,
     """
     if affordable(f, theta):
         one: Any = f
-        x, local = trees.raveled(theta)[None, :], alone(f.backend.xp, *gauss_newton(one, theta))
+        point, *model = gauss_newton(one, theta)
+        x, local = trees.raveled(theta)[None, :], alone(f.backend.xp, point.value, *model)
         found: Array = LevenbergMarquardt().first(f, region, x, local).decrease[0]
         return found / x.shape[1]
     return _by_block(f, region, theta, grad, d)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from xvarpro.algorithms.interface import Iterate
+from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
@@ -77,7 +78,7 @@ def _opened(run: Run, end: End) -> Tracked | None:
     if B is None or not _has_faces(run.prepared):
         return None
     points: list[Leaves] = []
-    for j, bend in enumerate(np.diagonal(run.prepared.backend.to_numpy(B))):
+    for j, bend in enumerate(np.diagonal(to_numpy(B))):
         points += _along(run.prepared, end.theta, j, idle=bend == 0)
     if not points or run.late:
         return None
@@ -208,7 +209,7 @@ def _well_determined(run: Run) -> bool:
     B = run.algorithm.gauss_newton(run.state.state)
     if B is None or run.record.done == 0:
         return False
-    B = run.prepared.backend.to_numpy(B).astype(np.float64)
+    B = to_numpy(B).astype(np.float64)
     size = np.sqrt(np.diagonal(B))
     value, floor = run.prepared.backend.to_floats([run.state.iterate.value])[0], run.floor
     left_out = max(math.sqrt(abs(value) / floor), float(np.finfo(run.prepared.dtype).eps) ** 0.5) if floor else 0.0

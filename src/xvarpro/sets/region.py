@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+from xvarpro.backends import to_numpy
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct, Tree
@@ -62,6 +64,12 @@ class Region(Struct):
         """The region with its `diameters`, computed on the host before a loop is compiled."""
         widths = [(theta[i], C.diameter(event(C, theta[i]))) for i, C in self.constrained]
         return replace(self, diameters=tuple(namespace_of(x).full_like(trees.corner(x), d) for x, d in widths))
+
+    @cached_property
+    def on_host(self) -> Region:
+        """The region with arrays of NumPy."""
+        found: Region = trees.map_arrays(to_numpy, self)
+        return found
 
     @property
     def without_projection(self) -> list[Set]:
