@@ -195,7 +195,7 @@ def test_a_batch_has_the_solutions_of_its_problems(name):
 @pytest.mark.parametrize(
     ("W", "least"), [(xv.lower.Nonnegative(), 0.0), (xv.lower.Bounded(0.2, 0.9), 0.2)], ids=["nonnegative", "bounded"]
 )
-@pytest.mark.parametrize("name", ["poisson", "logistic", "huber"])
+@pytest.mark.parametrize("name", ["poisson", "logistic"])
 def test_weights_of_a_batch_with_a_loss_lie_between_bounds(name, W, least, subtests):
     """Minima and errors are those of its problems, each of which has entries of w at bounds or at none."""
     loss, y = LOSSES[name]

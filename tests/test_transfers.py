@@ -150,12 +150,11 @@ def test_targets_are_hashed_when_fingerprints_are_asked_for(hostile):
     assert READS.count(("asnumpy", 60 * K)) == 1
 
 
-@pytest.mark.parametrize("loss", [None, "huber"])
+@pytest.mark.parametrize("loss", [None, "poisson"])
 def test_levenberg_marquardt_goes_on_from_a_checkpoint_of_a_device(loss, hostile, tmp_path):
     """Its steps are those of NumPy, with what the device has computed; w stays on the device."""
     t = np.linspace(0.0, 2.0, 50)
-    y = np.exp(-np.outer(t, [0.5, 4.0])) @ [2.0, 1.0] + 1e-3 * rng(3).normal(size=50)
-    loss = loss and xv.losses.Huber(1e-2)
+    y = rng(3).poisson(1e3 * np.exp(-np.outer(t, [0.5, 4.0])) @ [2.0, 1.0]).astype(float)
     problem = xv.separable(decays, sent(hostile, y), data=sent(hostile, t), loss=loss)
     theta0, over = sent(hostile, np.array([1.0, 2.0])), (0.6, 10.0)
     whole = xv.solve(problem, theta0, over, tol=1e-9)
