@@ -21,8 +21,9 @@ class Guesses:
     So a device is not waited for. Where a guess was wrong, the step is made again.
     """
 
-    def __init__(self, before: list[bool]) -> None:
+    def __init__(self, before: list[bool], of: type[Backend]) -> None:
         self.before, self.answers, self.asked = before, list[bool](), list[Array]()
+        self.of = of  # which backend asks: others answer at once
 
     def holds(self, condition: Array) -> bool:
         n = len(self.answers)
@@ -47,7 +48,7 @@ class EagerBackend(Backend):
     _read: Mapping[int, tuple[Array, bool]] = {}
 
     def holds(self, condition: Array, steady: bool = False) -> bool:
-        if steady and (guesses := _guesses.get()):
+        if steady and (guesses := _guesses.get()) and guesses.of is type(self):
             return guesses.holds(condition)
         found, answer = self._read.get(id(condition), (None, False))
         return answer if found is condition else bool(condition)
@@ -85,7 +86,7 @@ class EagerBackend(Backend):
                 goes_on = bool(running(state))
             waits = n and not is_host(device(leaves(state)[0]))
             while goes_on and len(rows) < n:
-                guesses = Guesses(before) if waits else None
+                guesses = Guesses(before, type(self)) if waits else None
                 token = _guesses.set(guesses)
                 try:
                     last = step(state)
