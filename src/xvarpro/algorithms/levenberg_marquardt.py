@@ -14,7 +14,7 @@ from xvarpro.core import checks, trees
 from xvarpro.core.namespace import device, is_host, namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import corner, parts, raveled, unraveled
+from xvarpro.core.trees import parts, raveled, unraveled
 from xvarpro.errors import ProblemError
 from xvarpro.objective.gauss_newton import Arrow, Local, diagonal, gauss_newton, plus, solve_scaled, times
 from xvarpro.objective.interface import Objective
@@ -125,9 +125,10 @@ class LevenbergMarquardt(Algorithm):
     def init(self, f: Objective, region: Region, theta: Leaves) -> MarquardtState:
         aside, x = Aside.of(f, region, theta), raveled(theta)
         x = x if aside.like is None else aside.down(x)[0]
-        local, _ = _local(aside, gauss_newton(aside.f, theta))
+        found = gauss_newton(aside.f, theta)
+        local, _ = _local(aside, found)
         point = self.first(aside, aside.region, x[None, :], local)
-        zero = f.backend.xp.zeros_like(corner(theta[0]))
+        zero = f.backend.xp.zeros_like(found[0].value)
         blank = Iterate(theta, zero, zero, zero, zero, zero, status(zero), Counts(zero, zero, zero, zero, zero), zero)
         never = point.local.deficient
         return MarquardtState(_reported(aside, blank, point, never, never), point)
