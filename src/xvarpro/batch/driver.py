@@ -265,7 +265,7 @@ def _step(f: Batch, method: LevenbergMarquardt, tol: Array, state: BatchState) -
     running = state.status == Status.RUNNING.code
     margin = noise(state.point.local.value, state.floor)
     trial = method.trial(f, f.region, state.point)
-    after, _, lost = method.after(f, f.region, state.point, trial, f.local(trial[0], state.point.local.w), margin)
+    after, _, lost = method.after(f, f.region, state.point, trial, f.local(trial[0]), margin)
     after = select(f.backend, running, after, state.point)
     status = xp.where(running, _status(f, after, tol, state.floor), state.status)
     for ends, code in ((lost, Status.NO_DESCENT), (lost & (after.decrease <= margin), Status.ROUNDING)):
@@ -290,7 +290,7 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
 def _end(f: Batch, tol: Array, state: BatchState) -> tuple[Array, Array, Array]:
     """The weights, (b, k, n), conditions and statuses, (b,)."""
     theta, region = state.point.theta, f.region
-    low = f.lower(f.weighted(f.outputs(theta)), state.point.local.w)
+    low = f.lower(f.weighted(f.outputs(theta)))
     w = low.w if f.columns == 1 else f.together(low.w)[:, :, 0, :]
     xp = namespace_of(theta)
     code, lost = state.status, state.status == Status.NO_DESCENT.code

@@ -70,12 +70,11 @@ class LossBatch(Batch):
         level = self._levels(which, x.shape[0] * self.columns)
         return self._summed(namespace_of(x).sum(level.loss.sizes(level.y, level.weights), axis=0) * level.loss.unit**2)
 
-    def lower(self, outputs: Outputs, near: Any = ()) -> Lower:
+    def lower(self, outputs: Outputs) -> Lower:
         level: Any = self.problem.lower
         A, low = stacked(outputs.M_L.mT, level.ridge), self._levels(0, outputs.M_L.shape[0])
         m = low.y.shape[0]
-        start = near if isinstance(near, tuple) else namespace_of(near).reshape(near, (-1, 1, A.shape[1]))
-        w, free = self._minimum(A, low, start)
+        w, free = self._minimum(A, low)
         z, xp = w @ A, namespace_of(w)
         # dependent columns have no w: those of a first prediction say so
         at = xp.where(xp.isfinite(z[..., :m]), z[..., :m], low.loss.start(low.y).mT[:, None, :])
@@ -85,10 +84,6 @@ class LossBatch(Batch):
         if level.W is None:
             return Lower(f, w, z, lost, f.R)
         return Lower(small.factor(with_held(rows, free)), w, z, lost, f.R, free)
-
-    def kept(self, low: Lower) -> Any:
-        # values of two levels would differ by errors of w that depend on where it began
-        return self.together(low.w) if self.problem.is_separable else ()
 
     def _is_wide(self, M: Array) -> bool:
         return False
@@ -139,7 +134,7 @@ class LossBatch(Batch):
             return namespace_of(lost).zeros_like(lost)
         return lost & namespace_of(lost).any(level.ridge.lam == 0, axis=(1, 2)) if level.ridge.present else lost
 
-    def _minimum(self, A: Array, low: _Levels, start: Any) -> tuple[Array, Array]:
+    def _minimum(self, A: Array, low: _Levels) -> tuple[Array, Array]:
         """The minimisers, (b, 1, n), NaN where none is found, and which entries are at no bound, (b, n)."""
         xp, m, bounded = namespace_of(A), low.y.shape[0], self.problem.lower.W is not None
 
@@ -150,7 +145,7 @@ class LossBatch(Batch):
         def step(w: Array, z: Array, _: Array, target: Array, free: Array) -> tuple[Array, Array, Array, Array]:
             g = xp.concat([low.slope(z[..., :m]), z[..., m:]], axis=2) @ A.mT
             h = low.loss.model(z[:, 0, :m].mT, low.y, low.weights)
-            R = small.triangle(_scaled(A, h.mT[:, None, :]))
+            R = small.factor(_scaled(A, h.mT[:, None, :])).R
             half = small.solve_adjoint(R, g)
             if not bounded:
                 return -small.solve_upper(R, half), xp.sum(half * half, axis=(1, 2)), target, free
@@ -176,7 +171,7 @@ class LossBatch(Batch):
 
         starts = [first, level] if low.loss.positive else [first]
         blank = xp.zeros_like(A[:, None, :, 0])
-        w, _, (target, free) = descended(self.backend, at, step, start, starts, blank, blank[:, 0, :] == 0)
+        w, _, (target, free) = descended(self.backend, at, step, (), starts, blank, blank[:, 0, :] == 0)
         # at a bound to the last digit
         return xp.where(free[:, None, :] | ~xp.isfinite(w), w, target) if bounded else w, free
 

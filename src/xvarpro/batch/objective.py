@@ -161,14 +161,11 @@ class Batch:
         constant: Any = level.y
         return self._apart(self._alike(rows(constant), -1), b // self.columns) if y is None else y
 
-    def local(self, x: Array, near: Any = ()) -> Local:
-        """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta.
-
-        `near` is the `w` of a point nearby, where there is one.
-        """
+    def local(self, x: Array) -> Local:
+        """Values, gradients and Gauss-Newton matrices: one tangent of the user's functions per entry of theta."""
         xp = namespace_of(x)
         outputs, tangents = self._tangents(x)
-        low = self.lower(outputs, near)
+        low = self.lower(outputs)
         jacobian = self._separable if self.problem.is_separable else self._bilevel
         value, grad, J = jacobian(outputs, low, tangents)
         value, grad, curvature = map(self._summed, (value, grad, _real(J @ trees.adjoint(J))))
@@ -176,12 +173,7 @@ class Batch:
         if outputs.R is not None:
             value = value + (0.5 * self.problem.mu) * outputs.R
             grad = grad + (0.5 * self.problem.mu) * xp.stack([t.R for t in tangents], axis=1)
-        value, w = xp.where(deficient, xp.full_like(value, xp.nan), value), self.kept(low)
-        return Local(value, grad, curvature, deficient, w)
-
-    def kept(self, low: Lower) -> Any:
-        """What the lower levels of a theta nearby begin with, (b, ...); () where they begin anew."""
-        return ()
+        return Local(xp.where(deficient, xp.full_like(value, xp.nan), value), grad, curvature, deficient)
 
     def _tangents(self, x: Array) -> tuple[Outputs, list[Outputs]]:
         """`weighted` outputs, and their tangents along each entry of theta."""
@@ -239,7 +231,7 @@ class Batch:
 
     # -- the levels
 
-    def lower(self, outputs: Outputs, near: Any = ()) -> Lower:
+    def lower(self, outputs: Outputs) -> Lower:
         """Factor and solve the lower level of every problem, from `weighted` outputs."""
         level: Any = self.problem.lower
         M, y = outputs.M_L.mT, self._target(level, outputs.y_L, outputs.M_L.shape[0])

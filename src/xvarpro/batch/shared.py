@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.backends import modules, to_numpy
-from xvarpro.batch.objective import Batch, Lower, Outputs
+from xvarpro.batch.objective import Batch, Outputs
 from xvarpro.batch.prepare import Prepared, batch_size, prepare
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
@@ -82,13 +82,10 @@ class Coupled:
     def outputs(self, x: Array) -> Outputs:
         return self.batch.outputs(self.sharing.apart(x))
 
-    def lower(self, outputs: Outputs, near: Any = ()) -> Lower:
-        return self.batch.lower(outputs)
-
     def energy(self, x: Array) -> Array:
         return _total(self._counted(self.batch.energy(self.sharing.apart(x))))
 
-    def local(self, x: Array, near: Any = ()) -> Local:
+    def local(self, x: Array) -> Local:
         found = self.batch.local(self.sharing.apart(x))
         value, grad, H = map(self._counted, found[:3])
         deficient = namespace_of(x).any(self._counted(found.deficient))[None]
