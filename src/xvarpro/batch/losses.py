@@ -183,4 +183,7 @@ def _half_squares(r: Array) -> Array:
 def _scaled(A: Array, h: Array) -> Array:
     """``[sqrt(h) M; sqrt(lam) Omega]``, from the rows A of the same without h."""
     xp, short = namespace_of(A), A.shape[2] - h.shape[2]
-    return xp.concat([xp.sqrt(h), xp.ones((*h.shape[:2], short), dtype=h.dtype, device=device(h))], axis=2) * A
+    root = xp.sqrt(h)
+    if short:
+        root = xp.concat([root, xp.ones((*h.shape[:2], short), dtype=h.dtype, device=device(h))], axis=2)
+    return root * A
