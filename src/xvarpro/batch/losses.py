@@ -145,7 +145,7 @@ class LossBatch(Batch):
         def step(w: Array, z: Array, _: Array, target: Array, free: Array) -> tuple[Array, Array, Array, Array]:
             g = xp.concat([low.slope(z[..., :m]), z[..., m:]], axis=2) @ A.mT
             h = low.loss.model(z[:, 0, :m].mT, low.y, low.weights)
-            R = small.factor(_scaled(A, h.mT[:, None, :])).R
+            R = small.triangle(_scaled(A, h.mT[:, None, :]))
             half = small.solve_adjoint(R, g)
             if not bounded:
                 return -small.solve_upper(R, half), xp.sum(half * half, axis=(1, 2)), target, free

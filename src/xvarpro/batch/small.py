@@ -34,6 +34,11 @@ def factor(A: Array) -> Factor:
     return Factor(xp.stack(rows, axis=1), second @ first, xp.sqrt(squares(A)))
 
 
+def triangle(A: Array) -> Array:
+    """The R of `factor` by one pass: that of a matrix within rounding of A, however dependent its rows are."""
+    return _gram_schmidt(A)[1]
+
+
 def _gram_schmidt(A: Array) -> tuple[list[Array], Array]:
     xp = namespace_of(A)
     n, rest, rows, triangle = A.shape[1], A, [], []
