@@ -481,6 +481,17 @@ def test_equal_terms_are_a_minimum_as_in_a_solve_of_one_problem():
     assert np.abs(grad).max() <= 1e-6 * value
 
 
+def test_a_rate_that_a_closed_weight_has_left_is_looked_for_anew(backend):
+    """One decay is fitted by two: a loop finds a lower value with the second one at a bound."""
+    draw = rng(1)
+    y = np.exp(-draw.uniform(0.5, 1.5, (4, 1)) * T) + 1e-2 * draw.normal(size=(4, 30))
+    problem = xv.many.lifted(xv.separable(decays, xv.Each(y[3:]), data={"t": T}, W=xv.lower.Nonnegative()))
+    fit = xv.solve_many(problem, start(1), over=BOX, tol=1e-8, backend=backend)
+    one = xv.solve(xv.separable(decays, y[3], data={"t": T}, W=xv.lower.Nonnegative()), start(1)[0], over=BOX, tol=1e-8)
+    assert one.theta[1] == 20.0
+    np.testing.assert_allclose(host(fit.theta)[0], one.theta, rtol=1e-7)
+
+
 def assessed(x, g, of, lowest, tol):
     """What ends without descent at x, (b, 1), in [lowest, 1] are: slopes there are g, and `of` gives gradients."""
     one, zero = np.ones(len(x)), np.zeros(len(x))

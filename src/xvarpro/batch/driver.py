@@ -20,6 +20,7 @@ from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_on
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
+from xvarpro.driver.restarts import looks
 from xvarpro.lower.stack import units
 from xvarpro.objective.gauss_newton import diagonal
 from xvarpro.problem.problem import Problem
@@ -139,31 +140,77 @@ class Run:
         for members in self._blocks(np.arange(self.b)):
             self._keep(members, self._start(self._of(members), self._taken(members, self.prepared.theta)))
 
-    def part(self) -> bool:
-        """Problems that have ended in a saddle start again at a lower point next to it; whether there are any.
+    def part(self, members: np.ndarray) -> np.ndarray:
+        """Which of some problems start again, at a lower point than that where they have ended.
 
-        A direction without curvature in the Gauss-Newton matrix, as two equal rates have, is tried both ways.
+        There an entry of theta that a closed weight has left behind has another value; or it lies next to a saddle,
+        along a direction without curvature in the Gauss-Newton matrix, as two equal rates have, tried both ways.
         """
-        backend, region, anywhere = self.backend, self.prepared.region, False
-        status, point = self.state.status, self.state.point
-        down = _flat_directions(status, point.theta, point.local.curvature)
-        asked = np.flatnonzero(down.any(axis=1))
-        if not len(asked) or region.without_projection:
-            return False
-        for members in self._blocks(asked):
+        if self.prepared.region.without_projection:
+            return members[:0]
+        members, x, curvature = members[_ended(self.state.status[members])], self.state.point.theta, self._curvature
+        opened = members[:0]
+        if self.prepared.problem.lower.W is not None:
+            opened = self._again(members[self._left_behind(members)[0].any(axis=1)], self._opened, lowest=True)
+        members = np.setdiff1d(members, opened)
+
+        def parted(members: np.ndarray) -> Iterator[np.ndarray]:
+            down = _flat_directions(x[members], curvature(members))
+            return (x[members] + step * down for step in (0.5, -0.5, 0.1, -0.1))
+
+        flat = members[_flat_directions(x[members], curvature(members)).any(axis=1)]
+        return np.concatenate([opened, self._again(flat, parted, lowest=False)])
+
+    def _curvature(self, members: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self.state.point.local.curvature[members]
+        return found
+
+    def _left_behind(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which entries of theta do nothing or are at a bound, (b, p), and their least and largest values."""
+        x, bends = self.state.point.theta[members], diagonal(self._curvature(members))
+        reach = 1e3 * np.where(x != 0, np.abs(x), 1)
+        low, high = (
+            np.stack(
+                [self._nearest(members, x + s * reach * e)[:, j] for j, e in enumerate(np.eye(x.shape[1]))], axis=1
+            )
+            for s in (-1, 1)
+        )
+        return (low < high) & ((bends == 0) | (x == low) | (x == high)), low, high
+
+    def _opened(self, members: np.ndarray) -> Iterator[np.ndarray]:
+        """Points with another value of one such entry."""
+        x, (asked, low, high) = self.state.point.theta[members], self._left_behind(members)
+        for j, unit in enumerate(np.eye(x.shape[1])):
+            if (own := asked[:, j]).any():
+                ends = looks(low[:, j], high[:, j])
+                yield from (x + np.where(own, end - x[:, j], 0)[:, None] * unit for end in ends.T)
+
+    def _nearest(self, members: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """The feasible points next to x, by NumPy, which compiles nothing."""
+        own = each.plain(each.taken(self.prepared.region, partial(self._taken, members)))
+        region = trees.map_arrays(self.backend.to_numpy, own)
+        found: np.ndarray = region.nearest(x, self.state.point.local.grad[members])
+        return found
+
+    def _again(
+        self, asked: np.ndarray, points: Callable[[np.ndarray], Iterator[np.ndarray]], lowest: bool
+    ) -> np.ndarray:
+        """Which of some problems start again at the first of their points that is lower, or at the lowest one."""
+        began = []
+        for members in self._blocks(asked) if len(asked) else ():
             operands, ended = self._of(members), self._states(members)
-            parted, found, (x, local, *_) = ended, ended.status < 0, ended.point
-            own, xp = each.plain(each.taken(region, partial(self._taken, members))), namespace_of(x)
-            margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
-            for step in (0.5, -0.5, 0.1, -0.1):
-                moved = x + self._moved((step * down[members]).astype(self.prepared.dtype))
-                there = self._start(operands, own.nearest(moved, local.grad))
-                lower = ~found & (there.point.local.value < local.value - margin)
-                parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
+            value, xp = ended.point.local.value, self.backend.xp
+            least = xp.maximum(noise(value, ended.floor), self.tol * xp.abs(value))
+            below, state, found = value - least, ended, ended.status < 0
+            for x in points(members):
+                there = self._start(operands, self._moved(self._nearest(members, x).astype(self.prepared.dtype)))
+                lower = there.point.local.value < below
+                state = select(self.backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), state)
+                below = xp.where(lower, there.point.local.value if lowest else -xp.inf, below)
                 found = found | lower
-            self._keep(members, parted)
-            anywhere = anywhere or bool(xp.any(found))
-        return anywhere
+            self._keep(members, state)
+            began.append(members[self.backend.to_numpy(found)])
+        return np.concatenate(began) if began else asked
 
     def iterate(self, max_iter: int, bar: Bar) -> None:
         """All problems until they end, some at a time: those that have ended make place for others."""
@@ -190,8 +237,10 @@ class Run:
     def to_end(self, max_iter: int, bar: Bar) -> None:
         """All problems, and those again that have ended in a saddle."""
         self.iterate(max_iter, bar)
-        for _ in range(0 if self.prepared.shared else PARTINGS):
-            if not self.part():
+        members = np.arange(0 if self.prepared.shared else self.b)
+        for _ in range(PARTINGS):
+            members = self.part(members) if len(members) else members
+            if not len(members):
                 break
             self.iterate(max_iter, bar)
 
@@ -254,23 +303,26 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         return Linear(*map(host, found))
 
 
-def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-    """Directions along which the model of a problem that has ended well has no curvature, (b, p); else 0.
+def _flat_directions(x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """Directions along which the model of a problem has no curvature, (b, p); else 0.
 
-    No descent counts: what a model without curvature promises may be rounding, divided by nearly 0. The entry that
-    changes most does so by its own size.
+    The entry that changes most does so by its own size.
     """
     eps, B = np.finfo(x.dtype).eps, curvature.astype(np.float64)
     size = np.sqrt(np.abs(np.diagonal(B, axis1=1, axis2=2)))
-    ends = [s.code for s in Status if s.success or s is Status.NO_DESCENT]
-    ended = np.isin(status, ends) & (size > 0).all(axis=1) & np.isfinite(size).all(axis=1)
+    known = (size > 0).all(axis=1) & np.isfinite(size).all(axis=1)
     down = np.zeros_like(size)
-    bends, vectors = np.linalg.eigh(B[ended] / size[ended, :, None] / size[ended, None, :])
-    steps, own = vectors[:, :, 0] / size[ended], np.abs(x[ended])
+    bends, vectors = np.linalg.eigh(B[known] / size[known, :, None] / size[known, None, :])
+    steps, own = vectors[:, :, 0] / size[known], np.abs(x[known])
     own = np.where(own > 0, own, np.mean(own, axis=1, keepdims=True))
     reach = np.max(np.abs(steps) / np.where(own > 0, own, 1.0), axis=1)
-    down[ended] = np.where(bends[:, 0] <= eps**0.5, 1 / reach, 0.0)[:, None] * steps
+    down[known] = np.where(bends[:, 0] <= eps**0.5, 1 / reach, 0.0)[:, None] * steps
     return down
+
+
+def _ended(status: np.ndarray) -> np.ndarray:
+    """Where a lower point may be near: after no descent too, since a model without curvature promises rounding."""
+    return np.isin(status, [s.code for s in Status if s.success or s is Status.NO_DESCENT])
 
 
 def _start(f: Batch, method: LevenbergMarquardt, tol: Array, theta: Array) -> BatchState:

@@ -11,6 +11,7 @@ import numpy as np
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
+from xvarpro.core.namespace import positive_or_one
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import Tracked, negligible_gap
@@ -111,10 +112,7 @@ def _leaves(prepared: Prepared, theta: Leaves, step: np.ndarray) -> Leaves:
 
 
 def _along(prepared: Prepared, theta: Leaves, j: int, idle: bool) -> list[Leaves]:
-    """Points with other values of one entry of theta over its set, where it is idle or at a bound.
-
-    In equal steps and in equal ratios.
-    """
+    """Points with other values of one entry of theta over its set, where it is idle or at a bound."""
 
     def vector(theta: Leaves) -> np.ndarray:
         return np.asarray(prepared.backend.to_numpy(trees.raveled(theta)), dtype=np.float64)
@@ -127,12 +125,17 @@ def _along(prepared: Prepared, theta: Leaves, j: int, idle: bool) -> list[Leaves
     low, high = (float(vector(moved(sign * 1e3 * size))[j]) for sign in (-1, 1))
     if not low < high or not (idle or x[j] in (low, high)):
         return []
-    ends = np.linspace(low, high, LOOKS + 2)[1:-1].tolist()
-    if low * high >= 0:
-        near, far = sorted((abs(low), abs(high)))
-        ratios = np.geomspace(max(near, 1e-3 * far), far, LOOKS + 2)[1:-1]
-        ends += (ratios if high > 0 else -ratios).tolist()
-    return [moved(end - x[j]) for end in ends]
+    return [moved(end - x[j]) for end in dict.fromkeys(looks(np.asarray(low), np.asarray(high)).tolist())]
+
+
+def looks(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Values between two ends, along a last axis: in equal steps, and where 0 is not among them in equal ratios."""
+    low, high = low[..., None], high[..., None]
+    shares = np.linspace(0.0, 1.0, LOOKS + 2)[1:-1]
+    near, far = np.sort(np.abs([low, high]), axis=0)
+    near = np.maximum(near, 1e-3 * far)
+    steps, ratios = low + (high - low) * shares, np.sign(low + high) * near * (far / positive_or_one(near)) ** shares
+    return np.concatenate([steps, np.where(low * high >= 0, ratios, steps)], axis=-1)
 
 
 def _below(run: Run, end: End) -> Tracked | None:
