@@ -189,12 +189,12 @@ def one(solve: Callable[[], Any]) -> One:
     """The answers of one solve, which may refuse."""
     try:
         fit = solve()
-        if not fit.status.success:
-            return One(fit.status.code)
-        found = fit.statistics()
-        return One(fit.status.code, *map(flat, (fit.theta, fit.w, found.theta_stderr, found.w_stderr)))
-    except XvarproError:
-        return One(-1)
+        found = fit.statistics() if fit.status.success else None
+    except XvarproError as error:
+        return One(-1, str(error))
+    if found is None:
+        return One(fit.status.code)
+    return One(fit.status.code, *map(flat, (fit.theta, fit.w, found.theta_stderr, found.w_stderr)))
 
 
 def singles(problem: Any, start: Any, over: Any, options: dict[str, Any]) -> list[One]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
+from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, MarquardtState, Point
 from xvarpro.backends import Backend
 from xvarpro.backends.interface import select
 from xvarpro.batch.objective import Batch, Linear
@@ -20,7 +20,7 @@ from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_on
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
-from xvarpro.driver.restarts import looks
+from xvarpro.driver.restarts import DEPENDENT, looks
 from xvarpro.lower.stack import units
 from xvarpro.objective.gauss_newton import diagonal
 from xvarpro.problem.problem import Problem
@@ -235,13 +235,38 @@ class Run:
         return members[(status[members] == Status.RUNNING.code) & (n_iter[members] < max_iter)]
 
     def to_end(self, max_iter: int, bar: Bar) -> None:
-        """All problems, and those again that have ended in a saddle."""
+        """All problems; again those that have a lower point near, and, nearer to their start, those without descent."""
         self.iterate(max_iter, bar)
-        members = np.arange(0 if self.prepared.shared else self.b)
+        if self.prepared.shared:
+            return
+        self._parted(np.arange(self.b), max_iter, bar)
+        if len(members := self._dependent()):
+            before = trees.map_leaves(lambda x: x[members], self.state)
+            for block in self._blocks(members):
+                state = self._start(self._of(block), self._taken(block, self.prepared.theta))
+                self._keep(block, state._replace(point=self.method.nearer(MarquardtState((), state.point)).point))
+            self.iterate(max_iter, bar)
+            self._parted(members, max_iter, bar)
+            value, was = self.state.point.local.value[members], before.point.local.value
+            worse = ~(value <= was + noise(was, before.floor))
+            self._keep(members[worse], trees.map_leaves(lambda x: self._moved(x[worse]), before))
+
+    def _dependent(self) -> np.ndarray:
+        """Problems without descent whose columns have become dependent on the way."""
+        lost = np.flatnonzero(self.state.status == Status.NO_DESCENT.code)
+        found: Any = None
+        for members in self._blocks(lost) if len(lost) else ():
+            found = self._put(found, members, self._end(self._of(members), self._states(members))[1:])
+        if found is None:
+            return lost
+        condition, status = (x[lost] for x in found)
+        return lost[(status == Status.NO_DESCENT.code) & (condition > np.finfo(condition.dtype).eps ** DEPENDENT)]
+
+    def _parted(self, members: np.ndarray, max_iter: int, bar: Bar) -> None:
         for _ in range(PARTINGS):
             members = self.part(members) if len(members) else members
             if not len(members):
-                break
+                return
             self.iterate(max_iter, bar)
 
     def found(self, unended: Status) -> dict[str, Any]:

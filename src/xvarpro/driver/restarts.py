@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
 LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
+DEPENDENT = -0.3  # power of the machine epsilon: a condition of M from which on its columns are dependent
 AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
 
 
@@ -64,7 +65,7 @@ def _nearer(run: Run, found: Iterate) -> Tracked | None:
     if run.status is not Status.NO_DESCENT or run.state.best or not prepared.structure.exact:
         return None
     condition = prepared.backend.to_floats([prepared.call(_condition, found.theta, once=True)])[0]
-    if not condition > float(np.finfo(prepared.dtype).eps) ** -0.3:
+    if not condition > float(np.finfo(prepared.dtype).eps) ** DEPENDENT:
         return None
     state = run.algorithm.nearer(run.started(prepared.theta).state)
     return None if state is None else Tracked.of(state, found)
@@ -171,7 +172,7 @@ def _below(run: Run, end: End) -> Tracked | None:
     least = run.tol * run.tol * abs(end.value)  # tol**2 of a large float raises
     if not run.status.success and not slope <= max(run.tol, eps**0.5) * abs(end.value):
         return None  # descent has not come to its end: what its gradients say is in doubt
-    if not run.status.success and left <= max(end.margin, least) and _is_certified(run):
+    if run.status is not Status.CONVERGED and left <= max(end.margin, least) and _is_certified(run):
         # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
         run.end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
     for step in steps:
