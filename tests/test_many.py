@@ -492,6 +492,18 @@ def test_a_rate_that_a_closed_weight_has_left_is_looked_for_anew(backend):
     np.testing.assert_allclose(host(fit.theta)[0], one.theta, rtol=1e-7)
 
 
+def test_rates_that_become_one_on_the_way_are_fitted_once_more_nearer_to_their_start():
+    """Both weights at their bound: a first pass ends without descent, a relative 1e-7 from the minimum."""
+    draw = rng(7)
+    rates = np.stack([draw.uniform(0.5, 1.5, 60), draw.uniform(3.0, 8.0, 60)], axis=1)
+    w = draw.uniform(0.8, 2.0, (60, 2, 1))
+    y = (np.exp(-rates[:, None, :] * T[:, None]) @ w)[..., 0] + 1e-2 * draw.normal(size=(60, 30))
+    problem = xv.separable(decays, xv.Each(y[6:7]), data={"t": T}, W=xv.lower.Bounded(0.0, 0.7))
+    fit = xv.solve_many(xv.many.lifted(problem), start(1), over=BOX)
+    assert fit.success.all()
+    assert abs(fit.theta[0, 1] / fit.theta[0, 0] - 1) <= 2e-8
+
+
 def assessed(x, g, of, lowest, tol):
     """What ends without descent at x, (b, 1), in [lowest, 1] are: slopes there are g, and `of` gives gradients."""
     one, zero = np.ones(len(x)), np.zeros(len(x))

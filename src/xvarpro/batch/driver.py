@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -243,8 +243,8 @@ class Run:
         if len(members := self._dependent()):
             before = trees.map_leaves(lambda x: x[members], self.state)
             for block in self._blocks(members):
-                state = self._start(self._of(block), self._taken(block, self.prepared.theta))
-                self._keep(block, state._replace(point=self.method.nearer(MarquardtState((), state.point)).point))
+                state, none = self._start(self._of(block), self._taken(block, self.prepared.theta)), cast(Any, None)
+                self._keep(block, state._replace(point=self.method.nearer(MarquardtState(none, state.point)).point))
             self.iterate(max_iter, bar)
             self._parted(members, max_iter, bar)
             value, was = self.state.point.local.value[members], before.point.local.value
