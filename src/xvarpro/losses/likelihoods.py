@@ -87,7 +87,7 @@ class Poisson(_Counts):
     curvature = factor  # the second derivative, y / mu^2, of a count as large as it is expected to be
 
     def start(self, y: Array) -> Array:
-        return 0.5 * (y + namespace_of(y).mean(y, axis=0, keepdims=True))
+        return 0.5 * (y + namespace_of(y).mean(y, axis=-2, keepdims=True))
 
 
 @final
@@ -123,7 +123,7 @@ class LogPoisson(_Counts):
 
     def start(self, y: Array) -> Array:
         xp = namespace_of(y)
-        return xp.log(positive_or_one(0.5 * (y + xp.mean(y, axis=0, keepdims=True))))
+        return xp.log(positive_or_one(0.5 * (y + xp.mean(y, axis=-2, keepdims=True))))
 
 
 @final
