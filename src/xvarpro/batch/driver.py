@@ -169,7 +169,7 @@ class Run:
 
     def _left_behind(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which entries of theta do nothing or are at a bound, (b, p), and their least and largest values."""
-        x, bends = self.state.point.theta[members], diagonal(self._curvature(members))
+        x, bends = self.state.point.theta[members], np.diagonal(self._curvature(members), axis1=1, axis2=2)
         reach = 1e3 * np.where(x != 0, np.abs(x), 1)
         low, high = (
             np.stack(
