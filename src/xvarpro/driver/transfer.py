@@ -142,11 +142,11 @@ class Transfer:
             weights = self._weights(weights, f"{prefix}weights")
             if not bool(self.to.xp.any(weights > 0)):
                 raise ProblemError(f"{prefix}weights must not all be 0: no number of the target would count")
-        if Omega is not None:
+        if Omega is not None and not callable(Omega):
             name = f"{prefix}Omega"
             if trees.is_array(Omega):
                 Omega = self(Omega, name, real=True)
-                if prefix != "upper.":  # the upper ridge need not make w unique
+                if prefix != "upper." and Omega.shape[0] == Omega.shape[1]:  # the upper ridge need not make w unique
                     _check_invertible(self.to, Omega, name)
             else:
                 Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)

@@ -23,8 +23,8 @@ class Ridge(NamedTuple):
         A number >= 0, or 0-d and > 0: one for all. With two axes, entries >= 0: (n, 1) has one for each row of
         ``Omega w``, which are the weights where Omega is the identity, (1, k) one for each right-hand side, (n, k)
         both. In a batch (b, n, 1) or (b, 1, 1), and Omega an array.
-    Omega : array or Operator, shape (n, n), optional
-        None is the identity.
+    Omega : array or Operator, shape (r, n), optional
+        None is the identity. Where it is not square, M and Omega together make w unique.
 
     Examples
     --------
@@ -48,9 +48,20 @@ class Ridge(NamedTuple):
         return isinstance(self.lam, int | float) or not self.lam.ndim
 
     @property
+    def square(self) -> bool:
+        """Whether Omega has an inverse, as a square one has."""
+        return self.Omega is None or self.Omega.shape[0] == self.Omega.shape[1]
+
+    @property
     def definite(self) -> bool:
         """Whether w is unique for every design: some entries of an array may be 0."""
+        if not self.square:
+            return False
         return self.lam > 0 if isinstance(self.lam, int | float) else not self.lam.ndim
+
+    def height(self, n: int) -> int:
+        """The number of its rows, of n weights."""
+        return n if self.Omega is None else self.Omega.shape[0]
 
     @property
     def plain(self) -> bool:
@@ -109,8 +120,15 @@ class Ridge(NamedTuple):
         shared = tuple(i for i, size in enumerate(shape) if size == 1)
         return xp.sum(product, axis=shared, keepdims=True)
 
+    def by_Omega(self, w: Array, v: Array) -> Array:
+        """The derivative of `coupling` with respect to Omega, (r, n)."""
+        xp, pair = namespace_of(w), (w, v)
+        rows = xp.concat([self.lam * self.weighted(x) for x in pair], axis=1)
+        Omega: Any = self.Omega
+        return as_operator(Omega).outer(rows, xp.concat(pair[::-1], axis=1)).dense()
+
     def dense(self, like: Array) -> Array:
-        """``sqrt(lam) Omega`` for matrices like this one, (..., n): (n, n), or (k, n, n) with one for each column."""
+        """``sqrt(lam) Omega`` for matrices like this one, (..., n): (r, n), or (k, r, n) with one for each column."""
         xp, n = namespace_of(like), like.shape[-1]
         Omega = xp.eye(n, dtype=like.dtype, device=device(like)) if self.Omega is None else as_complex(self.array, like)
         root = self.lam**0.5
@@ -123,8 +141,9 @@ class Ridge(NamedTuple):
 
     def diagonal(self, like: Array) -> Array:
         """The diagonal of ``Omega^H lam Omega``, real, (n, 1) or (n, k); `like` is real, (n, 1) or (n, k)."""
-        lam = self.lam + 0 * like
-        return lam if self.array is None else abs(self.array.mT) ** 2 @ lam
+        if self.array is None:
+            return self.lam + 0 * like
+        return abs(self.array.mT) ** 2 @ (self.lam + 0 * abs(self.array[:, :1]) * like[:1, :])
 
     def part(self, indices: Array) -> Ridge:
         """That of some of the right-hand sides."""

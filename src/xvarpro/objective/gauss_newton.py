@@ -55,7 +55,8 @@ def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
         return False
     outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
     levels = [level for level in (outputs.lower, outputs.upper) if level is not None]
-    return all(_of_arrays(_unweighted(level.M)) for level in levels) and levels[-1].lam is None
+    fixed = all(level.Omega is None for level in levels)
+    return all(_of_arrays(_unweighted(level.M)) for level in levels) and levels[-1].lam is None and fixed
 
 
 def _unweighted(M: Operator) -> Operator:
@@ -134,7 +135,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
             return j + 1, xp.where(here, slope, slopes), xp.where(here[:, None, None], tangent, J)
 
         (m, k), n = upper.y.shape, w.shape[0]
-        rows = (m + upper.ridge.present * n) * (1 + is_complex(upper.y))
+        rows = (m + upper.ridge.present * upper.ridge.height(n)) * (1 + is_complex(upper.y))
         J = xp.zeros((p, rows, k), dtype=flat.dtype, device=device(flat))
         blank = 0 * places[0], xp.zeros_like(flat), J
         _, slopes, J = f.backend.while_loop(lambda state: state[0] < p, fill, blank)
