@@ -369,8 +369,8 @@ def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | No
     if not ridge.uniform and not (lam.shape[-2] in (1, n) and lam.shape[-1] in (1, k)):
         many = "; right-hand sides in chunks share a ridge" if target is None else ""
         raise ProblemError(
-            f"{prefix}lam must be a number, or have shape ({n}, 1) for the {each}, (1, {k}) for the right-hand sides, or "
-            f"({n}, {k}); got {tuple(lam.shape)}{many}"
+            f"{prefix}lam must be a number, or have shape ({n}, 1) for the {each}, (1, {k}) for the right-hand sides, "
+            f"or ({n}, {k}); got {tuple(lam.shape)}{many}"
         )
 
 
@@ -382,8 +382,8 @@ def _check_unique(level: Level, shape: tuple[int, int], k: int | None, ridge: Ri
     below = ridge.height(n)
     if ridge.present and not ridge.square and n > m + below:
         raise ProblemError(
-            f"M(theta) and Omega together must have as many rows as unknowns; got {m} and {below} rows and {n} unknowns, "
-            "so w is not unique. Give Omega more rows"
+            f"M(theta) and Omega together must have as many rows as unknowns; got {m} and {below} rows and {n} "
+            "unknowns, so w is not unique. Give Omega more rows"
         )
     if n > m and not level.ridge.present and level.solver is None:
         raise ProblemError(

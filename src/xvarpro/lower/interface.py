@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import as_complex, conj, device, is_complex, namespace_of, solve
+from xvarpro.core.namespace import as_complex, conj, device, is_complex, namespace_of, positive_or_one, solve
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint, inner
 from xvarpro.operators.interface import Operator, as_operator
@@ -126,6 +126,28 @@ class Ridge(NamedTuple):
         rows = xp.concat([self.lam * self.weighted(x) for x in pair], axis=1)
         Omega: Any = self.Omega
         return as_operator(Omega).outer(rows, xp.concat(pair[::-1], axis=1)).dense()
+
+    def log_det(self, backend: Backend, like: Array) -> tuple[Array, Array, Array]:
+        """``log det sqrt(lam) Omega`` on the range of ``Omega^H lam Omega``, half of that one's, 0-d.
+
+        Its derivatives by lam, one for each row, (r, 1), and by Omega, (r, n), are those of changes that keep the rank.
+        Right-hand sides share lam; `like` is as of `dense`. The rank is that of the rows of Omega where lam is not 0,
+        to working precision, whatever the sizes of lam.
+        """
+        xp, Omega = namespace_of(like), Ridge(1.0, self.Omega).dense(like)
+        r, n = Omega.shape
+        real = xp.real(Omega) if is_complex(Omega) else Omega
+        root = xp.sqrt(self.lam + 0 * real[:, :1])
+        _, s, Vh = backend.svd(xp.where(root > 0, Omega, xp.zeros_like(Omega)))
+        kept = as_complex(xp.astype(s > max(r, n) * xp.finfo(s.dtype).eps * s[0], s.dtype), Omega)
+        eye = xp.eye(s.shape[0], dtype=Omega.dtype, device=device(like))
+        # a direction outside of the range has a row of its own, with determinant 1
+        A = backend.placement.concat_rows(kept * ((root * Omega) @ adjoint(Vh)), (1 - kept) * eye)
+        Q, R = backend.qr(A)
+        inverse = kept * (Q[:r, :] @ adjoint(backend.solve_triangular(R, eye))) @ Vh  # the adjoint of the inverse
+        slopes = xp.real(conj(inverse) * Omega) if is_complex(Omega) else inverse * Omega
+        by_lam = 0.5 * xp.sum(slopes, axis=1, keepdims=True) / positive_or_one(root)
+        return xp.sum(xp.log(xp.abs(xp.linalg.diagonal(R)))), by_lam, root * inverse
 
     def dense(self, like: Array) -> Array:
         """``sqrt(lam) Omega`` for matrices like this one, (..., n): (r, n), or (k, r, n) with one for each column."""
