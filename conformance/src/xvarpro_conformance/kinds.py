@@ -123,8 +123,9 @@ def turned_over(theta: Array, data: object) -> Array:
 
 
 def turned_rows(theta: Array, data: object) -> Array:
-    """Some rows of `turned_over`: fewer than there are weights."""
-    return turned_over(theta, data)[:2, :]
+    """Fewer rows than there are weights."""
+    xp = xv.array_namespace(theta)
+    return xp.stack([theta, xp.stack([theta[2], theta[0], theta[1]])])
 
 
 def product(theta: Array, data: Data) -> xv.operators.Kronecker:
