@@ -270,8 +270,8 @@ def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:
     if bool(deficient(backend, R, R.shape[0])):
         raise ProblemError(
             f"{name} must be invertible; got a matrix that is singular in {dtype_name(Omega)}: its condition, "
-            f"columns scaled to length 1, is {float(condition_of(backend, R)):.2g}. Add to a difference operator a row "
-            "for the mean; for a form w^T P w pass a factor of P = Omega^T Omega, which an indefinite P does not have"
+            f"columns scaled to length 1, is {float(condition_of(backend, R)):.2g}. Leave rows of zeros out, as of "
+            "differences; for a form w^T P w pass a factor of P = Omega^T Omega, which an indefinite P does not have"
         )
 
 

@@ -100,6 +100,11 @@ class Ridge(NamedTuple):
         """The gradient of `value`, ``Omega^H lam Omega w``, (n, k)."""
         return self.weighted_back(self.lam * self.weighted(w))
 
+    def slope_tangent(self, dOmega: Array, w: Array) -> Array:
+        """The derivative of `slope` by Omega, along a change of it."""
+        moved = self._replace(Omega=dOmega)
+        return moved.weighted_back(self.lam * self.weighted(w)) + self.weighted_back(self.lam * moved.weighted(w))
+
     def value(self, w: Array) -> Array:
         """``1/2 <Omega w, lam Omega w>``, 0-d."""
         return 0.5 * self.coupling(w, w)
