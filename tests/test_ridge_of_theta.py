@@ -122,6 +122,9 @@ def test_what_is_not_supported_is_said():
     dual = xv.separable(bumps, Y, data=DATA, lam=1.0, Omega=D2, solver=xv.lower.DualQR())
     with pytest.raises(ProblemError, match=r"DualQR needs .* a square Omega"):
         xv.value_and_gradient(dual, THETA)
+    moving = xv.separable(bumps, Y, data=DATA, lam=1.0, Omega=penalties)
+    with pytest.raises(ProblemError, match=r"a ridge Omega that is a matrix; got a function"):
+        xv.statistics.linear_theory(moving, THETA)
     for Omega in (D2, penalties):
         with pytest.raises(ProblemError, match="square Omega"):
             xv.separable(bumps, xv.RowChunks.cut(T, Y, rows=6), lam=1.0, Omega=Omega)
