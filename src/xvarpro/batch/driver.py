@@ -1,11 +1,12 @@
-"""The driver of a batch: iterate those that run, take out those that have ended, put all together again."""
+"""The driver of a batch: iterate those that run, some at a time, and put them back among those that have ended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,20 +16,22 @@ from xvarpro.backends.interface import select
 from xvarpro.batch.objective import Batch, Linear
 from xvarpro.batch.prepare import Prepared, restricted
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_one
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.lower.stack import units
 from xvarpro.objective.gauss_newton import diagonal
-from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import provenance
 from xvarpro.sets import each
-from xvarpro.sets.region import Region
 
+T = TypeVar("T")
 PARTINGS = 3  # of problems in a saddle, at most
 FEW = 4096  # problems whose iterations, all together, take less time than code that is a third faster takes to compile
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
+# numbers in the designs of a block, on a processor, whose cache then has what it has written: fewer in a compiled loop,
+# which has no operations that cost by themselves
+CACHE, COMPILED_CACHE = 2**18, 2**16
 TOGETHER = 8  # iterations between two looks at which problems run; Ctrl-C waits for as many of a compiled loop
 
 
@@ -48,8 +51,12 @@ class Run:
         self.prepared, self.method = prepared, method
         self.backend, self.done = prepared.backend, 0
         self.tol = self.backend.xp.asarray(tol, dtype=prepared.theta.dtype, device=device(prepared.theta))
-        backend = self.backend
-        _, skeleton = self._operands(prepared.problem, prepared.region)
+        backend, b = self.backend, prepared.theta.shape[0]
+        _, skeleton = trees.partition((prepared.problem, prepared.region, method))
+        on_host, design = is_host(device(prepared.theta)), dict(prepared.found)["M_L"][0]
+        at_once = COMPILED_CACHE if backend.compiled else CACHE
+        blocks = max(-(-b * math.prod(design) // at_once), 1) if on_host else 1
+        self.every, self.size = np.arange(b), max(-(-b // blocks), 1)
 
         def filled(operands: Leaves) -> tuple[Batch, LevenbergMarquardt, Array]:
             tol, *rest = operands
@@ -78,96 +85,113 @@ class Run:
             f, _, tol = filled(operands)
             return partial(_end, f, tol)
 
-        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        few = max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW  # the fastest code is for iterations of many
-        self._start, self._advance, self._end = (
-            backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
-        )
+        self._start, self._advance, self._end = (_call(prepared, make, skeleton) for make in (start, advance, end))
 
-    def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:
-        rest, skeleton = trees.partition((problem, region, self.method))
-        return (self.tol, *rest), skeleton
+    def _operands(self, take: Callable[[Array], Array]) -> Leaves:
+        prepared = self.prepared
+        some = restricted(prepared.problem, take), each.taken(prepared.region, take), self.method
+        return self.tol, *trees.partition(some)[0]
 
     def start(self) -> None:
         """The first state."""
-        prepared = self.prepared
-        state = self._start(self._operands(prepared.problem, prepared.region)[0], prepared.theta)
-        # the problems, -1 for what fills a batch, and their states; one assignment, for an interruption finds it whole
-        self.pieces = [(np.arange(prepared.theta.shape[0]), state)]
+        self.state = self._put(self._found(self._start, self._blocks(self.every), self.prepared.theta))
 
     def part(self) -> bool:
         """Problems that have ended in a saddle start again at a lower point next to it; whether there are any.
 
         A direction without curvature in the Gauss-Newton matrix, as two equal rates have, is tried both ways.
         """
-        prepared, backend, region = self.prepared, self.backend, self.prepared.region
-        state = self._gathered()
+        prepared, backend, state = self.prepared, self.backend, self.state
         down = _flat_directions(
             *(backend.to_numpy(x) for x in (state.status, state.point.theta, state.point.local.curvature))
         )
-        asked = down.any(axis=1)
-        if not asked.any() or region.without_projection:
+        members = np.flatnonzero(down.any(axis=1))
+        if not len(members) or prepared.region.without_projection:
             return False
-        # a compiled function is compiled for its size
-        members = np.arange(len(down)) if backend.compiled else np.flatnonzero(asked)
+        blocks = self._blocks(members)
+        members = np.concatenate(blocks)
         take = self._taken(members)
-        region = each.taken(region, take)
-        operands, _ = self._operands(restricted(prepared.problem, take), region)
+        region = each.plain(each.taken(prepared.region, take))
         ended = parted = trees.map_leaves(take, state)
         xp, found, (x, local, *_) = backend.xp, ended.status < 0, ended.point
         margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
         for step in (0.5, -0.5, 0.1, -0.1):
             moved = x + backend.asarray(step * down[members], dtype=prepared.dtype, device=device(x))
-            there = self._start(operands, each.plain(region).nearest(moved, local.grad))
+            theta = self._put([(members, region.nearest(moved, local.grad))], state.point.theta)
+            there = trees.map_leaves(take, self._put(self._found(self._start, blocks, theta), state))
             lower = ~found & (there.point.local.value < local.value - margin)
             parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
             found = found | lower
-        rest = np.setdiff1d(np.arange(len(down)), members)
-        others = trees.map_leaves(self._taken(rest), state)
-        self.pieces = [(rest, others), (members, parted)]
+        self.state = self._put([(members, parted)], state)
         return bool(xp.any(found))
 
     def iterate(self, max_iter: int, bar: Bar) -> None:
         """All problems until they end, the running ones together."""
-        backend, problem, region = self.backend, self.prepared.problem, self.prepared.region
-        b, (operands, _) = self.prepared.theta.shape[0], self._operands(problem, region)
-        members, state = np.arange(b), self._gathered()
-        self.pieces = [(members, state)]
+        backend, size = self.backend, self.size
+        share, enough = (4, COMPILED) if backend.compiled else (2, SMALLEST)
         while True:
-            running = np.flatnonzero(backend.to_numpy(state.status) == Status.RUNNING.code)
-            bar.update(max(b - len(running) - self.done, 0))
-            self.done = max(b - len(running), self.done)
-            used = int(np.max(backend.to_numpy(state.n_iter), initial=0))
-            if not len(running) or used >= max_iter:
+            status, n_iter = (backend.to_numpy(x) for x in (self.state.status, self.state.n_iter))
+            running = np.flatnonzero(status == Status.RUNNING.code)
+            bar.update(max(len(status) - len(running) - self.done, 0))
+            self.done = max(len(status) - len(running), self.done)
+            running = running[n_iter[running] < max_iter]
+            if not len(running):
                 return
-            size = _fewer(len(running), len(members), backend.compiled)
-            if size < len(members):
-                out = np.setdiff1d(np.arange(len(members)), running)
-                ended = [*self.pieces[:-1], (members[out], trees.map_leaves(self._taken(out), state))]
-                # the rest is filled with one that has ended: it stays as it is, and is left out of the result
-                picked = np.concatenate([running, np.repeat(out[:1], size - len(running))])
-                members = np.where(np.arange(size) < len(running), members[picked], -1)
-                state = trees.map_leaves(self._taken(picked), state)
-                problem, region = restricted(problem, self._taken(picked)), each.taken(region, self._taken(picked))
-                operands, _ = self._operands(problem, region)
-                self.pieces = [*ended, (members, state)]
-            counts = (min(max_iter - used, TOGETHER), _least(len(members), backend.compiled))
-            state = self._advance(operands, state, *(backend.xp.full_like(state.status[0], n) for n in counts))
-            self.pieces = [*self.pieces[:-1], (members, state)]
+            while backend.compiled and size > enough and len(running) <= size // share:  # few sizes to compile for
+                size = max(enough, -(-size // share))
+            blocks = self._blocks(running, size)
+            least = len(blocks[0]) // share if len(running) > enough else 0
+            counts = min(max_iter - int(np.max(n_iter[running])), TOGETHER), least
+            left, least = (backend.xp.full_like(self.state.status[0], n) for n in counts)
+            pieces = list[tuple[np.ndarray, BatchState]]()
+            try:
+                for piece in self._found(self._advance, blocks, self.state, left, least):
+                    pieces.append(piece)
+            finally:  # an interruption leaves the others as they were
+                self.state = self._put(pieces, self.state) if pieces else self.state
+
+    def _blocks(self, members: np.ndarray, size: int = 0) -> list[np.ndarray]:
+        """Members in blocks. A function is compiled for a size: to this the first ones fill the last block."""
+        size = size or self.size
+        count = max(-(-len(members) // size), 1)
+        if self.backend.compiled and len(members):
+            members = np.resize(members, count * size)
+        return np.array_split(members, count)
+
+    def _found(
+        self, run: Callable[..., T], blocks: list[np.ndarray], given: Any, *more: Array
+    ) -> Iterator[tuple[np.ndarray, T]]:
+        """Blocks of problems, each with what `run` makes of its part of what is `given` for all."""
+        for block in blocks:
+            take = self._taken(block)
+            yield block, run(self._operands(take), trees.map_leaves(take, given), *more)
 
     def _taken(self, members: np.ndarray) -> Callable[[Array], Array]:
         """What takes the entries of some members from an array."""
-        at = self.backend.asarray(members.astype(np.int64), device=device(self.prepared.theta))
+        if np.array_equal(members, self.every):
+            return lambda x: x
+        at = self.backend.asarray(members, device=device(self.prepared.theta))
         return lambda x: namespace_of(x).take(x, at, axis=0)
 
-    def _gathered(self) -> BatchState:
-        """The states in the order of the problems."""
-        order = np.concatenate([members for members, _ in self.pieces])
-        real = np.flatnonzero(order >= 0)
-        taken = self._taken(real[np.argsort(order[real])])
-        return trees.map_leaves(
-            lambda *parts: taken(namespace_of(*parts).concat(parts, axis=0)), *(state for _, state in self.pieces)
-        )
+    def _put(self, pieces: Iterable[tuple[np.ndarray, T]], before: T | None = None) -> T:
+        """Arrays of all problems: entries of pieces, each of which is of some members, among those from before."""
+        members, parts = map(list, zip(*pieces, strict=True))
+        if len(parts) == 1 and np.array_equal(members[0], self.every):
+            return parts[0]
+        backend, at, b = self.backend, np.concatenate(members), 0 if before is None else len(self.every)
+        given = parts if before is None else [before, *parts]
+        order = self.every.copy()
+        order[at] = b + np.arange(len(at))
+
+        def put(*arrays: Array) -> Array:
+            place = device(arrays[0])
+            # a framework that compiles would do so for every other number of parts
+            arrays = tuple(map(backend.to_numpy, arrays)) if is_host(place) else arrays
+            xp = namespace_of(*arrays)
+            taken = xp.take(xp.concat(arrays, axis=0), xp.asarray(order, device=device(arrays[0])), axis=0)
+            return backend.asarray(taken, device=place)
+
+        return trees.map_leaves(put, *given)
 
     def to_end(self, max_iter: int, bar: Bar) -> None:
         """All problems, and those again that have ended in a saddle."""
@@ -179,10 +203,9 @@ class Run:
 
     def found(self, unended: Status) -> dict[str, Any]:
         """The fields of a result, with the status `unended` for problems that still run."""
-        prepared, backend, state = self.prepared, self.backend, self._gathered()
+        prepared, backend, state = self.prepared, self.backend, self.state
         point, layout = state.point, prepared.layout
-        operands, _ = self._operands(prepared.problem, prepared.region)
-        w, condition, codes = self._end(operands, state)
+        w, condition, codes = self._put(self._found(self._end, self._blocks(self.every), state))
         status = backend.to_numpy(codes).astype(np.int64)
         unit = backend.asarray(prepared.y_units.astype(prepared.dtype), device=device(w))
         own = point.local.w[0, :] if prepared.shared else point.local.value
@@ -220,14 +243,20 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         def make(operands: Leaves) -> Callable[[Array], Linear]:
             return prepared.assemble(*skeleton.fill(operands)).linear
 
-        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        found = backend.call(make, ("linear", *key), once=True)(operands, backend.xp.take(prepared.theta, at, axis=0))
+        found = _call(prepared, make, skeleton)(operands, backend.xp.take(prepared.theta, at, axis=0))
 
         def host(x: Any) -> Any:
             x = None if x is None else backend.to_numpy(x)
             return x if x is None or x.dtype.kind == "b" else x.astype(np.result_type(x.dtype, np.float64))
 
         return Linear(*map(host, found))
+
+
+def _call(prepared: Prepared, make: Callable[[Leaves], Callable[..., Any]], skeleton: Any) -> Callable[..., Any]:
+    """What is compiled once for all batches of the same problem; the fastest code is for many problems."""
+    few = max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW
+    key = (make.__qualname__, few, skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+    return prepared.backend.call(make, key, once=few)
 
 
 def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
@@ -339,19 +368,3 @@ def _condition(backend: Backend, R: Array) -> Array:
     s = backend.svd(xp.where(fine[:, None, None], R, eye))[1]
     ratio = xp.max(s, axis=1) / xp.min(s, axis=1)
     return xp.where(fine, ratio, xp.full_like(ratio, xp.nan))
-
-
-def _least(size: int, compiled: bool) -> int:
-    """How many may be running still when the others are left out."""
-    if compiled:
-        return 0 if size <= COMPILED else size // 4
-    return 0 if size <= SMALLEST else size // 2
-
-
-def _fewer(running: int, size: int, compiled: bool) -> int:
-    """The size to go on with; a compiled loop is compiled once per size, so that it gets few: quarters."""
-    if not compiled:
-        return running if running <= _least(size, compiled) else size
-    while running <= _least(size, compiled):
-        size = max(COMPILED, -(-size // 4))
-    return size
