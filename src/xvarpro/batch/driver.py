@@ -58,10 +58,12 @@ class Run:
         blocks = max(-(-b * math.prod(design) // at_once), 1) if on_host else 1
         self.every, self.size = np.arange(b), max(-(-b // blocks), 1)
 
+        assemble = prepared.assemble  # what is compiled is kept: it must hold no arrays
+
         def filled(operands: Leaves) -> tuple[Batch, LevenbergMarquardt, Array]:
             tol, *rest = operands
             problem, region, method = skeleton.fill(rest)
-            return prepared.assemble(problem, region), method, tol
+            return assemble(problem, region), method, tol
 
         def start(operands: Leaves) -> Callable[[Array], BatchState]:
             return partial(_start, *filled(operands))
@@ -239,9 +241,10 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         problem = restricted(prepared.problem, lambda x: namespace_of(x).take(x, at, axis=0))
         region = each.taken(prepared.region, lambda x: namespace_of(x).take(x, at, axis=0))
         operands, skeleton = trees.partition((problem, region))
+        assemble = prepared.assemble
 
         def make(operands: Leaves) -> Callable[[Array], Linear]:
-            return prepared.assemble(*skeleton.fill(operands)).linear
+            return assemble(*skeleton.fill(operands)).linear
 
         found = _call(prepared, make, skeleton)(operands, backend.xp.take(prepared.theta, at, axis=0))
 
