@@ -165,26 +165,26 @@ def test_blocks_are_solved_as_one_batch_and_keep_what_they_had_when_interrupted(
         return xv.solve_many(problem, theta0, over=BOX, tol=1e-9, backend=backend, **options)
 
     at_once = solved()
-    monkeypatch.setattr(driver, "CACHE", 7 * T.size * 2)
-    monkeypatch.setattr(driver, "COMPILED_CACHE", 7 * T.size * 2)
-    blocks, sizes = driver.Run._operands, []
+    monkeypatch.setattr(driver, "AT_ONCE", 7 * T.size * 2)
+    monkeypatch.setattr(driver, "SMALLEST", 1)
+    whole, sizes = driver.Run._of, []
 
-    def counted(run, take):
-        sizes.append(len(take(host(theta0))))
+    def counted(run, members):
+        sizes.append(len(members))
         if len(sizes) == 7:
             raise KeyboardInterrupt
-        return blocks(run, take)
+        return whole(run, members)
 
     in_blocks = solved()
     np.testing.assert_array_equal(in_blocks.status, at_once.status)
     np.testing.assert_array_equal(in_blocks.n_iter, at_once.n_iter)
     np.testing.assert_allclose(host(in_blocks.theta), host(at_once.theta), rtol=1e-9)
-    monkeypatch.setattr(driver.Run, "_operands", counted)
+    monkeypatch.setattr(driver.Run, "_of", counted)
     with pytest.raises(KeyboardInterrupt) as caught:
         solved()
-    assert max(sizes) <= 7
+    assert max(sizes) == 7
     done = caught.value.result.n_iter > 0
-    assert (done[:10].all(), done[12:].any()) == (True, False)
+    assert (done[:7].all(), done[14:].any()) == (True, False)
 
 
 @pytest.mark.parametrize("b", [0, 1])

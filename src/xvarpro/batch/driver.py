@@ -1,17 +1,17 @@
-"""The driver of a batch: iterate those that run, some at a time, and put them back among those that have ended."""
+"""The driver of a batch: iterate those that run, take out those that have ended, put all together again."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
-from xvarpro.backends import Backend, to_numpy
+from xvarpro.backends import Backend
 from xvarpro.backends.interface import select
 from xvarpro.batch.objective import Batch, Linear
 from xvarpro.batch.prepare import Prepared, restricted
@@ -22,16 +22,15 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.lower.stack import units
 from xvarpro.objective.gauss_newton import diagonal
+from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import provenance
 from xvarpro.sets import each
+from xvarpro.sets.region import Region
 
-T = TypeVar("T")
 PARTINGS = 3  # of problems in a saddle, at most
 FEW = 4096  # problems whose iterations, all together, take less time than code that is a third faster takes to compile
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
-# numbers in the designs of a block, on a processor, whose cache then has what it has written: fewer in a compiled loop,
-# which has no operations that cost by themselves
-CACHE, COMPILED_CACHE = 2**18, 2**16
+AT_ONCE = 2**17  # entries of the designs of problems that are computed together
 TOGETHER = 8  # iterations between two looks at which problems run; Ctrl-C waits for as many of a compiled loop
 
 
@@ -50,36 +49,34 @@ class Run:
     def __init__(self, prepared: Prepared, method: LevenbergMarquardt, tol: float) -> None:
         self.prepared, self.method = prepared, method
         self.backend, self.done = prepared.backend, 0
+        self.b, self.size = prepared.theta.shape[0], _size(prepared)
+        self.state: Any = None  # of all problems, on the host
         self.tol = self.backend.xp.asarray(tol, dtype=prepared.theta.dtype, device=device(prepared.theta))
-        backend, b = self.backend, prepared.theta.shape[0]
-        _, skeleton = trees.partition((prepared.problem, prepared.region, method))
-        on_host, design = is_host(device(prepared.theta)), dict(prepared.found)["M_L"][0]
-        at_once = COMPILED_CACHE if backend.compiled else CACHE
-        blocks = max(-(-b * math.prod(design) // at_once), 1) if on_host else 1
-        self.every, self.size = np.arange(b), max(-(-b // blocks), 1)
-
-        assemble = prepared.assemble  # what is compiled is kept: it must hold no arrays
+        backend = self.backend
+        _, skeleton = self._operands(prepared.problem, prepared.region)
 
         def filled(operands: Leaves) -> tuple[Batch, LevenbergMarquardt, Array]:
             tol, *rest = operands
             problem, region, method = skeleton.fill(rest)
-            return assemble(problem, region), method, tol
+            return prepared.assemble(problem, region), method, tol
 
         def start(operands: Leaves) -> Callable[[Array], BatchState]:
             return partial(_start, *filled(operands))
 
         def advance(operands: Leaves) -> Callable[[BatchState, Array, Array], BatchState]:
-            """Iterations until `left` are made or at most `least` problems run."""
-            step = partial(_step, *filled(operands))
+            """Some iterations, until at most `least` problems run that have made less than `most`."""
+            f, method, tol = filled(operands)
 
-            def run(state: BatchState, left: Array, least: Array) -> BatchState:
+            def run(state: BatchState, least: Array, most: Array) -> BatchState:
                 def going(carry: tuple[BatchState, Array]) -> Array:
-                    status, left = carry[0].status, carry[1]
-                    xp = namespace_of(status)
-                    running = xp.sum(xp.astype(status == Status.RUNNING.code, xp.int32), dtype=xp.int32)
-                    return (left > 0) & (running > least)
+                    state, left = carry
+                    xp = namespace_of(left)
+                    return (left > 0) & (xp.sum(xp.astype(_runs(state, most), xp.int32), dtype=xp.int32) > least)
 
-                return backend.while_loop(going, lambda carry: (step(carry[0]), carry[1] - 1), (state, left))[0]
+                def step(carry: tuple[BatchState, Array]) -> tuple[BatchState, Array]:
+                    return _step(f, method, tol, most, carry[0]), carry[1] - 1
+
+                return backend.while_loop(going, step, (state, 0 * least + TOGETHER))[0]
 
             return run
 
@@ -87,113 +84,108 @@ class Run:
             f, _, tol = filled(operands)
             return partial(_end, f, tol)
 
-        self._start, self._advance, self._end = (_call(prepared, make, skeleton) for make in (start, advance, end))
+        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+        few = max(self.b, len(prepared.y_units)) <= FEW  # the fastest code is for iterations of many
+        self._start, self._advance, self._end = (
+            backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
+        )
 
-    def _operands(self, take: Callable[[Array], Array]) -> Leaves:
-        prepared = self.prepared
-        some = restricted(prepared.problem, take), each.taken(prepared.region, take), self.method
-        return self.tol, *trees.partition(some)[0]
+    def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:
+        rest, skeleton = trees.partition((problem, region, self.method))
+        return (self.tol, *rest), skeleton
+
+    def _of(self, members: np.ndarray) -> Leaves:
+        """The operands of some problems."""
+        problem, region = self.prepared.problem, self.prepared.region
+        if len(members) != self.b or np.any(members != np.arange(self.b)):
+            take = partial(self._taken, members)
+            problem, region = restricted(problem, take), each.taken(region, take)
+        return self._operands(problem, region)[0]
+
+    def _taken(self, members: np.ndarray, x: Array) -> Array:
+        at = self.backend.asarray(members.astype(np.int64), device=device(self.prepared.theta))
+        return namespace_of(x).take(x, at, axis=0)
+
+    def _blocks(self, members: np.ndarray) -> Iterator[np.ndarray]:
+        for i in range(0, max(len(members), 1), max(self.size, 1)):
+            yield self._padded(members[i : i + self.size], self.size)
+
+    def _padded(self, members: np.ndarray, size: int) -> np.ndarray:
+        """The first one more often, for a compiled function has its size."""
+        more = size - len(members) if self.backend.compiled and len(members) else 0
+        return np.concatenate([members, np.repeat(members[:1], more)])
+
+    def _moved(self, x: np.ndarray) -> Array:
+        return self.backend.asarray(x, device=device(self.prepared.theta))
+
+    def _states(self, members: np.ndarray) -> BatchState:
+        found: BatchState = trees.map_leaves(lambda x: self._moved(x[members]), self.state)
+        return found
+
+    def _put(self, whole: Any, members: np.ndarray, part: Any) -> Any:
+        """What some problems have, among that of all, on the host."""
+        part = trees.map_leaves(self.backend.to_numpy, part)
+        if whole is None:
+            whole = trees.map_leaves(lambda x: np.empty((self.b, *x.shape[1:]), x.dtype), part)
+        trees.map_leaves(lambda x, y: x.__setitem__(members, y), whole, part)
+        return whole
+
+    def _keep(self, members: np.ndarray, state: BatchState) -> None:
+        self._kept = members, state  # an interruption may leave some of what follows undone
+        self.state = self._put(self.state, members, state)
 
     def start(self) -> None:
-        """The first state."""
-        self.state = self._put(self._found(self._start, self._blocks(self.every), self.prepared.theta))
+        """The first states."""
+        for members in self._blocks(np.arange(self.b)):
+            self._keep(members, self._start(self._of(members), self._taken(members, self.prepared.theta)))
 
     def part(self) -> bool:
         """Problems that have ended in a saddle start again at a lower point next to it; whether there are any.
 
         A direction without curvature in the Gauss-Newton matrix, as two equal rates have, is tried both ways.
         """
-        prepared, backend, state = self.prepared, self.backend, self.state
-        down = _flat_directions(
-            *(backend.to_numpy(x) for x in (state.status, state.point.theta, state.point.local.curvature))
-        )
-        members = np.flatnonzero(down.any(axis=1))
-        if not len(members) or prepared.region.without_projection:
+        backend, region, anywhere = self.backend, self.prepared.region, False
+        status, point = self.state.status, self.state.point
+        down = _flat_directions(status, point.theta, point.local.curvature)
+        asked = np.flatnonzero(down.any(axis=1))
+        if not len(asked) or region.without_projection:
             return False
-        blocks = self._blocks(members)
-        members = np.concatenate(blocks)
-        take = self._taken(members)
-        region = each.plain(each.taken(prepared.region, take))
-        ended = parted = trees.map_leaves(take, state)
-        xp, found, (x, local, *_) = backend.xp, ended.status < 0, ended.point
-        margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
-        for step in (0.5, -0.5, 0.1, -0.1):
-            moved = x + backend.asarray(step * down[members], dtype=prepared.dtype, device=device(x))
-            theta = self._put([(members, region.nearest(moved, local.grad))], state.point.theta)
-            there = trees.map_leaves(take, self._put(self._found(self._start, blocks, theta), state))
-            lower = ~found & (there.point.local.value < local.value - margin)
-            parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
-            found = found | lower
-        self.state = self._put([(members, parted)], state)
-        return bool(xp.any(found))
+        for members in self._blocks(asked):
+            operands, ended = self._of(members), self._states(members)
+            parted, found, (x, local, *_) = ended, ended.status < 0, ended.point
+            own, xp = each.plain(each.taken(region, partial(self._taken, members))), namespace_of(x)
+            margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
+            for step in (0.5, -0.5, 0.1, -0.1):
+                moved = x + self._moved((step * down[members]).astype(self.prepared.dtype))
+                there = self._start(operands, own.nearest(moved, local.grad))
+                lower = ~found & (there.point.local.value < local.value - margin)
+                parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
+                found = found | lower
+            self._keep(members, parted)
+            anywhere = anywhere or bool(xp.any(found))
+        return anywhere
 
     def iterate(self, max_iter: int, bar: Bar) -> None:
-        """All problems until they end, the running ones together."""
-        backend, size = self.backend, self.size
-        share, enough = (4, COMPILED) if backend.compiled else (2, SMALLEST)
-        while True:
-            status, n_iter = (backend.to_numpy(x) for x in (self.state.status, self.state.n_iter))
-            running = np.flatnonzero(status == Status.RUNNING.code)
-            bar.update(max(len(status) - len(running) - self.done, 0))
-            self.done = max(len(status) - len(running), self.done)
-            running = running[n_iter[running] < max_iter]
-            if not len(running):
-                return
-            while backend.compiled and size > enough and len(running) <= size // share:  # few sizes to compile for
-                size = max(enough, -(-size // share))
-            blocks = self._blocks(running, size)
-            least = len(blocks[0]) // share if len(running) > enough else 0
-            counts = min(max_iter - int(np.max(n_iter[running])), TOGETHER), least
-            left, least = (backend.xp.full_like(self.state.status[0], n) for n in counts)
-            pieces = list[tuple[np.ndarray, BatchState]]()
-            try:
-                for piece in self._found(self._advance, blocks, self.state, left, least):
-                    pieces.append(piece)
-            finally:  # an interruption leaves the others as they were
-                self.state = self._put(pieces, self.state) if pieces else self.state
+        """All problems until they end, some at a time: those that have ended make place for others."""
+        compiled, size = self.backend.compiled, self.size
+        members, waiting = np.arange(0), self._running(np.arange(self.b), max_iter)
+        while len(members) + len(waiting):
+            room = size - len(members)
+            members, waiting = np.concatenate([members, waiting[:room]]), waiting[room:]
+            if not len(waiting):
+                size = _fewer(len(members), size, compiled)
+            least = size - size // 4 if len(waiting) else _least(size, compiled)
+            block = self._padded(members, size)
+            limits = (self._moved(np.asarray(n, dtype=np.int32)) for n in (least, max_iter))
+            self._keep(block, self._advance(self._of(block), self._states(block), *limits))
+            members = self._running(members, max_iter)
+            ended = self.b - len(members) - len(waiting)
+            bar.update(max(ended - self.done, 0))
+            self.done = max(ended, self.done)
 
-    def _blocks(self, members: np.ndarray, size: int = 0) -> list[np.ndarray]:
-        """Members in blocks. A function is compiled for a size: to this the first ones fill the last block."""
-        size = size or self.size
-        count = max(-(-len(members) // size), 1)
-        if self.backend.compiled and len(members):
-            members = np.resize(members, count * size)
-        return np.array_split(members, count)
-
-    def _found(
-        self, run: Callable[..., T], blocks: list[np.ndarray], given: Any, *more: Array
-    ) -> Iterator[tuple[np.ndarray, T]]:
-        """Blocks of problems, each with what `run` makes of its part of what is `given` for all."""
-        for block in blocks:
-            take = self._taken(block)
-            yield block, run(self._operands(take), trees.map_leaves(take, given), *more)
-
-    def _taken(self, members: np.ndarray) -> Callable[[Array], Array]:
-        """What takes the entries of some members from an array."""
-        if np.array_equal(members, self.every):
-            return lambda x: x
-        at = self.backend.asarray(members, device=device(self.prepared.theta))
-        return lambda x: namespace_of(x).take(x, at, axis=0)
-
-    def _put(self, pieces: Iterable[tuple[np.ndarray, T]], before: T | None = None) -> T:
-        """Arrays of all problems: entries of pieces, each of which is of some members, among those from before."""
-        members, parts = map(list, zip(*pieces, strict=True))
-        if len(parts) == 1 and np.array_equal(members[0], self.every):
-            return parts[0]
-        backend, at, b = self.backend, np.concatenate(members), 0 if before is None else len(self.every)
-        given = parts if before is None else [before, *parts]
-        order = self.every.copy()
-        order[at] = b + np.arange(len(at))
-
-        def put(*arrays: Array) -> Array:
-            place = device(arrays[0])
-            # a framework that compiles would do so for every other number of parts
-            arrays = tuple(map(backend.to_numpy, arrays)) if is_host(place) else arrays
-            xp = namespace_of(*arrays)
-            taken = xp.take(xp.concat(arrays, axis=0), xp.asarray(order, device=device(arrays[0])), axis=0)
-            return backend.asarray(taken, device=place)
-
-        return trees.map_leaves(put, *given)
+    def _running(self, members: np.ndarray, max_iter: int) -> np.ndarray:
+        _, _, status, n_iter = self.state
+        return members[(status[members] == Status.RUNNING.code) & (n_iter[members] < max_iter)]
 
     def to_end(self, max_iter: int, bar: Bar) -> None:
         """All problems, and those again that have ended in a saddle."""
@@ -205,31 +197,38 @@ class Run:
 
     def found(self, unended: Status) -> dict[str, Any]:
         """The fields of a result, with the status `unended` for problems that still run."""
+        self._keep(*self._kept)
         prepared, backend, state = self.prepared, self.backend, self.state
         point, layout = state.point, prepared.layout
-        w, condition, codes = self._put(self._found(self._end, self._blocks(self.every), state))
-        status = backend.to_numpy(codes).astype(np.int64)
-        unit = backend.asarray(prepared.y_units.astype(prepared.dtype), device=device(w))
+        ends: Any = None
+        for members in self._blocks(np.arange(self.b)):
+            end = self._end(self._of(members), self._states(members))
+            if prepared.shared:  # of one vector, for all problems
+                ends = tuple(map(backend.to_numpy, end))
+            else:
+                ends = self._put(ends, members, end)
+        w, condition, status = ends
+        unit, status = prepared.y_units.astype(prepared.dtype), status.astype(np.int64)
         own = point.local.w[0, :] if prepared.shared else point.local.value
-        gaps = (backend.xp.broadcast_to(x, own.shape) for x in (point.gap_A, point.gap_B))
-        value, gap_A, gap_B = (layout.array(x / unit / unit, backend) for x in (own, *gaps))
-        w = w / unit[:, None, None]
+        numbers = [np.broadcast_to(x, own.shape) / unit / unit for x in (own, point.gap_A, point.gap_B)]
+        value, gap_A, gap_B, condition = (layout.array(self._moved(x), backend) for x in (*numbers, condition))
         # among problems that share leaves of theta, those that do not count in the sum
-        lost = np.isnan(to_numpy(value)) & (status != Status.RANK_DEFICIENT.code)
+        lost = np.isnan(own) & (status != Status.RANK_DEFICIENT.code)
         status = np.where(lost, Status.NON_FINITE.code, status)
+        w, theta = self._moved(w / unit[:, None, None]), self._moved(point.theta)
         return dict(
-            theta=prepared.to_caller(point.theta),
+            theta=prepared.to_caller(theta),
             w=layout.array(w[:, 0, :] if prepared.vector else w.mT, backend),
             value=value,
             gap_A=gap_A,
             gap_B=gap_B,
-            condition=layout.array(condition, backend),
+            condition=condition,
             status=np.where(status == Status.RUNNING.code, unended.code, status),
-            n_iter=np.broadcast_to(backend.to_numpy(state.n_iter).astype(np.int64), status.shape),
+            n_iter=np.broadcast_to(state.n_iter.astype(np.int64), status.shape),
             shared=prepared.shared,
             method=repr(self.method),
             provenance=provenance(backend, prepared.theta),
-            _prepared=replace(prepared, theta=point.theta),
+            _prepared=replace(prepared, theta=theta),
         )
 
 
@@ -241,25 +240,18 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         problem = restricted(prepared.problem, lambda x: namespace_of(x).take(x, at, axis=0))
         region = each.taken(prepared.region, lambda x: namespace_of(x).take(x, at, axis=0))
         operands, skeleton = trees.partition((problem, region))
-        assemble = prepared.assemble
 
         def make(operands: Leaves) -> Callable[[Array], Linear]:
-            return assemble(*skeleton.fill(operands)).linear
+            return prepared.assemble(*skeleton.fill(operands)).linear
 
-        found = _call(prepared, make, skeleton)(operands, backend.xp.take(prepared.theta, at, axis=0))
+        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+        found = backend.call(make, ("linear", *key), once=True)(operands, backend.xp.take(prepared.theta, at, axis=0))
 
         def host(x: Any) -> Any:
             x = None if x is None else backend.to_numpy(x)
             return x if x is None or x.dtype.kind == "b" else x.astype(np.result_type(x.dtype, np.float64))
 
         return Linear(*map(host, found))
-
-
-def _call(prepared: Prepared, make: Callable[[Leaves], Callable[..., Any]], skeleton: Any) -> Callable[..., Any]:
-    """What is compiled once for all batches of the same problem; the fastest code is for many problems."""
-    few = max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW
-    key = (make.__qualname__, few, skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-    return prepared.backend.call(make, key, once=few)
 
 
 def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
@@ -291,10 +283,13 @@ def _start(f: Batch, method: LevenbergMarquardt, tol: Array, theta: Array) -> Ba
     return BatchState(point, floor, status, zero)
 
 
-def _step(f: Batch, method: LevenbergMarquardt, tol: Array, state: BatchState) -> BatchState:
-    """One trial per problem; problems that have ended stay as they are."""
-    xp = namespace_of(state.point.theta)
-    running = state.status == Status.RUNNING.code
+def _runs(state: BatchState, most: Array) -> Array:
+    return (state.status == Status.RUNNING.code) & (state.n_iter < most)
+
+
+def _step(f: Batch, method: LevenbergMarquardt, tol: Array, most: Array, state: BatchState) -> BatchState:
+    """One trial per problem; problems that have ended, or made `most` of them, stay as they are."""
+    xp, running = namespace_of(state.point.theta), _runs(state, most)
     margin = noise(state.point.local.value, state.floor)
     trial = method.trial(f, f.region, state.point)
     after, _, lost = method.after(f, f.region, state.point, trial, f.local(trial[0]), margin)
@@ -371,3 +366,23 @@ def _condition(backend: Backend, R: Array) -> Array:
     s = backend.svd(xp.where(fine[:, None, None], R, eye))[1]
     ratio = xp.max(s, axis=1) / xp.min(s, axis=1)
     return xp.where(fine, ratio, xp.full_like(ratio, xp.nan))
+
+
+def _size(prepared: Prepared) -> int:
+    """How many problems are computed together: as a cache holds, or all of them where there is none to speak of."""
+    b, shape = prepared.theta.shape[0], dict(prepared.found).get("M_L", ((1,),))[0]
+    return min(b, max(SMALLEST, AT_ONCE // math.prod(shape))) if is_host(device(prepared.theta)) else b
+
+
+def _least(size: int, compiled: bool) -> int:
+    """How many may be running still when the others are left out."""
+    if compiled:
+        return 0 if size <= COMPILED else size // 4
+    return 0 if size <= SMALLEST else size // 2
+
+
+def _fewer(running: int, size: int, compiled: bool) -> int:
+    """The size to go on with; a compiled loop is compiled once per size, so that it gets few: quarters."""
+    while compiled and running <= _least(size, compiled):
+        size = max(COMPILED, -(-size // 4))
+    return size if compiled else running
