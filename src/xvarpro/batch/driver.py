@@ -55,10 +55,12 @@ class Run:
         backend = self.backend
         _, skeleton = self._operands(prepared.problem, prepared.region)
 
+        assemble = prepared.assemble  # what is compiled is kept: it must hold no arrays
+
         def filled(operands: Leaves) -> tuple[Batch, LevenbergMarquardt, Array]:
             tol, *rest = operands
             problem, region, method = skeleton.fill(rest)
-            return prepared.assemble(problem, region), method, tol
+            return assemble(problem, region), method, tol
 
         def start(operands: Leaves) -> Callable[[Array], BatchState]:
             return partial(_start, *filled(operands))
@@ -84,11 +86,7 @@ class Run:
             f, _, tol = filled(operands)
             return partial(_end, f, tol)
 
-        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        few = max(self.b, len(prepared.y_units)) <= FEW  # the fastest code is for iterations of many
-        self._start, self._advance, self._end = (
-            backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
-        )
+        self._start, self._advance, self._end = (_call(prepared, make, skeleton) for make in (start, advance, end))
 
     def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:
         rest, skeleton = trees.partition((problem, region, self.method))
@@ -240,18 +238,25 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         problem = restricted(prepared.problem, lambda x: namespace_of(x).take(x, at, axis=0))
         region = each.taken(prepared.region, lambda x: namespace_of(x).take(x, at, axis=0))
         operands, skeleton = trees.partition((problem, region))
+        assemble = prepared.assemble
 
         def make(operands: Leaves) -> Callable[[Array], Linear]:
-            return prepared.assemble(*skeleton.fill(operands)).linear
+            return assemble(*skeleton.fill(operands)).linear
 
-        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        found = backend.call(make, ("linear", *key), once=True)(operands, backend.xp.take(prepared.theta, at, axis=0))
+        found = _call(prepared, make, skeleton)(operands, backend.xp.take(prepared.theta, at, axis=0))
 
         def host(x: Any) -> Any:
             x = None if x is None else backend.to_numpy(x)
             return x if x is None or x.dtype.kind == "b" else x.astype(np.result_type(x.dtype, np.float64))
 
         return Linear(*map(host, found))
+
+
+def _call(prepared: Prepared, make: Callable[[Leaves], Callable[..., Any]], skeleton: Any) -> Callable[..., Any]:
+    """What is compiled once for all batches of the same problem; the fastest code is for many problems."""
+    few = max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW
+    key = (make.__qualname__, few, skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+    return prepared.backend.call(make, key, once=few)
 
 
 def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
