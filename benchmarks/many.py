@@ -58,21 +58,21 @@ def batched(y: np.ndarray, t: np.ndarray, backend: str, M: Any) -> tuple[list[fl
     problem = xv.many.lifted(problem) if M is decay else problem
     seconds, more = [], []
     for _ in range(4):
-        began = time.perf_counter()
+        began = time.process_time()
         fit = xv.solve_many(problem, theta0, over=BOX, backend=backend, progress=False)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.process_time() - began)
         fit.statistics()
-        more.append(time.perf_counter() - began - seconds[-1])
+        more.append(time.process_time() - began - seconds[-1])
     return seconds, more, fit
 
 
 def looped(y: np.ndarray, t: np.ndarray, backend: str) -> tuple[float, np.ndarray]:
     values = []
     xv.solve(xv.separable(decay, y[0], data={"t": t}), START, over=BOX, backend=backend)
-    began = time.perf_counter()
+    began = time.process_time()
     for row in y:
         values.append(xv.solve(xv.separable(decay, row, data={"t": t}), START, over=BOX, backend=backend).value)
-    return time.perf_counter() - began, np.asarray(values)
+    return time.process_time() - began, np.asarray(values)
 
 
 def joint(t: Any, a: float, b: float, u: float, v: float) -> Any:
@@ -82,13 +82,13 @@ def joint(t: Any, a: float, b: float, u: float, v: float) -> Any:
 def scipy(y: np.ndarray, t: np.ndarray) -> tuple[float, np.ndarray]:
     values = []
     bounds = ([0.0, 0.0, -np.inf, -np.inf], [20.0, 20.0, np.inf, np.inf])
-    began = time.perf_counter()
+    began = time.process_time()
     for row in y:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", OptimizeWarning)
             found, _ = curve_fit(joint, t, row, p0=[*START, 1.0, 1.0], bounds=bounds)
         values.append(0.5 * np.sum((joint(t, *found) - row) ** 2))
-    return time.perf_counter() - began, np.asarray(values)
+    return time.process_time() - began, np.asarray(values)
 
 
 def lmfit(y: np.ndarray, t: np.ndarray) -> tuple[float, np.ndarray]:
@@ -97,10 +97,10 @@ def lmfit(y: np.ndarray, t: np.ndarray) -> tuple[float, np.ndarray]:
 
     model, values = Model(joint), []
     bounds = {name: {"value": value, "min": 0.0, "max": 20.0} for name, value in zip("ab", START, strict=True)}
-    began = time.perf_counter()
+    began = time.process_time()
     for row in y:
         values.append(0.5 * model.fit(row, model.make_params(**bounds, u=1.0, v=1.0), t=t).chisqr)
-    return time.perf_counter() - began, np.asarray(values)
+    return time.process_time() - began, np.asarray(values)
 
 
 def first(args: argparse.Namespace) -> None:

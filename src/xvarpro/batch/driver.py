@@ -82,11 +82,15 @@ class Run:
 
             return run
 
-        def end(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array, Array]]:
-            f, _, tol = filled(operands)
-            return partial(_end, f, tol)
+        def end(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array]]:
+            return partial(_end, filled(operands)[0])
 
-        self._start, self._advance, self._end = (_call(prepared, make, skeleton) for make in (start, advance, end))
+        def assess(operands: Leaves) -> Callable[[BatchState], Array]:
+            f, _, tol = filled(operands)
+            return lambda state: _assessed(f, tol, state, state.status)
+
+        makes = (start, advance, end, assess)
+        self._start, self._advance, self._end, self._assess = (_call(prepared, make, skeleton) for make in makes)
 
     def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:
         rest, skeleton = trees.partition((problem, region, self.method))
@@ -207,8 +211,12 @@ class Run:
                 ends = tuple(map(backend.to_numpy, end))
             else:
                 ends = self._put(ends, members, end)
-        w, condition, status = ends
-        unit, status = prepared.y_units.astype(prepared.dtype), status.astype(np.int64)
+        w, condition = ends
+        unit, status = prepared.y_units.astype(prepared.dtype), state.status.astype(np.int64)
+        unsure = np.flatnonzero(status == Status.NO_DESCENT.code)
+        if len(unsure) and prepared.region.constrained and not prepared.region.unbounded:
+            for members in self._blocks(unsure):
+                status[members] = backend.to_numpy(self._assess(self._of(members), self._states(members)))
         own = point.local.w[0, :] if prepared.shared else point.local.value
         numbers = [np.broadcast_to(x, own.shape) / unit / unit for x in (own, point.gap_A, point.gap_B)]
         value, gap_A, gap_B, condition = (layout.array(self._moved(x), backend) for x in (*numbers, condition))
@@ -321,16 +329,12 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     return xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
 
 
-def _end(f: Batch, tol: Array, state: BatchState) -> tuple[Array, Array, Array]:
-    """The weights, (b, k, n), conditions and statuses, (b,)."""
-    theta, region = state.point.theta, f.region
+def _end(f: Batch, state: BatchState) -> tuple[Array, Array]:
+    """The weights, (b, k, n), and conditions, (b,)."""
+    theta = state.point.theta
     low = f.lower(f.weighted(f.outputs(theta)))
     w = low.w if f.columns == 1 else f.together(low.w)[:, :, 0, :]
-    xp = namespace_of(theta)
-    code, lost = state.status, state.status == Status.NO_DESCENT.code
-    if region.constrained and not region.unbounded:
-        code = f.backend.when(xp.any(lost), partial(_assessed, f, tol, state), code)
-    return w, xp.max(f.together(_condition(f.backend, units(low.R))), axis=1), code
+    return w, namespace_of(theta).max(f.together(_condition(f.backend, units(low.R))), axis=1)
 
 
 def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
