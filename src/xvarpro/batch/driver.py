@@ -28,7 +28,7 @@ from xvarpro.sets import each
 from xvarpro.sets.region import Region
 
 PARTINGS = 3  # of problems in a saddle, at most
-FEW = 4096  # problems whose iterations, all together, take less time than code that is a third faster takes to compile
+FEW = 2**12  # problems that take less time, all together, than code that is a third faster takes to compile
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
 AT_ONCE = 2**17  # entries of the designs of problems that are computed together
 TOGETHER = 8  # iterations between two looks at which problems run; Ctrl-C waits for as many of a compiled loop
@@ -89,8 +89,8 @@ class Run:
             f, _, tol = filled(operands)
             return lambda state: _assessed(f, tol, state, state.status)
 
-        makes = (start, advance, end, assess)
-        self._start, self._advance, self._end, self._assess = (_call(prepared, make, skeleton) for make in makes)
+        self._start, self._advance, self._end = (_call(prepared, make, skeleton) for make in (start, advance, end))
+        self._assess = _call(prepared, assess, skeleton, once=True)
 
     def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:
         rest, skeleton = trees.partition((problem, region, self.method))
@@ -262,11 +262,13 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         return Linear(*map(host, found))
 
 
-def _call(prepared: Prepared, make: Callable[[Leaves], Callable[..., Any]], skeleton: Any) -> Callable[..., Any]:
-    """What is compiled once for all batches of the same problem; the fastest code is for many problems."""
-    few = max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW
-    key = (make.__qualname__, few, skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-    return prepared.backend.call(make, key, once=few)
+def _call(
+    prepared: Prepared, make: Callable[[Leaves], Callable[..., Any]], skeleton: Any, once: bool = False
+) -> Callable[..., Any]:
+    """What is compiled once for all batches of the same problem, for many of them by the fastest code."""
+    once = once or max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW
+    key = (make.__qualname__, once, skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+    return prepared.backend.call(make, key, once)
 
 
 def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
