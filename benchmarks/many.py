@@ -19,6 +19,9 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
+from datetime import date
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -66,41 +69,35 @@ def batched(y: np.ndarray, t: np.ndarray, backend: str, M: Any) -> tuple[list[fl
     return seconds, more, fit
 
 
-def looped(y: np.ndarray, t: np.ndarray, backend: str) -> tuple[float, np.ndarray]:
-    values = []
-    xv.solve(xv.separable(decay, y[0], data={"t": t}), START, over=BOX, backend=backend)
+def looped(fit: Callable[[np.ndarray], Any], y: np.ndarray) -> tuple[float, np.ndarray]:
+    fit(y[0])
     began = time.process_time()
-    for row in y:
-        values.append(xv.solve(xv.separable(decay, row, data={"t": t}), START, over=BOX, backend=backend).value)
+    values = [fit(row) for row in y]
     return time.process_time() - began, np.asarray(values)
+
+
+def alone(t: np.ndarray, backend: str, y: np.ndarray) -> Any:
+    return xv.solve(xv.separable(decay, y, data={"t": t}), START, over=BOX, backend=backend).value
 
 
 def joint(t: Any, a: float, b: float, u: float, v: float) -> Any:
     return u * np.exp(-a * t) + v * np.exp(-b * t)
 
 
-def scipy(y: np.ndarray, t: np.ndarray) -> tuple[float, np.ndarray]:
-    values = []
+def by_scipy(t: np.ndarray, y: np.ndarray) -> Any:
     bounds = ([0.0, 0.0, -np.inf, -np.inf], [20.0, 20.0, np.inf, np.inf])
-    began = time.process_time()
-    for row in y:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", OptimizeWarning)
-            found, _ = curve_fit(joint, t, row, p0=[*START, 1.0, 1.0], bounds=bounds)
-        values.append(0.5 * np.sum((joint(t, *found) - row) ** 2))
-    return time.process_time() - began, np.asarray(values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OptimizeWarning)
+        found, _ = curve_fit(joint, t, y, p0=[*START, 1.0, 1.0], bounds=bounds)
+    return 0.5 * np.sum((joint(t, *found) - y) ** 2)
 
 
-def lmfit(y: np.ndarray, t: np.ndarray) -> tuple[float, np.ndarray]:
-    """With the errors, which are part of its fits."""
+def by_lmfit(t: np.ndarray, y: np.ndarray) -> Any:
     from lmfit import Model
 
-    model, values = Model(joint), []
     bounds = {name: {"value": value, "min": 0.0, "max": 20.0} for name, value in zip("ab", START, strict=True)}
-    began = time.process_time()
-    for row in y:
-        values.append(0.5 * model.fit(row, model.make_params(**bounds, u=1.0, v=1.0), t=t).chisqr)
-    return time.process_time() - began, np.asarray(values)
+    model = Model(joint)
+    return 0.5 * model.fit(y, model.make_params(**bounds, u=1.0, v=1.0), t=t).chisqr
 
 
 def first(args: argparse.Namespace) -> None:
@@ -168,10 +165,10 @@ def rates(args: argparse.Namespace) -> None:
     y = signals(args.problems, t)
     sample = y[: args.sample]
     lines = [
-        f"{args.problems} problems of {args.points} points, load {os.getloadavg()[0]:.2f}, "
-        f"{os.environ.get('OMP_NUM_THREADS', 'all')} threads",
+        f"{args.problems} problems of {args.points} points, {date.today()}, one thread of two cores, load "
+        f"{os.getloadavg()[0]:.1f}; all times are those of the processor",
         "",
-        "| method | problems per second | errors add | first call, s | converged | objective over the best, at most |",
+        "| method | problems per CPU second | errors add | first call, CPU s | converged | objective over the best |",
         "|---|---|---|---|---|---|",
     ]
     rows: list[tuple[str, float, str, np.ndarray]] = []
@@ -180,12 +177,11 @@ def rates(args: argparse.Namespace) -> None:
         shown = f"{min(more) / min(later):.0%} | {begun:.1f} | {fit.success.mean():.2%}"
         name = f"`solve_many`, {'lifted, ' * (M is decay)}{backend}"
         rows.append((name, len(y) / min(later), shown, np.asarray(fit.value)[: args.sample]))
-    for backend in args.backends:
-        seconds, values = looped(sample, t, backend)
-        rows.append((f"loop of `solve`, {backend} ({len(sample)} timed)", len(sample) / seconds, "| |", values))
-    for name, loop in (("curve_fit", scipy), ("lmfit", lmfit)):
-        seconds, values = loop(sample, t)
-        rows.append((f"loop of `{name}` ({len(sample)} timed)", len(sample) / seconds, "| |", values))
+    loops = {f"`solve`, {backend}": partial(alone, t, backend) for backend in args.backends}
+    loops |= {"`curve_fit`": partial(by_scipy, t), "`lmfit`": partial(by_lmfit, t)}
+    for name, fit in loops.items():
+        seconds, values = looped(fit, sample)
+        rows.append((f"loop of {name} ({len(sample)} timed)", len(sample) / seconds, "| |", values))
     best = np.min([values for *_, values in rows], axis=0)
     for name, rate, shown, values in rows:
         lines.append(f"| {name} | {rate:.0f} | {shown} | {np.max(values / best - 1):.1e} |")
