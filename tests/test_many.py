@@ -7,6 +7,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.algorithms.levenberg_marquardt import Point, minimise_model
+from xvarpro.batch import driver
 from xvarpro.batch.driver import BatchState, _assessed
 from xvarpro.batch.prepare import prepare
 from xvarpro.driver.prepare import prepare as prepare_one
@@ -154,6 +155,36 @@ def test_those_that_have_ended_are_left_out_and_the_others_go_on(name):
         one = xv.separable(decays, noisy(b)[i], data={"t": data["t"].array[i]}, lam=lam[i])
         value, _ = xv.value_and_gradient(one, host(late.theta)[i])
         assert float(value) == pytest.approx(host(late.value)[i], rel=1e-9)
+
+
+def test_blocks_are_solved_as_one_batch_and_keep_what_they_had_when_interrupted(monkeypatch, backend):
+    data = {"t": xv.Each(T * rng(4).uniform(0.8, 1.2, (23, 1)))}
+    problem, theta0 = xv.separable(together, noisy(23), data=data), start(23)
+
+    def solved(**options):
+        return xv.solve_many(problem, theta0, over=BOX, tol=1e-9, backend=backend, **options)
+
+    at_once = solved()
+    monkeypatch.setattr(driver, "AT_ONCE", 7 * T.size * 2)
+    monkeypatch.setattr(driver, "SMALLEST", 1)
+    whole, sizes = driver.Run._of, []
+
+    def counted(run, members):
+        sizes.append(len(members))
+        if len(sizes) == 7:
+            raise KeyboardInterrupt
+        return whole(run, members)
+
+    in_blocks = solved()
+    np.testing.assert_array_equal(in_blocks.status, at_once.status)
+    np.testing.assert_array_equal(in_blocks.n_iter, at_once.n_iter)
+    np.testing.assert_allclose(host(in_blocks.theta), host(at_once.theta), rtol=1e-9)
+    monkeypatch.setattr(driver.Run, "_of", counted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        solved()
+    assert max(sizes) == 7
+    done = caught.value.result.n_iter > 0
+    assert (done[:7].all(), done[14:].any()) == (True, False)
 
 
 @pytest.mark.parametrize("b", [0, 1])

@@ -29,8 +29,7 @@ from xvarpro.sets import each
 from xvarpro.sets.region import Region
 
 PARTINGS = 3  # of problems in a saddle, at most
-# problems whose iterations, and whose starts and ends, take less time all together than faster code takes to compile
-FEW, MANY = 2**12, 2**17
+FEW = 2**12  # problems that take less time, all together, than code that is a third faster takes to compile
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
 AT_ONCE = 2**17  # entries of the designs of problems that are computed together
 TOGETHER = 8  # iterations between two looks at which problems run; Ctrl-C waits for as many of a compiled loop
@@ -57,10 +56,12 @@ class Run:
         backend = self.backend
         _, skeleton = self._operands(prepared.problem, prepared.region)
 
+        assemble = prepared.assemble  # what is compiled is kept: it must hold no arrays
+
         def filled(operands: Leaves) -> tuple[Batch, LevenbergMarquardt, Array]:
             tol, *rest = operands
             problem, region, method = skeleton.fill(rest)
-            return prepared.assemble(problem, region), method, tol
+            return assemble(problem, region), method, tol
 
         def start(operands: Leaves) -> Callable[[Array], BatchState]:
             return partial(_start, *filled(operands))
@@ -82,16 +83,15 @@ class Run:
 
             return run
 
-        def end(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array, Array]]:
-            f, _, tol = filled(operands)
-            return partial(_end, f, tol)
+        def end(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array]]:
+            return partial(_end, filled(operands)[0])
 
-        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        most = max(self.b, len(prepared.y_units))
-        self._start, self._advance, self._end = (
-            backend.call(make, (make.__name__, *key), once=most <= few)
-            for make, few in ((start, MANY), (advance, FEW), (end, MANY))
-        )
+        def assess(operands: Leaves) -> Callable[[BatchState], Array]:
+            f, _, tol = filled(operands)
+            return lambda state: _assessed(f, tol, state, state.status)
+
+        self._start, self._advance, self._end = (_call(prepared, make, skeleton) for make in (start, advance, end))
+        self._assess = _call(prepared, assess, skeleton, once=True)
 
     def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:
         rest, skeleton = trees.partition((problem, region, self.method))
@@ -122,7 +122,9 @@ class Run:
         return self.backend.asarray(x, device=device(self.prepared.theta))
 
     def _states(self, members: np.ndarray) -> BatchState:
-        found: BatchState = trees.map_leaves(lambda x: self._moved(x[members]), self.state)
+        # a compiled function moves arrays itself, in less time than one by one
+        move = (lambda x: x) if self.backend.compiled else self._moved
+        found: BatchState = trees.map_leaves(lambda x: move(x[members]), self.state)
         return found
 
     def _put(self, whole: Any, members: np.ndarray, part: Any) -> Any:
@@ -200,7 +202,7 @@ class Run:
         """Which of some problems start again at the first of their points that is lower, or at the lowest one."""
         began = []
         for members in self._blocks(asked) if len(asked) else ():
-            operands, ended = self._of(members), self._states(members)
+            operands, ended = self._of(members), trees.map_leaves(self._moved, self._states(members))
             value, xp = ended.point.local.value, self.backend.xp
             least = xp.maximum(noise(value, ended.floor), self.tol * xp.abs(value))
             below, state, found = value - least, ended, ended.status < 0
@@ -258,7 +260,10 @@ class Run:
         lost = np.flatnonzero(self.state.status == Status.NO_DESCENT.code)
         found: Any = None
         for members in self._blocks(lost) if len(lost) else ():
-            found = self._put(found, members, self._end(self._of(members), self._states(members))[1:])
+            given, region = (self._of(members), self._states(members)), self.prepared.region
+            bounded = region.constrained and not region.unbounded
+            status = self._assess(*given) if bounded else given[1].status
+            found = self._put(found, members, (self._end(*given)[1], status))
         if found is None:
             return lost
         condition, status = (x[lost] for x in found)
@@ -283,8 +288,12 @@ class Run:
                 ends = tuple(map(backend.to_numpy, end))
             else:
                 ends = self._put(ends, members, end)
-        w, condition, status = ends
-        unit, status = prepared.y_units.astype(prepared.dtype), status.astype(np.int64)
+        w, condition = ends
+        unit, status = prepared.y_units.astype(prepared.dtype), state.status.astype(np.int64)
+        unsure = np.flatnonzero(status == Status.NO_DESCENT.code)
+        if len(unsure) and prepared.region.constrained and not prepared.region.unbounded:
+            for members in self._blocks(unsure):
+                status[members] = backend.to_numpy(self._assess(self._of(members), self._states(members)))
         own = point.local.w[0, :] if prepared.shared else point.local.value
         numbers = [np.broadcast_to(x, own.shape) / unit / unit for x in (own, point.gap_A, point.gap_B)]
         value, gap_A, gap_B, condition = (layout.array(self._moved(x), backend) for x in (*numbers, condition))
@@ -316,18 +325,27 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         problem = restricted(prepared.problem, lambda x: namespace_of(x).take(x, at, axis=0))
         region = each.taken(prepared.region, lambda x: namespace_of(x).take(x, at, axis=0))
         operands, skeleton = trees.partition((problem, region))
+        assemble = prepared.assemble
 
         def make(operands: Leaves) -> Callable[[Array], Linear]:
-            return prepared.assemble(*skeleton.fill(operands)).linear
+            return assemble(*skeleton.fill(operands)).linear
 
-        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        found = backend.call(make, ("linear", *key), once=True)(operands, backend.xp.take(prepared.theta, at, axis=0))
+        found = _call(prepared, make, skeleton)(operands, backend.xp.take(prepared.theta, at, axis=0))
 
         def host(x: Any) -> Any:
             x = None if x is None else backend.to_numpy(x)
             return x if x is None or x.dtype.kind == "b" else x.astype(np.result_type(x.dtype, np.float64))
 
         return Linear(*map(host, found))
+
+
+def _call(
+    prepared: Prepared, make: Callable[[Leaves], Callable[..., Any]], skeleton: Any, once: bool = False
+) -> Callable[..., Any]:
+    """What is compiled once for all batches of the same problem, for many of them by the fastest code."""
+    once = once or max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW
+    key = (make.__qualname__, once, skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+    return prepared.backend.call(make, key, once)
 
 
 def _flat_directions(x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
@@ -393,16 +411,12 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     return xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
 
 
-def _end(f: Batch, tol: Array, state: BatchState) -> tuple[Array, Array, Array]:
-    """The weights, (b, k, n), conditions and statuses, (b,)."""
-    theta, region = state.point.theta, f.region
+def _end(f: Batch, state: BatchState) -> tuple[Array, Array]:
+    """The weights, (b, k, n), and conditions, (b,)."""
+    theta = state.point.theta
     low = f.lower(f.weighted(f.outputs(theta)))
     w = low.w if f.columns == 1 else f.together(low.w)[:, :, 0, :]
-    xp = namespace_of(theta)
-    code, lost = state.status, state.status == Status.NO_DESCENT.code
-    if region.constrained and not region.unbounded:
-        code = f.backend.when(xp.any(lost), partial(_assessed, f, tol, state), code)
-    return w, xp.max(f.together(_condition(f.backend, units(low.R))), axis=1), code
+    return w, namespace_of(theta).max(f.together(_condition(f.backend, units(low.R))), axis=1)
 
 
 def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
