@@ -225,7 +225,12 @@ def off(a: np.ndarray, b: np.ndarray, size: np.ndarray) -> float:
 
 
 def compared(a: One, b: One) -> tuple[float, float, float]:
-    """Differences of theta and w in standard errors, and of standard errors, relative to themselves."""
+    """Differences of theta and w in standard errors, and of standard errors, relative to themselves.
+
+    The two rates may have changed places.
+    """
+    if len(b.theta) == 2 and (a.theta.real[0] < a.theta.real[1]) != (b.theta.real[0] < b.theta.real[1]):
+        b = One(b.status, *(x.reshape(2, -1)[::-1].ravel() for x in b[1:]))
     errors = max(off(a.errors, b.errors, b.errors), off(a.of_w, b.of_w, b.of_w))
     return off(a.theta, b.theta, b.errors), off(a.w, b.w, b.of_w), errors
 

@@ -20,7 +20,7 @@ from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_on
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
-from xvarpro.driver.restarts import DEPENDENT, looks
+from xvarpro.driver.restarts import DEPENDENT, PARTED, flat_directions, looks
 from xvarpro.lower.stack import units
 from xvarpro.objective.gauss_newton import diagonal
 from xvarpro.problem.problem import Problem
@@ -159,10 +159,10 @@ class Run:
         members = np.setdiff1d(members, opened)
 
         def parted(members: np.ndarray) -> Iterator[np.ndarray]:
-            down = _flat_directions(x[members], curvature(members))
-            return (x[members] + step * down for step in (0.5, -0.5, 0.1, -0.1))
+            down = flat_directions(x[members], curvature(members))
+            return (x[members] + step * down for step in PARTED)
 
-        flat = members[_flat_directions(x[members], curvature(members)).any(axis=1)]
+        flat = members[flat_directions(x[members], curvature(members)).any(axis=1)]
         return np.concatenate([opened, self._again(flat, parted, lowest=False)])
 
     def _curvature(self, members: np.ndarray) -> np.ndarray:
@@ -346,23 +346,6 @@ def _call(
     once = once or max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW
     key = (make.__qualname__, once, skeleton, prepared.layout.treedef, prepared.found, prepared.program)
     return prepared.backend.call(make, key, once)
-
-
-def _flat_directions(x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-    """Directions along which the model of a problem has no curvature, (b, p); else 0.
-
-    The entry that changes most does so by its own size.
-    """
-    eps, B = np.finfo(x.dtype).eps, curvature.astype(np.float64)
-    size = np.sqrt(np.abs(np.diagonal(B, axis1=1, axis2=2)))
-    known = (size > 0).all(axis=1) & np.isfinite(size).all(axis=1)
-    down = np.zeros_like(size)
-    bends, vectors = np.linalg.eigh(B[known] / size[known, :, None] / size[known, None, :])
-    steps, own = vectors[:, :, 0] / size[known], np.abs(x[known])
-    own = np.where(own > 0, own, np.mean(own, axis=1, keepdims=True))
-    reach = np.max(np.abs(steps) / np.where(own > 0, own, 1.0), axis=1)
-    down[known] = np.where(bends[:, 0] <= eps**0.5, 1 / reach, 0.0)[:, None] * steps
-    return down
 
 
 def _ended(status: np.ndarray) -> np.ndarray:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
 LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
 DEPENDENT = -0.3  # power of the machine epsilon: a condition of M from which on its columns are dependent
+PARTED = 0.5, -0.5, 0.1, -0.1  # steps along a direction without curvature, such as that in which two equal rates part
 AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
 
 
@@ -169,6 +170,12 @@ def _below(run: Run, end: End) -> Tracked | None:
         return None
     if steps and _has_faces(prepared):  # where weights meet their bounds a Hessian is one-sided: entry by entry too
         steps += [0.25 * sign * row for row in np.diag(scale) for sign in (1, -1)]
+    if (
+        B := run.algorithm.gauss_newton(run.state.state)
+    ) is not None:  # at bounds a Hessian does not see two equal rates
+        x = np.asarray(prepared.backend.to_numpy(trees.raveled(end.theta)))
+        (down,) = flat_directions(x[None, :], to_numpy(B)[None, ...])
+        steps += [step * down for step in PARTED if down.any()]
     least = run.tol * run.tol * abs(end.value)  # tol**2 of a large float raises
     if not run.status.success and not slope <= max(run.tol, eps**0.5) * abs(end.value):
         return None  # descent has not come to its end: what its gradients say is in doubt
@@ -218,6 +225,23 @@ def _well_determined(run: Run) -> bool:
     value, floor = run.prepared.backend.to_floats([run.state.iterate.value])[0], run.floor
     left_out = max(math.sqrt(abs(value) / floor), float(np.finfo(run.prepared.dtype).eps) ** 0.5) if floor else 0.0
     return bool(size.all()) and bool(np.linalg.eigvalsh(B / np.outer(size, size))[0] > left_out)
+
+
+def flat_directions(x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """Directions along which the model of a problem has no curvature, (b, p); else 0.
+
+    The entry that changes most does so by its own size.
+    """
+    eps, B = np.finfo(x.dtype).eps, curvature.astype(np.float64)
+    size = np.sqrt(np.abs(np.diagonal(B, axis1=1, axis2=2)))
+    known = (size > 0).all(axis=1) & np.isfinite(size).all(axis=1)
+    down = np.zeros_like(size)
+    bends, vectors = np.linalg.eigh(B[known] / size[known, :, None] / size[known, None, :])
+    steps, own = vectors[:, :, 0] / size[known], np.abs(x[known])
+    own = np.where(own > 0, own, np.mean(own, axis=1, keepdims=True))
+    reach = np.max(np.abs(steps) / np.where(own > 0, own, 1.0), axis=1)
+    down[known] = np.where(bends[:, 0] <= eps**0.5, 1 / reach, 0.0)[:, None] * steps
+    return down
 
 
 class Curvature(NamedTuple):
