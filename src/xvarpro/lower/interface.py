@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import as_complex, conj, device, is_complex, namespace_of, solve
 from xvarpro.core.struct import Array, Struct
-from xvarpro.core.trees import adjoint, inner
+from xvarpro.core.trees import adjoint, inner, sum_
 from xvarpro.operators.interface import Operator, as_operator
 
 
@@ -165,6 +166,50 @@ class Adjoint(NamedTuple):
     coupling: Array | None = None  # Re <Omega w, Omega v>, 0-d, where products of w and v lose it: in the dual form
 
 
+class Volume(NamedTuple):
+    """``log det R`` of the stacked ``A = Q R``, less ``log det sqrt(lam)``, and its derivative by M and lam.
+
+    That by M is ``sum Re <q, dM p>`` over (q, p) in pairs. Of matrices with one for each right-hand side, their sum.
+    """
+
+    log_det: Array  # 0-d
+    pairs: Callable[[], tuple[tuple[Array, Array], ...]]  # of shapes (m, c) and (n, c)
+    dual: bool = False  # whether ``log |det Omega|`` is taken off as well, and q and p have changed roles in the ridge
+
+    @classmethod
+    def of(cls, ridge: Ridge, sizes: Array, pair: Callable[[], tuple[Array, Array]], dual: bool = False) -> Volume:
+        """From the diagonal of R or singular values, (n,) or (k, n), and ``Q`` and ``R^-1`` or like arrays."""
+        xp, stack = namespace_of(sizes), sizes.shape[0] if sizes.ndim > 1 else 1
+        total = xp.sum(xp.log(xp.abs(sizes)))
+        if ridge.present:
+            lam = xp.asarray(ridge.lam, dtype=total.dtype, device=device(total))
+            kept = xp.log(xp.where(lam == 0, xp.ones_like(lam), lam))  # amplitudes without a ridge are flat
+            total = total - 0.5 * sizes.shape[-1] * stack / math.prod(lam.shape) * xp.sum(kept)
+
+        def pairs() -> tuple[tuple[Array, Array], ...]:
+            Q, P = pair()
+            if Q.ndim == 2:
+                return ((Q, P),)
+            return tuple((Q[..., j].mT, P[..., j].mT) for j in range(P.shape[-1]))
+
+        return cls(total, pairs, dual)
+
+    def dof(self, ridge: Ridge) -> Array:
+        """``tr H^-1 M^H M``, 0-d: the amplitudes that the data determine, of all columns."""
+        found = [ridge.by_lam(p, p) if self.dual else inner(q, q) for q, p in self.pairs()]
+        return sum_(found)
+
+    def by_lam(self, ridge: Ridge, n: int) -> Array:
+        """The derivative by lam, in its shape."""
+        lam = ridge.lam
+        if ridge.uniform:
+            return -0.5 * self.dof(ridge) / lam
+        pairs = self.pairs()
+        stack = pairs[0][1].shape[1] if len(pairs) > 1 else 1
+        found = sum_(ridge.by_lam(p, p) for _, p in pairs)
+        return 0.5 * (found - n * stack / math.prod(lam.shape) / lam)
+
+
 class Diagnosis(NamedTuple):
     """Rank, condition and kinks of a lower level; 0-d arrays."""
 
@@ -262,6 +307,10 @@ class LowerSolver(Struct):
         """`w` after a step by the slope g of the level there, which has the digits of small columns next to a ridge."""
         v = self.adjoint(backend, system, factor, g, y, w, r).v
         return w if v is None else w - v
+
+    def volume(self, backend: Backend, system: System, factor: Any) -> Volume | None:
+        """The determinant of what was factored, for marginal likelihoods; None of a solver that does not give it."""
+        return None
 
     @abstractmethod
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:
