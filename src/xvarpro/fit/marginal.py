@@ -222,7 +222,7 @@ def _whitening(problem: Problem, noise: Any) -> Whitening:
         raise ProblemError(f"noise must be a number, a covariance or a pair (whiten, log_det); got {described(noise)}")
     if problem.lower.weights is not None or problem.lower.covariance is not None or problem.in_rows:
         raise ProblemError(
-            "noise as a function needs a target in memory, and no weights or covariance in the problem; got one of these"
+            "noise as a function needs a target in memory, and a problem without weights and covariance; got another"
         )
     return Whitening(noise[0], -0.5 * number(noise[1]))
 

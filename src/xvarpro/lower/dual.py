@@ -66,7 +66,7 @@ class DualQR(LowerSolver):
             top = Q[..., :n, :]
             return backend.solve_triangular(R, eye_like(R)), as_column(ridge.unweighted(as_columns(top)), R)
 
-        return Volume.of(ridge, namespace_of(R).linalg.diagonal(R), pair, dual=True)
+        return Volume(ridge, namespace_of(R).linalg.diagonal(R), pair, dual=True)
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         return factor.diagnosis(backend)

@@ -169,45 +169,49 @@ class Adjoint(NamedTuple):
 class Volume(NamedTuple):
     """``log det R`` of the stacked ``A = Q R``, less ``log det sqrt(lam)``, and its derivative by M and lam.
 
-    That by M is ``sum Re <q, dM p>`` over (q, p) in pairs. Of matrices with one for each right-hand side, their sum.
+    Of matrices with one for each right-hand side, their sum.
     """
 
-    log_det: Array  # 0-d
-    pairs: Callable[[], tuple[tuple[Array, Array], ...]]  # of shapes (m, c) and (n, c)
+    ridge: Ridge
+    sizes: Array  # the diagonal of R or the singular values, (n,) or (k, n)
+    pair: Callable[[], tuple[Array, Array]]  # (q, p), whose columns have ``sum Re <q, dM p>`` for the derivative by M
     dual: bool = False  # whether ``log |det Omega|`` is taken off as well, and q and p have changed roles in the ridge
 
-    @classmethod
-    def of(cls, ridge: Ridge, sizes: Array, pair: Callable[[], tuple[Array, Array]], dual: bool = False) -> Volume:
-        """From the diagonal of R or singular values, (n,) or (k, n), and ``Q`` and ``R^-1`` or like arrays."""
-        xp, stack = namespace_of(sizes), sizes.shape[0] if sizes.ndim > 1 else 1
-        total = xp.sum(xp.log(xp.abs(sizes)))
-        if ridge.present:
-            lam = xp.asarray(ridge.lam, dtype=total.dtype, device=device(total))
-            kept = xp.log(xp.where(lam == 0, xp.ones_like(lam), lam))  # amplitudes without a ridge are flat
-            total = total - 0.5 * sizes.shape[-1] * stack / math.prod(lam.shape) * xp.sum(kept)
+    @property
+    def stack(self) -> int:
+        """How many matrices there are."""
+        return self.sizes.shape[0] if self.sizes.ndim > 1 else 1
 
-        def pairs() -> tuple[tuple[Array, Array], ...]:
-            Q, P = pair()
-            if Q.ndim == 2:
-                return ((Q, P),)
-            return tuple((Q[..., j].mT, P[..., j].mT) for j in range(P.shape[-1]))
+    def log_det(self) -> Array:
+        """0-d."""
+        xp, ridge = namespace_of(self.sizes), self.ridge
+        total = xp.sum(xp.log(xp.abs(self.sizes)))
+        if not ridge.present:
+            return total
+        if isinstance(ridge.lam, int | float):
+            return total - 0.5 * self.sizes.shape[-1] * self.stack * math.log(ridge.lam)
+        lam = xp.asarray(ridge.lam, dtype=total.dtype, device=device(total))
+        kept = xp.log(xp.where(lam == 0, xp.ones_like(lam), lam))  # amplitudes without a ridge are flat
+        return total - 0.5 * self.sizes.shape[-1] * self.stack / math.prod(lam.shape) * xp.sum(kept)
 
-        return cls(total, pairs, dual)
+    def pairs(self) -> tuple[tuple[Array, Array], ...]:
+        """`pair`; of a stack, one for each column of p, of shapes (m, k) and (n, k)."""
+        q, p = self.pair()
+        if q.ndim == 2:
+            return ((q, p),)
+        return tuple((q[..., j].mT, p[..., j].mT) for j in range(p.shape[-1]))
 
-    def dof(self, ridge: Ridge) -> Array:
-        """``tr H^-1 M^H M``, 0-d: the amplitudes that the data determine, of all columns."""
-        found = [ridge.by_lam(p, p) if self.dual else inner(q, q) for q, p in self.pairs()]
-        return sum_(found)
+    def dof(self) -> Array:
+        """``tr H^-1 M^H M``, 0-d: how many amplitudes the data determine, of all right-hand sides."""
+        return sum_(self.ridge.by_lam(p, p) if self.dual else inner(q, q) for q, p in self.pairs())
 
-    def by_lam(self, ridge: Ridge, n: int) -> Array:
+    def by_lam(self, n: int) -> Array:
         """The derivative by lam, in its shape."""
-        lam = ridge.lam
-        if ridge.uniform:
-            return -0.5 * self.dof(ridge) / lam
-        pairs = self.pairs()
-        stack = pairs[0][1].shape[1] if len(pairs) > 1 else 1
-        found = sum_(ridge.by_lam(p, p) for _, p in pairs)
-        return 0.5 * (found - n * stack / math.prod(lam.shape) / lam)
+        lam = self.ridge.lam
+        if self.ridge.uniform:
+            return -0.5 * self.dof() / lam
+        found = sum_(self.ridge.by_lam(p, p) for _, p in self.pairs())
+        return 0.5 * (found - n * self.stack / math.prod(lam.shape) / lam)
 
 
 class Diagnosis(NamedTuple):

@@ -66,7 +66,7 @@ class QR(LowerSolver):
         def pair() -> tuple[Array, Array]:
             return Q[..., :m, :], backend.solve_triangular(R, eye_like(R))
 
-        return Volume.of(system.ridge, namespace_of(R).linalg.diagonal(R), pair)
+        return Volume(system.ridge, namespace_of(R).linalg.diagonal(R), pair)
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         return factor.diagnosis(backend)

@@ -126,7 +126,8 @@ def identity(like: Array) -> Array:
 def eye_like(R: Array) -> Array:
     """The identity in the shape of a matrix, or of a stack of them."""
     xp = namespace_of(R)
-    return xp.broadcast_to(xp.eye(R.shape[-1], dtype=R.dtype, device=device(R)), R.shape)
+    eye = xp.eye(R.shape[-1], dtype=R.dtype, device=device(R))
+    return eye if R.ndim == 2 else xp.broadcast_to(eye, R.shape)
 
 
 def joined(A: Array, B: Array) -> Array:

@@ -82,7 +82,7 @@ class SVD(LowerSolver):
         xp = namespace_of(s)
         # a direction that was dropped has no determinant
         sizes = xp.where(inverse[..., 0] != 0, s, xp.nan)
-        return Volume.of(system.ridge, sizes, lambda: (U, adjoint(inverse * Vh)))
+        return Volume(system.ridge, sizes, lambda: (U, adjoint(inverse * Vh)))
 
     def diagnose(self, backend: Backend, system: System, factor: SVDFactor, y: Array) -> Diagnosis:
         xp, s = namespace_of(factor.s), factor.s

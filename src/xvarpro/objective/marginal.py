@@ -1,7 +1,7 @@
 """Minus the log marginal likelihood: the reduced objective with the amplitudes w integrated out, not minimised over.
 
-For the stacked ``A = [M; sqrt(lam) Omega] = Q R`` it adds ``log det R`` to the least squares of `Reduced`, which has the
-factor already. The derivative of that by M is ``Q R^-H``, in the rows of M: one more cotangent, and the same VJP.
+For the stacked ``A = [M; sqrt(lam) Omega] = Q R`` it adds ``log det R`` to the least squares of `Reduced`, which has
+the factor already. The derivative of that by M is ``Q R^-H``, in the rows of M: one more cotangent, and the same VJP.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import rounding
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import LowerSolver, Ridge, Volume
+from xvarpro.lower.interface import LowerSolver, Volume
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
-from xvarpro.objective.interface import Objective
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
 from xvarpro.objective.passes import Block, Pass
 from xvarpro.objective.reduced import Point, Reduced
@@ -30,8 +29,12 @@ from xvarpro.problem.problem import Problem
 from xvarpro.problem.whitening import Whitening
 
 
-class _Marginal(Objective):
+class _Marginal:
     """What the objective in memory and that of chunks share."""
+
+    problem: Any
+    backend: Backend
+    energy: Any
 
     counted: Noise | None = None  # with the constants that a pass over the rows has found
 
@@ -48,17 +51,17 @@ class _Marginal(Objective):
         xp, size = self.backend.xp, self.size(value)
         return rounding(xp, size + xp.sqrt(size * self.energy))
 
-    def restricted(self, indices: Array, lower: Any = None) -> Objective:
+    def restricted(self, indices: Array, lower: Any = None) -> Any:
         raise ProblemError(
             "a marginal likelihood is no sum over rows, of which mini-batches could be drawn; got a stochastic method. "
             "Leave algorithm= out"
         )
 
-    def total(self, volume: Array, ridge: Ridge, dual: bool = False, stack: int = 1) -> Array:
+    def total(self, volume: Volume) -> Array:
         """V of `Noise`, from that of one right-hand side, or of as many as there are factors."""
-        noise = self.noise
-        found = volume * (noise.columns / stack)
-        return found if dual or not ridge.present else found - noise.columns * noise.Omega
+        found = volume.log_det() * (self.noise.columns / volume.stack)
+        apart = volume.dual or not volume.ridge.present
+        return found if apart else found - self.noise.columns * self.noise.Omega
 
 
 class Marginal(_Marginal, Reduced):
@@ -82,27 +85,26 @@ class Marginal(_Marginal, Reduced):
         return w if self.noise.mean is None else w + self.noise.mean
 
     def point_of(self, theta: Leaves, outputs: ModelOutputs, solved: Solved | None = None) -> Point:
-        low, _, solver, system = solved = solved or self.solved(outputs)
+        _, _, solver, system = solved = solved or self.solved(outputs)
         point = super().point_of(theta, outputs, solved)
-        volume = self._volume(solver.volume(self.backend, system, point.factor), low.ridge, point.factor)
-        return point._replace(value=self.noise.density(point.value, volume))
+        volume: Any = solver.volume(self.backend, system, point.factor)
+        return point._replace(value=self.noise.density(point.value, self.total(volume)))
 
     def slopes(self, point: Point, outputs: ModelOutputs) -> ModelOutputs:
-        low, _, solver, system = self.solved(outputs)
-        w, r, *_ = self.lower_solution(point, outputs)
-        precision = self.noise.precision(low.value(w, r))
+        low, _, solver, system = solved = self.solved(outputs)
+        w, r, *_ = self.lower_solution(point, outputs, solved)
+        noise = self.noise
+        precision = noise.precision(None if noise.sigma is not None else low.value(w, r))
         volume: Any = solver.volume(self.backend, system, point.factor)
-        share = self.noise.parts * self.noise.columns / _stack(point.factor)
-        lam = outputs.lower.lam
+        share, lam = noise.parts * noise.columns / volume.stack, outputs.lower.lam
         if lam is not None:
-            lam = 0.5 * precision * low.ridge.by_lam(w, w) + share * volume.by_lam(low.ridge, low.M.shape[1])
-        M = outers(low.M, (precision * r, self._whole(w)), *((share * q, p) for q, p in volume.pairs()))
-        y = like_target(-precision * r, outputs.lower.y)
-        return ModelOutputs(LevelOutputs(M, y, lam), None, None)
-
-    def _volume(self, volume: Volume | None, ridge: Ridge, factor: Any) -> Array:
-        assert volume is not None
-        return self.total(volume.log_det, ridge, volume.dual, _stack(factor))
+            lam = 0.5 * precision * low.ridge.by_lam(w, w) + share * volume.by_lam(low.M.shape[1])
+        pairs = [(r, precision * self._whole(w)), *((q, share * p) for q, p in volume.pairs())]
+        if low.M.columns is None:  # in one product
+            xp, (rows, weights) = namespace_of(w), zip(*pairs, strict=True)
+            pairs = [(xp.concat(rows, axis=1), xp.concat(weights, axis=1))]
+        y = None if outputs.lower.y is None else like_target(-precision * r, outputs.lower.y)
+        return ModelOutputs(LevelOutputs(outers(low.M, *pairs), y, lam), None, None)
 
     def scale(self, theta: Leaves) -> Array:
         """What the objective is a small difference of: half the target, in units of the noise."""
@@ -112,12 +114,6 @@ class Marginal(_Marginal, Reduced):
 
 
 INTEGRATED = lower.QR, lower.DualQR, lower.SVD  # solvers whose factor has the determinant
-
-
-def _stack(factor: Any) -> int:
-    """How many factors there are."""
-    matrix = factor[0]
-    return matrix.shape[0] if matrix.ndim > 2 else 1
 
 
 # -- rows in chunks ----------------------------------------------------------------------------------------------------
@@ -161,8 +157,7 @@ class StreamedMarginal(_Marginal, Streamed):
         (state, counts), rows = self.walk(0, FOLD, (self._start(theta), zeros), theta)
         condensed = self._accumulation.condensed(self.backend, state)
         R, half = condensed.R, 0.5 * condensed.rest
-        sizes = xp.linalg.diagonal(R)
-        volume = self.total(Volume.of(ridge, sizes, tuple).log_det, ridge)  # type: ignore[arg-type]
+        volume = self.total(Volume(ridge, xp.linalg.diagonal(R), lambda: (R, R)))
         data, roots = self.backend.to_floats([counts[0], counts[1]])
         flat = flat_amplitudes(to_numpy(ridge.lam) if ridge.present else 0.0, self.structure.w_shape)
         noise = self.counted = self.noise.counted(data, flat, roots)

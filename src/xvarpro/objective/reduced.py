@@ -144,9 +144,9 @@ class Reduced(InMemory):
         """A value with the penalty on theta."""
         return value if outputs.R is None else value + self.half_mu * outputs.R
 
-    def lower_solution(self, point: Point, outputs: ModelOutputs) -> LowerSolution:
+    def lower_solution(self, point: Point, outputs: ModelOutputs, solved: Solved | None = None) -> LowerSolution:
         """Solution of the lower level to the accuracy of the gradient, with the adjoint, from the factor of a point."""
-        low, upper, solver, system = self.solved(outputs)
+        low, upper, solver, system = solved or self.solved(outputs)
         factor = point.factor
         if outputs.upper is None:
             w, r = solver.refine(self.backend, system, factor, low.y, point.w, point.r)

@@ -57,10 +57,11 @@ class Noise(Struct):
             rest = (self.shape + 0.5 * self.freedom) * namespace_of(half).log(self.scale + half)
         return self.constant + self.parts * volume + rest
 
-    def precision(self, half: Array) -> Any:
+    def precision(self, half: Array | None) -> Any:
         """The derivative of `density` by ``S / 2``: ``1 / sigma^2``, or of the noise as S says it."""
         if self.sigma is not None:
             return 1 / self.sigma / self.sigma
+        assert half is not None
         return (self.shape + 0.5 * self.freedom) / (self.scale + half)
 
     def counted(self, data: float, flat: float, log_root: float) -> Noise:
