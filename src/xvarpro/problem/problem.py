@@ -376,6 +376,12 @@ def refuse_covariance(problem: Problem, what: str, advice: str) -> None:
         )
 
 
+def refuse_marginal(problem: Problem, what: str, advice: str) -> None:
+    """Raise `ProblemError` for what takes the objective for that of the levels."""
+    if isinstance(problem, Problem) and problem.noise is not None:
+        raise ProblemError(f"{what} a problem of least squares; got a marginal likelihood. {advice}")
+
+
 def bilevel(
     *,
     lower: Level,
