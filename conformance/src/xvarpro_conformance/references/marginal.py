@@ -10,6 +10,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro.core.struct import Array, Tree
+from xvarpro_conformance.problems import held
 
 DIGITS = 100
 
@@ -32,7 +33,6 @@ class Case:
     mean: np.ndarray | None = None  # (n,)
     condition: float = 1.0  # of the stacked matrix, to its order
     solver: Any = None
-    whiten: bool = False  # whether the covariance is given as a function
 
     @property
     def problem(self) -> xv.Marginal:
@@ -89,9 +89,8 @@ def _value(case: Case, theta: Any) -> Any:
         M = M + t * _matrix(part)
     k, beta = case.y.shape[1], 2 if np.iscomplexobj(case.A) or np.iscomplexobj(case.y) else 1
     weights = np.broadcast_to(np.ones((m, 1)) if case.weights is None else case.weights, (m, k))
-    if case.lam is None:
-        lam = [[mpmath.exp(theta[-1])] * k for _ in range(n)]
-    else:
+    lam = [[mpmath.exp(theta[-1])] * k for _ in range(n)]
+    if case.lam is not None:
         lam = np.broadcast_to(case.lam, (n, k)).tolist()
     Omega = mpmath.eye(n) if case.Omega is None else _matrix(case.Omega)
     S, volume, nu, roots = mpmath.mpf(0), mpmath.mpf(0), 0, mpmath.mpf(0)
@@ -131,48 +130,82 @@ def _value(case: Case, theta: Any) -> Any:
     return sum(terms), sizes + sum(abs(x) for x in terms)
 
 
-def random_case(seed: int, m: int = 7, n: int = 3, p: int = 2) -> Case:
-    """A problem of a random kind: priors, noise, weights, right-hand sides, real or complex, conditions to 1e6."""
-    draw = np.random.default_rng(seed)
-    complex_ = bool(draw.integers(2))
-    wide = draw.random() < 0.15
-    m, n = (n, m) if wide else (m, n)
+def drawn(
+    draw: np.random.Generator,
+    ridge: str,
+    noise: Any = 1.3,
+    *,
+    complex_: bool = False,
+    shape: tuple[int, int] = (7, 3),
+    columns: int = 2,
+    condition: float = 10.0,
+    Omega: bool = False,
+    weights: str = "",
+    mean: bool = False,
+    solver: Any = None,
+) -> Case:
+    """A problem with random numbers; `ridge` and `weights` are kinds of these."""
+    m, n = shape
 
     def normal(*shape: int) -> np.ndarray:
         return draw.normal(size=shape) + (1j * draw.normal(size=shape) if complex_ else 0)
 
-    condition = 10 ** draw.uniform(0, 6)
-    U, V = (np.linalg.qr(normal(size, size))[0] for size in (m, n))
     few = min(m, n)
+    U, V = (np.linalg.qr(normal(size, size))[0] for size in (m, n))
     A0 = (U[:, :few] * condition ** -np.linspace(0, 1, few)) @ V[:few, :]
-    A = np.stack([A0, *(1e-3 / condition * normal(m, n) for _ in range(p))])
-    k = int(draw.integers(1, 4))
-    noise: Any = [1.3, 0.2, None, xv.InverseGamma(2.0, 0.3)][draw.integers(4)]
-    kinds = ["number", "array", "theta"] if wide else ["flat", "number", "rows", "some", "columns", "array", "theta"]
-    kind = kinds[draw.integers(len(kinds))]
+    A = held(np.stack([A0, *(0.1 / condition * normal(m, n) for _ in range(2))]))
     lam: Any = {
         "flat": 0.0,
-        "number": float(10 ** draw.uniform(-3, 1)),
+        "number": 0.3,
         "rows": draw.uniform(0.1, 2, (n, 1)),
-        "some": np.array([[0.0], [0.5]] + [[1.0]] * (n - 2)),
-        "columns": draw.uniform(0.1, 2, (1, k)),
-        "array": draw.uniform(0.1, 2, (n, k)),
+        "some": np.array([[0.0], [0.5], *[[1.0]] * (n - 2)]),
+        "columns": draw.uniform(0.1, 2, (1, columns)),
+        "entries": draw.uniform(0.1, 2, (n, columns)),
         "theta": None,
-    }[kind]
-    Omega = draw.normal(size=(n, n)) + 3 * np.eye(n) if kind not in ("flat", "some") and draw.random() < 0.5 else None
-    weights = covariance = None
-    if not wide:
-        which = draw.integers(5)
-        weights = {1: draw.uniform(0.5, 2, (m, 1)), 2: draw.uniform(0.5, 2, (m, k))}.get(which)
-        if which == 2 and draw.random() < 0.5:
-            weights[0, 0] = 0.0
-        if which == 3:
-            B = draw.normal(size=(m, m))
-            covariance = B @ B.T + np.eye(m)
-        if which == 4:
-            covariance = 0.5 ** np.arange(m)
-    mean = normal(n) if kind not in ("flat",) and draw.random() < 0.4 else None
-    solver = xv.lower.SVD() if draw.random() < 0.2 and not wide else None
-    y = normal(m, k)
-    theta = draw.normal(size=p + (kind == "theta"))
-    return Case(A, y, theta, lam, Omega, weights, covariance, noise, mean, condition, solver)
+    }[ridge]
+    B = draw.normal(size=(m, m))
+    heavy = {"rows": (m, 1), "entries": (m, columns)}.get(weights)
+    W = None if heavy is None else held(draw.uniform(0.5, 2, heavy))
+    if weights == "entries" and W is not None:
+        W[0, 0] = 0.0
+    return Case(
+        A,
+        held(normal(m, columns)),
+        held(draw.normal(size=3 if lam is None else 2)),
+        held(lam) if isinstance(lam, np.ndarray) else lam,
+        held(draw.normal(size=(n, n)) + 3 * np.eye(n)) if Omega else None,
+        W,
+        {"covariance": held(B @ B.T + np.eye(m)), "toeplitz": 0.5 ** np.arange(m)}.get(weights),
+        noise,
+        held(normal(n)) if mean else None,
+        condition,
+        solver,
+    )
+
+
+RIDGES = "flat", "number", "rows", "some", "columns", "entries", "theta"
+NOISES = 1.3, 0.2, None, xv.InverseGamma(2.0, 0.3)
+
+
+def random_case(seed: int) -> Case:
+    """A problem of a random kind: priors, noise, weights, right-hand sides, real or complex, conditions to 1e6."""
+    draw = np.random.default_rng(seed)
+
+    def one(*kinds: Any) -> Any:
+        return kinds[draw.integers(len(kinds))]
+
+    wide = draw.random() < 0.15
+    ridge = one("number", "entries", "theta") if wide else one(*RIDGES)
+    return drawn(
+        draw,
+        ridge,
+        one(*NOISES),
+        complex_=one(True, False),
+        shape=(3, 7) if wide else (7, 3),
+        columns=one(1, 2, 3),
+        condition=10 ** draw.uniform(0, 6),
+        Omega=ridge not in ("flat", "some") and one(True, False),
+        weights="" if wide else one("", "rows", "entries", "covariance", "toeplitz"),
+        mean=ridge != "flat" and one(True, False),
+        solver=None if wide else one(None, None, xv.lower.SVD()),
+    )
