@@ -69,7 +69,7 @@ def test_a_shared_target_is_held_once():
     problem = lifted(xv.separable(decays, y * 1e9, data={"t": T}))  # in units that are changed
     fit = xv.solve_many(problem, start(100), over=BOX, backend=Watch())
     assert fit.success.all()
-    assert max(seen) <= 100 * 2
+    assert max(seen) <= 100 * 2 * 2  # Gauss-Newton matrices; targets for all would have 100 len(T)
     np.testing.assert_allclose(fit.w, np.tile(fit.w[0], (100, 1)), rtol=1e-12)
 
 

@@ -163,12 +163,12 @@ def size(theta):
 
 def pair(M, above, y, weights, lam, loss, two):
     """One problem, or a batch of them."""
-    lower = {"lam": lam, "loss": loss, "weights": weights}
+    lower, penalty = {"lam": lam, "loss": loss, "weights": weights}, {"data": {"x": X}, "R": size, "mu": 2.0}
+    if isinstance(loss, xv.losses.Poisson | xv.losses.LogPoisson):
+        penalty["mu"] = 0.1  # with more, both rates of counts become one
     if not two:
-        return xv.separable(M, y, data={"x": X}, R=size, mu=2.0, **lower)
-    return xv.bilevel(
-        lower=xv.Level(M, y, **lower), upper=xv.Level(above, y, lam=0.01, loss=loss), data={"x": X}, R=size, mu=2.0
-    )
+        return xv.separable(M, y, **penalty, **lower)
+    return xv.bilevel(lower=xv.Level(M, y, **lower), upper=xv.Level(above, y, lam=0.01, loss=loss), **penalty)
 
 
 SINGLE = [name for name, (loss, _) in LOSSES.items() if loss.by_entry]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
-from xvarpro.backends import Backend, to_numpy
+from xvarpro.backends import Backend
 from xvarpro.backends.interface import select
 from xvarpro.batch.objective import Batch, Linear
 from xvarpro.batch.prepare import Prepared, restricted
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_one
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
@@ -29,6 +30,7 @@ from xvarpro.sets.region import Region
 PARTINGS = 3  # of problems in a saddle, at most
 FEW = 4096  # problems whose iterations, all together, take less time than code that is a third faster takes to compile
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
+AT_ONCE = 2**17  # entries of the designs of problems that are computed together
 TOGETHER = 8  # iterations between two looks at which problems run; Ctrl-C waits for as many of a compiled loop
 
 
@@ -47,6 +49,8 @@ class Run:
     def __init__(self, prepared: Prepared, method: LevenbergMarquardt, tol: float) -> None:
         self.prepared, self.method = prepared, method
         self.backend, self.done = prepared.backend, 0
+        self.b, self.size = prepared.theta.shape[0], _size(prepared)
+        self.state: Any = None  # of all problems, on the host
         self.tol = self.backend.xp.asarray(tol, dtype=prepared.theta.dtype, device=device(prepared.theta))
         backend = self.backend
         _, skeleton = self._operands(prepared.problem, prepared.region)
@@ -60,17 +64,19 @@ class Run:
             return partial(_start, *filled(operands))
 
         def advance(operands: Leaves) -> Callable[[BatchState, Array, Array], BatchState]:
-            """Iterations until `left` are made or at most `least` problems run."""
-            step = partial(_step, *filled(operands))
+            """Some iterations, until at most `least` problems run that have made less than `most`."""
+            f, method, tol = filled(operands)
 
-            def run(state: BatchState, left: Array, least: Array) -> BatchState:
+            def run(state: BatchState, least: Array, most: Array) -> BatchState:
                 def going(carry: tuple[BatchState, Array]) -> Array:
-                    status, left = carry[0].status, carry[1]
-                    xp = namespace_of(status)
-                    running = xp.sum(xp.astype(status == Status.RUNNING.code, xp.int32), dtype=xp.int32)
-                    return (left > 0) & (running > least)
+                    state, left = carry
+                    xp = namespace_of(left)
+                    return (left > 0) & (xp.sum(xp.astype(_runs(state, most), xp.int32), dtype=xp.int32) > least)
 
-                return backend.while_loop(going, lambda carry: (step(carry[0]), carry[1] - 1), (state, left))[0]
+                def step(carry: tuple[BatchState, Array]) -> tuple[BatchState, Array]:
+                    return _step(f, method, tol, most, carry[0]), carry[1] - 1
+
+                return backend.while_loop(going, step, (state, 0 * least + TOGETHER))[0]
 
             return run
 
@@ -79,7 +85,7 @@ class Run:
             return partial(_end, f, tol)
 
         key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        few = max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW  # the fastest code is for iterations of many
+        few = max(self.b, len(prepared.y_units)) <= FEW  # the fastest code is for iterations of many
         self._start, self._advance, self._end = (
             backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
         )
@@ -88,86 +94,98 @@ class Run:
         rest, skeleton = trees.partition((problem, region, self.method))
         return (self.tol, *rest), skeleton
 
+    def _of(self, members: np.ndarray) -> Leaves:
+        """The operands of some problems."""
+        problem, region = self.prepared.problem, self.prepared.region
+        if len(members) != self.b or np.any(members != np.arange(self.b)):
+            take = partial(self._taken, members)
+            problem, region = restricted(problem, take), each.taken(region, take)
+        return self._operands(problem, region)[0]
+
+    def _taken(self, members: np.ndarray, x: Array) -> Array:
+        at = self.backend.asarray(members.astype(np.int64), device=device(self.prepared.theta))
+        return namespace_of(x).take(x, at, axis=0)
+
+    def _blocks(self, members: np.ndarray) -> Iterator[np.ndarray]:
+        for i in range(0, max(len(members), 1), max(self.size, 1)):
+            yield self._padded(members[i : i + self.size], self.size)
+
+    def _padded(self, members: np.ndarray, size: int) -> np.ndarray:
+        """The first one more often, for a compiled function has its size."""
+        more = size - len(members) if self.backend.compiled and len(members) else 0
+        return np.concatenate([members, np.repeat(members[:1], more)])
+
+    def _moved(self, x: np.ndarray) -> Array:
+        return self.backend.asarray(x, device=device(self.prepared.theta))
+
+    def _states(self, members: np.ndarray) -> BatchState:
+        found: BatchState = trees.map_leaves(lambda x: self._moved(x[members]), self.state)
+        return found
+
+    def _put(self, whole: Any, members: np.ndarray, part: Any) -> Any:
+        """What some problems have, among that of all, on the host."""
+        part = trees.map_leaves(self.backend.to_numpy, part)
+        if whole is None:
+            whole = trees.map_leaves(lambda x: np.empty((self.b, *x.shape[1:]), x.dtype), part)
+        trees.map_leaves(lambda x, y: x.__setitem__(members, y), whole, part)
+        return whole
+
+    def _keep(self, members: np.ndarray, state: BatchState) -> None:
+        self._kept = members, state  # an interruption may leave some of what follows undone
+        self.state = self._put(self.state, members, state)
+
     def start(self) -> None:
-        """The first state."""
-        prepared = self.prepared
-        state = self._start(self._operands(prepared.problem, prepared.region)[0], prepared.theta)
-        # the problems, -1 for what fills a batch, and their states; one assignment, for an interruption finds it whole
-        self.pieces = [(np.arange(prepared.theta.shape[0]), state)]
+        """The first states."""
+        for members in self._blocks(np.arange(self.b)):
+            self._keep(members, self._start(self._of(members), self._taken(members, self.prepared.theta)))
 
     def part(self) -> bool:
         """Problems that have ended in a saddle start again at a lower point next to it; whether there are any.
 
         A direction without curvature in the Gauss-Newton matrix, as two equal rates have, is tried both ways.
         """
-        prepared, backend, region = self.prepared, self.backend, self.prepared.region
-        state = self._gathered()
-        down = _flat_directions(
-            *(backend.to_numpy(x) for x in (state.status, state.point.theta, state.point.local.curvature))
-        )
-        asked = down.any(axis=1)
-        if not asked.any() or region.without_projection:
+        backend, region, anywhere = self.backend, self.prepared.region, False
+        status, point = self.state.status, self.state.point
+        down = _flat_directions(status, point.theta, point.local.curvature)
+        asked = np.flatnonzero(down.any(axis=1))
+        if not len(asked) or region.without_projection:
             return False
-        # a compiled function is compiled for its size
-        members = np.arange(len(down)) if backend.compiled else np.flatnonzero(asked)
-        take = self._taken(members)
-        region = each.taken(region, take)
-        operands, _ = self._operands(restricted(prepared.problem, take), region)
-        ended = parted = trees.map_leaves(take, state)
-        xp, found, (x, local, *_) = backend.xp, ended.status < 0, ended.point
-        margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
-        for step in (0.5, -0.5, 0.1, -0.1):
-            moved = x + backend.asarray(step * down[members], dtype=prepared.dtype, device=device(x))
-            there = self._start(operands, each.plain(region).nearest(moved, local.grad))
-            lower = ~found & (there.point.local.value < local.value - margin)
-            parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
-            found = found | lower
-        rest = np.setdiff1d(np.arange(len(down)), members)
-        others = trees.map_leaves(self._taken(rest), state)
-        self.pieces = [(rest, others), (members, parted)]
-        return bool(xp.any(found))
+        for members in self._blocks(asked):
+            operands, ended = self._of(members), self._states(members)
+            parted, found, (x, local, *_) = ended, ended.status < 0, ended.point
+            own, xp = each.plain(each.taken(region, partial(self._taken, members))), namespace_of(x)
+            margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
+            for step in (0.5, -0.5, 0.1, -0.1):
+                moved = x + self._moved((step * down[members]).astype(self.prepared.dtype))
+                there = self._start(operands, own.nearest(moved, local.grad))
+                lower = ~found & (there.point.local.value < local.value - margin)
+                parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
+                found = found | lower
+            self._keep(members, parted)
+            anywhere = anywhere or bool(xp.any(found))
+        return anywhere
 
     def iterate(self, max_iter: int, bar: Bar) -> None:
-        """All problems until they end, the running ones together."""
-        backend, problem, region = self.backend, self.prepared.problem, self.prepared.region
-        b, (operands, _) = self.prepared.theta.shape[0], self._operands(problem, region)
-        members, state = np.arange(b), self._gathered()
-        self.pieces = [(members, state)]
-        while True:
-            running = np.flatnonzero(backend.to_numpy(state.status) == Status.RUNNING.code)
-            bar.update(max(b - len(running) - self.done, 0))
-            self.done = max(b - len(running), self.done)
-            used = int(np.max(backend.to_numpy(state.n_iter), initial=0))
-            if not len(running) or used >= max_iter:
-                return
-            size = _fewer(len(running), len(members), backend.compiled)
-            if size < len(members):
-                out = np.setdiff1d(np.arange(len(members)), running)
-                ended = [*self.pieces[:-1], (members[out], trees.map_leaves(self._taken(out), state))]
-                # the rest is filled with one that has ended: it stays as it is, and is left out of the result
-                picked = np.concatenate([running, np.repeat(out[:1], size - len(running))])
-                members = np.where(np.arange(size) < len(running), members[picked], -1)
-                state = trees.map_leaves(self._taken(picked), state)
-                problem, region = restricted(problem, self._taken(picked)), each.taken(region, self._taken(picked))
-                operands, _ = self._operands(problem, region)
-                self.pieces = [*ended, (members, state)]
-            counts = (min(max_iter - used, TOGETHER), _least(len(members), backend.compiled))
-            state = self._advance(operands, state, *(backend.xp.full_like(state.status[0], n) for n in counts))
-            self.pieces = [*self.pieces[:-1], (members, state)]
+        """All problems until they end, some at a time: those that have ended make place for others."""
+        compiled, size = self.backend.compiled, self.size
+        members, waiting = np.arange(0), self._running(np.arange(self.b), max_iter)
+        while len(members) + len(waiting):
+            room = size - len(members)
+            members, waiting = np.concatenate([members, waiting[:room]]), waiting[room:]
+            if not len(waiting):
+                size = _fewer(len(members), size, compiled)
+            least = size - size // 4 if len(waiting) else _least(size, compiled)
+            block = self._padded(members, size)
+            limits = (self._moved(np.asarray(n, dtype=np.int32)) for n in (least, max_iter))
+            self._keep(block, self._advance(self._of(block), self._states(block), *limits))
+            members = self._running(members, max_iter)
+            ended = self.b - len(members) - len(waiting)
+            bar.update(max(ended - self.done, 0))
+            self.done = max(ended, self.done)
 
-    def _taken(self, members: np.ndarray) -> Callable[[Array], Array]:
-        """What takes the entries of some members from an array."""
-        at = self.backend.asarray(members.astype(np.int64), device=device(self.prepared.theta))
-        return lambda x: namespace_of(x).take(x, at, axis=0)
-
-    def _gathered(self) -> BatchState:
-        """The states in the order of the problems."""
-        order = np.concatenate([members for members, _ in self.pieces])
-        real = np.flatnonzero(order >= 0)
-        taken = self._taken(real[np.argsort(order[real])])
-        return trees.map_leaves(
-            lambda *parts: taken(namespace_of(*parts).concat(parts, axis=0)), *(state for _, state in self.pieces)
-        )
+    def _running(self, members: np.ndarray, max_iter: int) -> np.ndarray:
+        _, _, status, n_iter = self.state
+        return members[(status[members] == Status.RUNNING.code) & (n_iter[members] < max_iter)]
 
     def to_end(self, max_iter: int, bar: Bar) -> None:
         """All problems, and those again that have ended in a saddle."""
@@ -179,32 +197,38 @@ class Run:
 
     def found(self, unended: Status) -> dict[str, Any]:
         """The fields of a result, with the status `unended` for problems that still run."""
-        prepared, backend, state = self.prepared, self.backend, self._gathered()
+        self._keep(*self._kept)
+        prepared, backend, state = self.prepared, self.backend, self.state
         point, layout = state.point, prepared.layout
-        operands, _ = self._operands(prepared.problem, prepared.region)
-        w, condition, codes = self._end(operands, state)
-        status = backend.to_numpy(codes).astype(np.int64)
-        unit = backend.asarray(prepared.y_units.astype(prepared.dtype), device=device(w))
+        ends: Any = None
+        for members in self._blocks(np.arange(self.b)):
+            end = self._end(self._of(members), self._states(members))
+            if prepared.shared:  # of one vector, for all problems
+                ends = tuple(map(backend.to_numpy, end))
+            else:
+                ends = self._put(ends, members, end)
+        w, condition, status = ends
+        unit, status = prepared.y_units.astype(prepared.dtype), status.astype(np.int64)
         own = point.local.w[0, :] if prepared.shared else point.local.value
-        gaps = (backend.xp.broadcast_to(x, own.shape) for x in (point.gap_A, point.gap_B))
-        value, gap_A, gap_B = (layout.array(x / unit / unit, backend) for x in (own, *gaps))
-        w = w / unit[:, None, None]
+        numbers = [np.broadcast_to(x, own.shape) / unit / unit for x in (own, point.gap_A, point.gap_B)]
+        value, gap_A, gap_B, condition = (layout.array(self._moved(x), backend) for x in (*numbers, condition))
         # among problems that share leaves of theta, those that do not count in the sum
-        lost = np.isnan(to_numpy(value)) & (status != Status.RANK_DEFICIENT.code)
+        lost = np.isnan(own) & (status != Status.RANK_DEFICIENT.code)
         status = np.where(lost, Status.NON_FINITE.code, status)
+        w, theta = self._moved(w / unit[:, None, None]), self._moved(point.theta)
         return dict(
-            theta=prepared.to_caller(point.theta),
+            theta=prepared.to_caller(theta),
             w=layout.array(w[:, 0, :] if prepared.vector else w.mT, backend),
             value=value,
             gap_A=gap_A,
             gap_B=gap_B,
-            condition=layout.array(condition, backend),
+            condition=condition,
             status=np.where(status == Status.RUNNING.code, unended.code, status),
-            n_iter=np.broadcast_to(backend.to_numpy(state.n_iter).astype(np.int64), status.shape),
+            n_iter=np.broadcast_to(state.n_iter.astype(np.int64), status.shape),
             shared=prepared.shared,
             method=repr(self.method),
             provenance=provenance(backend, prepared.theta),
-            _prepared=replace(prepared, theta=point.theta),
+            _prepared=replace(prepared, theta=theta),
         )
 
 
@@ -259,10 +283,13 @@ def _start(f: Batch, method: LevenbergMarquardt, tol: Array, theta: Array) -> Ba
     return BatchState(point, floor, status, zero)
 
 
-def _step(f: Batch, method: LevenbergMarquardt, tol: Array, state: BatchState) -> BatchState:
-    """One trial per problem; problems that have ended stay as they are."""
-    xp = namespace_of(state.point.theta)
-    running = state.status == Status.RUNNING.code
+def _runs(state: BatchState, most: Array) -> Array:
+    return (state.status == Status.RUNNING.code) & (state.n_iter < most)
+
+
+def _step(f: Batch, method: LevenbergMarquardt, tol: Array, most: Array, state: BatchState) -> BatchState:
+    """One trial per problem; problems that have ended, or made `most` of them, stay as they are."""
+    xp, running = namespace_of(state.point.theta), _runs(state, most)
     margin = noise(state.point.local.value, state.floor)
     trial = method.trial(f, f.region, state.point)
     after, _, lost = method.after(f, f.region, state.point, trial, f.local(trial[0]), margin)
@@ -341,6 +368,12 @@ def _condition(backend: Backend, R: Array) -> Array:
     return xp.where(fine, ratio, xp.full_like(ratio, xp.nan))
 
 
+def _size(prepared: Prepared) -> int:
+    """How many problems are computed together: as a cache holds, or all of them where there is none to speak of."""
+    b, shape = prepared.theta.shape[0], dict(prepared.found).get("M_L", ((1,),))[0]
+    return min(b, max(SMALLEST, AT_ONCE // math.prod(shape))) if is_host(device(prepared.theta)) else b
+
+
 def _least(size: int, compiled: bool) -> int:
     """How many may be running still when the others are left out."""
     if compiled:
@@ -350,8 +383,6 @@ def _least(size: int, compiled: bool) -> int:
 
 def _fewer(running: int, size: int, compiled: bool) -> int:
     """The size to go on with; a compiled loop is compiled once per size, so that it gets few: quarters."""
-    if not compiled:
-        return running if running <= _least(size, compiled) else size
-    while running <= _least(size, compiled):
+    while compiled and running <= _least(size, compiled):
         size = max(COMPILED, -(-size // 4))
-    return size
+    return size if compiled else running

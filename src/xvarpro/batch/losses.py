@@ -145,7 +145,7 @@ class LossBatch(Batch):
         def step(w: Array, z: Array, _: Array, target: Array, free: Array) -> tuple[Array, Array, Array, Array]:
             g = xp.concat([low.slope(z[..., :m]), z[..., m:]], axis=2) @ A.mT
             h = low.loss.model(z[:, 0, :m].mT, low.y, low.weights)
-            R = small.factor(_scaled(A, h.mT[:, None, :])).R
+            R = small.triangle(_scaled(A, h.mT[:, None, :]))
             half = small.solve_adjoint(R, g)
             if not bounded:
                 return -small.solve_upper(R, half), xp.sum(half * half, axis=(1, 2)), target, free
@@ -183,4 +183,7 @@ def _half_squares(r: Array) -> Array:
 def _scaled(A: Array, h: Array) -> Array:
     """``[sqrt(h) M; sqrt(lam) Omega]``, from the rows A of the same without h."""
     xp, short = namespace_of(A), A.shape[2] - h.shape[2]
-    return xp.concat([xp.sqrt(h), xp.ones((*h.shape[:2], short), dtype=h.dtype, device=device(h))], axis=2) * A
+    root = xp.sqrt(h)
+    if short:
+        root = xp.concat([root, xp.ones((*h.shape[:2], short), dtype=h.dtype, device=device(h))], axis=2)
+    return root * A

@@ -29,12 +29,17 @@ def factor(A: Array) -> Factor:
     to rounding for as long as that is below 1 (Giraud, Langou, Rozloznik 2005).
     """
     xp = namespace_of(A)
-    Q, first = _gram_schmidt(A)
-    Q, second = _gram_schmidt(Q)
-    return Factor(Q, second @ first, xp.sqrt(squares(A)))
+    rows, first = _gram_schmidt(A)
+    rows, second = _gram_schmidt(xp.stack(rows, axis=1))
+    return Factor(xp.stack(rows, axis=1), second @ first, xp.sqrt(squares(A)))
 
 
-def _gram_schmidt(A: Array) -> tuple[Array, Array]:
+def triangle(A: Array) -> Array:
+    """The R of `factor` by one pass: that of a matrix within rounding of A, however dependent its rows are."""
+    return _gram_schmidt(A)[1]
+
+
+def _gram_schmidt(A: Array) -> tuple[list[Array], Array]:
     xp = namespace_of(A)
     n, rest, rows, triangle = A.shape[1], A, [], []
     for j in range(n):
@@ -48,7 +53,7 @@ def _gram_schmidt(A: Array) -> tuple[Array, Array]:
         own = xp.astype(length[:, None], A.dtype)
         triangle.append(xp.concat([before, own, along], axis=1))
         rows.append(q)
-    return xp.stack(rows, axis=1), xp.stack(triangle, axis=1)
+    return rows, xp.stack(triangle, axis=1)
 
 
 def squares(A: Array) -> Array:

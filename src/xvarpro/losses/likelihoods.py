@@ -64,7 +64,7 @@ class Poisson(_Counts):
         more = mean - y
         # near the count log1p has the digits of the difference; far below it the difference has none of the mean's
         near = mean > 0.5 * y
-        log = xp.where(near, xp.log1p(xp.where(near, more, 0 * y) / count), xp.log(mean) - xp.log(count))
+        log = xp.where(near, xp.log1p(xp.where(near, more, 0 * y) / count), xp.log(mean / count))
         terms = weights * (more - y * log)
         return xp.where((weights + xp.zeros_like(mu) > 0) & ~(mu > 0), inf, terms)
 
