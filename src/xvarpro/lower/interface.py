@@ -188,11 +188,11 @@ class Volume(NamedTuple):
         total = xp.sum(xp.log(xp.abs(self.sizes)))
         if not ridge.present:
             return total
-        if isinstance(ridge.lam, int | float):
-            return total - 0.5 * self.sizes.shape[-1] * self.stack * math.log(ridge.lam)
-        lam = xp.asarray(ridge.lam, dtype=total.dtype, device=device(total))
-        kept = xp.log(xp.where(lam == 0, xp.ones_like(lam), lam))  # amplitudes without a ridge are flat
-        return total - 0.5 * self.sizes.shape[-1] * self.stack / math.prod(lam.shape) * xp.sum(kept)
+        lam, each = ridge.lam, 0.5 * self.sizes.shape[-1] * self.stack
+        if isinstance(lam, int | float):
+            return total - each * math.log(lam)
+        kept = xp.log(xp.where(lam == 0, 1, lam))  # amplitudes without a ridge are flat
+        return total - each / math.prod(lam.shape) * xp.sum(kept)
 
     def pairs(self) -> tuple[tuple[Array, Array], ...]:
         """`pair`; of a stack, one for each column of p, of shapes (m, k) and (n, k)."""

@@ -15,12 +15,13 @@ from xvarpro import lower
 from xvarpro.backends import Backend, to_numpy
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import rounding
+from xvarpro.core.trees import plus, rounding
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver, Volume
+from xvarpro.lower.stack import eye_like
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
-from xvarpro.objective.passes import Block, Pass
+from xvarpro.objective.passes import SURVEY, Block, Pass
 from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.objective.reductions import added
 from xvarpro.objective.streamed import Streamed, StreamedPoint
@@ -138,14 +139,10 @@ def _gradient(
     r, Q = level.residual(w), level.system.M.matvec(inverse)
     cotangents = outers(level.M, (precision * r, w), (share * Q, inverse))
     slopes = pullback(LevelOutputs(cotangents, like_target(-precision * r, outputs.y), None))
-    return tuple(a + b for a, b in zip(total, slopes, strict=True))
+    return plus(total, slopes)
 
 
-def _merged(backend: Backend, accumulation: Any, a: Any, b: Any) -> Any:
-    return accumulation.merge(backend, a[0], b[0]), a[1] + b[1]
-
-
-FOLD, GRADIENT = Pass(_fold, _merged), Pass(_gradient, added)
+FOLD, GRADIENT = Pass(_fold, SURVEY.merge), Pass(_gradient, added)
 
 
 class StreamedMarginal(_Marginal, Streamed):
@@ -170,8 +167,7 @@ class StreamedMarginal(_Marginal, Streamed):
 
     def gradient(self, point: StreamedPoint) -> Leaves:
         theta, w, R = point.theta, point.w, point.R
-        xp = namespace_of(R)
-        inverse = self.backend.solve_triangular(R, xp.eye(R.shape[0], dtype=R.dtype, device=device(R)))
+        inverse = self.backend.solve_triangular(R, eye_like(R))
         share = 0 * point.slope + self.noise.parts * self.noise.columns
         return self.walk(0, GRADIENT, self.penalty_gradient(theta), theta, w, inverse, point.slope, share)[0]
 
@@ -194,9 +190,8 @@ def settled(problem: Problem, structure: ModelStructure, backend: Backend, dtype
         )
 
     def moved(x: Any) -> Array:
-        return backend.asarray(
-            np.asarray(x, np.result_type(dtype, "complex64") if np.iscomplexobj(x) else dtype), device=place
-        )
+        kind = np.result_type(dtype, "complex64") if np.iscomplexobj(x) else dtype
+        return backend.asarray(np.asarray(x, kind), device=place)
 
     size = 0.0 if Omega is None else float(np.linalg.slogdet(to_numpy(Omega).astype(complex))[1])
     parts = 2 if structure.complex_w else 1
