@@ -25,6 +25,8 @@ from xvarpro.objective.passes import SURVEY, Block, Pass
 from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.objective.reductions import added
 from xvarpro.objective.streamed import Streamed, StreamedPoint
+from xvarpro.operators import Weighted
+from xvarpro.operators.interface import Operator
 from xvarpro.problem.noise import Noise, flat_amplitudes
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.whitening import Whitening
@@ -101,17 +103,27 @@ class Marginal(_Marginal, Reduced):
         if lam is not None:
             lam = 0.5 * precision * low.ridge.by_lam(w, w) + share * volume.by_lam(low.M.shape[1])
         pairs = [(r, precision * self._whole(w)), *((q, share * p) for q, p in volume.pairs())]
-        if low.M.columns is None:  # in one product
-            xp, (rows, weights) = namespace_of(w), zip(*pairs, strict=True)
-            pairs = [(xp.concat(rows, axis=1), xp.concat(weights, axis=1))]
         y = None if outputs.lower.y is None else like_target(-precision * r, outputs.lower.y)
-        return ModelOutputs(LevelOutputs(outers(low.M, *pairs), y, lam), None, None)
+        M, weights = low.M, self.problem.lower.weights
+        if isinstance(M, Weighted) and weights is not None:  # they are constant
+            cotangents: Operator = Weighted(_outer(M.M, [(M.s * q, p) for q, p in pairs]), 0 * M.s)
+        else:
+            cotangents = _outer(M, pairs)
+        return ModelOutputs(LevelOutputs(cotangents, y, lam), None, None)
 
     def scale(self, theta: Leaves) -> Array:
         """What the objective is a small difference of: half the target, in units of the noise."""
         low, *_ = solved = self.solved(outputs := self.evaluate(theta, self.constants))
         half = super().point_of(theta, outputs, solved).value
         return self.noise.precision(half) * low.size
+
+
+def _outer(M: Operator, pairs: list[tuple[Array, Array]]) -> Operator:
+    """`outers`, as one product where right-hand sides share the design."""
+    if M.columns is None:
+        xp, (rows, columns) = namespace_of(pairs[0][0]), zip(*pairs, strict=True)
+        pairs = [(xp.concat(rows, axis=1), xp.concat(columns, axis=1))]
+    return outers(M, *pairs)
 
 
 INTEGRATED = lower.QR, lower.DualQR, lower.SVD  # solvers whose factor has the determinant
