@@ -125,8 +125,9 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
     Returns
     -------
     Marginal
-        A `Problem`: `solve` maximises the likelihood over theta, and `Result.value` is minus its logarithm; its
-        methods `log_density` and `log_density_and_gradient` are for samplers.
+        A `Problem`: `solve` maximises the likelihood over theta, and `Result.value` is minus its logarithm, to which,
+        or to half the number of data where that is more, tolerances are relative. Its methods `log_density` and
+        `log_density_and_gradient` are for samplers.
 
     Raises
     ------
@@ -159,8 +160,8 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
     if level.W is not None:
         raise ProblemError(
             f"a marginal likelihood needs w without a set, where its integral has a closed form; got W={level.W!r}. "
-            "Leave W out; or keep it, solve the problem itself, and take intervals from profiles, fit.interval(), or "
-            "from a bootstrap, fit.interval(method='bootstrap')"
+            "Leave W out; or keep it, solve the problem itself, and take intervals from profiles or a bootstrap: "
+            "fit.interval() with xv.statistics.Profile() or xv.statistics.Bootstrap()"
         )
     given = "two levels" if problem.upper is not None else f"loss={level.loss!r}" if level.loss is not None else ""
     if given or problem.mu or isinstance(level.y, ColumnChunks):

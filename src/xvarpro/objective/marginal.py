@@ -18,13 +18,15 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import plus, rounding
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver, Volume
-from xvarpro.lower.stack import eye_like
+from xvarpro.lower.stack import as_columns, eye_like
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
 from xvarpro.objective.passes import SURVEY, Block, Pass
 from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.objective.reductions import added
 from xvarpro.objective.streamed import Streamed, StreamedPoint
+from xvarpro.operators import Weighted
+from xvarpro.operators.interface import Operator
 from xvarpro.problem.noise import Noise, flat_amplitudes
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.whitening import Whitening
@@ -100,12 +102,22 @@ class Marginal(_Marginal, Reduced):
         share, lam = noise.parts * noise.columns / volume.stack, outputs.lower.lam
         if lam is not None:
             lam = 0.5 * precision * low.ridge.by_lam(w, w) + share * volume.by_lam(low.M.shape[1])
-        pairs = [(r, precision * self._whole(w)), *((q, share * p) for q, p in volume.pairs())]
-        if low.M.columns is None:  # in one product
-            xp, (rows, weights) = namespace_of(w), zip(*pairs, strict=True)
-            pairs = [(xp.concat(rows, axis=1), xp.concat(weights, axis=1))]
+        M = self._outer(low.M, r, precision * self._whole(w), volume, share)
         y = None if outputs.lower.y is None else like_target(-precision * r, outputs.lower.y)
-        return ModelOutputs(LevelOutputs(outers(low.M, *pairs), y, lam), None, None)
+        return ModelOutputs(LevelOutputs(M, y, lam), None, None)
+
+    def _outer(self, M: Operator, r: Array, w: Array, volume: Volume, share: float) -> Operator:
+        """Cotangents of M, by one product where right-hand sides share its matrix; none of the roots of weights."""
+        weighted = isinstance(M, Weighted) and self.problem.lower.weights is not None
+        shared: Any = M.M if weighted else M  # type: ignore[attr-defined]
+        if shared.columns is not None:
+            return outers(M, (r, w), *((q, share * p) for q, p in volume.pairs()))
+        xp, (q, p) = namespace_of(r), volume.pair()
+        if isinstance(M, Weighted) and weighted:
+            r, q = M.s * r, (M.s if q.ndim == 2 else M.s.mT[:, :, None]) * q
+        rows, columns = ([r, as_columns(q)], [w, share * as_columns(p)])
+        found: Operator = shared.outer(xp.concat(rows, axis=1), xp.concat(columns, axis=1))
+        return Weighted(found, 0 * M.s) if isinstance(M, Weighted) and weighted else found
 
     def scale(self, theta: Leaves) -> Array:
         """What the objective is a small difference of: half the target, in units of the noise."""
