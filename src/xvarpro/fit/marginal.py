@@ -82,6 +82,10 @@ class Marginal(Problem):
         vars(self)["_last"] = asked, found
         return found
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies, without what a call has prepared."""
+        return {name: x for name, x in vars(self).items() if name != "_last"}
+
     def _finite(self, prepared: Prepared, value: Array) -> Array:
         if not math.isfinite(prepared.backend.to_floats([value])[0]):
             raise ProblemError(
