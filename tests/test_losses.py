@@ -121,6 +121,16 @@ def test_values_far_out_keep_their_digits(name, y):
             assert found == pytest.approx(float(exact(mpmath.mpf(z))), rel=1e-15 * max(1.0, abs(z)))
 
 
+@pytest.mark.parametrize("y", [0.0, 1.0, 7.0, 3e11])
+def test_the_deviance_of_counts_keeps_its_digits(y):
+    mu = np.array([1.0, y or 2.0, y * (1 + 1e-9) + 1e-300, y * (1 - 1e-3) + 1e-3, 1e-9 * y + 1e-9, 40.0 * y + 1.0])
+    with mpmath.workdps(50):
+        for mean in map(mpmath.mpf, mu):
+            less = y * mpmath.log(mean / y) if y else mpmath.mpf(0)
+            found = float(LOSSES["poisson"].terms(np.array([float(mean)]), np.array([y]), 1.0)[0])
+            assert abs(found - (mean - y - less)) <= 4 * np.finfo(float).eps * (abs(mean - y) + abs(less))
+
+
 # -- the lower level ---------------------------------------------------------------------------------------------------
 
 

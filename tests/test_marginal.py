@@ -1,6 +1,7 @@
 """Marginal likelihoods: against a hundred digits, SciPy's normal density, other forms of the same problem, in words."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -18,6 +19,10 @@ NOISES = [0.01, None, xv.InverseGamma(2.0, 1e-3)]
 def decays(theta, t):
     xp = xv.array_namespace(theta)
     return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+
+def scaled(theta, data):
+    return theta * data["A"]
 
 
 def target(columns=1, seed=0):
@@ -228,6 +233,17 @@ def test_what_takes_least_squares_says_that_this_is_none(subtests):
         with subtests.test(name), pytest.raises(xv.errors.ProblemError, match="marginal likelihood"):
             ask()
     assert "objective" in str(fit)
+
+
+def test_a_density_is_pickled_and_a_solve_goes_on_from_a_file(tmp_path):
+    data = {"A": decays(THETA, T)}
+    m = xv.marginal(xv.separable(scaled, target(), data=data, lam=1e-4), 0.01)
+    value = m.log_density(np.array([1.3]))
+    assert pickle.loads(pickle.dumps(m)).log_density(np.array([1.3])) == value
+    options = {"over": xv.sets.Box(0.1, 5.0), "tol": 1e-10}
+    whole = xv.solve(m, np.array([4.0]), **options)
+    xv.solve(m, np.array([4.0]), max_iter=2, checkpoint=tmp_path / "half", **options)
+    assert xv.solve(m, np.array([4.0]), resume=tmp_path / "half", **options).value == whole.value
 
 
 def test_fields_of_a_fit_are_those_of_the_data_as_given():

@@ -28,7 +28,8 @@ from xvarpro.sets import each
 from xvarpro.sets.region import Region
 
 PARTINGS = 3  # of problems in a saddle, at most
-FEW = 4096  # problems whose iterations, all together, take less time than code that is a third faster takes to compile
+# problems whose iterations, and whose starts and ends, take less time all together than faster code takes to compile
+FEW, MANY = 2**12, 2**17
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
 AT_ONCE = 2**17  # entries of the designs of problems that are computed together
 TOGETHER = 8  # iterations between two looks at which problems run; Ctrl-C waits for as many of a compiled loop
@@ -85,9 +86,10 @@ class Run:
             return partial(_end, f, tol)
 
         key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        few = max(self.b, len(prepared.y_units)) <= FEW  # the fastest code is for iterations of many
+        most = max(self.b, len(prepared.y_units))
         self._start, self._advance, self._end = (
-            backend.call(make, (make.__name__, *key), once=few or make is not advance) for make in (start, advance, end)
+            backend.call(make, (make.__name__, *key), once=most <= few)
+            for make, few in ((start, MANY), (advance, FEW), (end, MANY))
         )
 
     def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:

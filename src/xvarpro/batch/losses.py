@@ -1,6 +1,6 @@
 """Batches of problems with a loss that is no square: Newton's method for the lower levels of all of them at once.
 
-A right-hand side is a problem by itself, and a column of what a `Loss` is given.
+A right-hand side is a problem by itself, and a matrix (m, 1) of what a `Loss` is given.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xvarpro.sets.region import Region
 
 
 class _Levels(NamedTuple):
-    """A level of every problem: its loss with targets and weights as columns, (m, b)."""
+    """A level of every problem: its loss with targets and weights as columns, (b, m, 1)."""
 
     loss: Loss
     y: Array
@@ -29,17 +29,16 @@ class _Levels(NamedTuple):
 
     def value(self, z: Array) -> Array:
         """The losses at predictions (b, 1, m), (b,)."""
-        terms = self.loss.terms(z[:, 0, :].mT, self.y, self.weights)
-        return namespace_of(z).sum(terms, axis=0) * self.loss.unit**2
+        terms = self.loss.terms(z.mT, self.y, self.weights)
+        return namespace_of(z).sum(terms, axis=(1, 2)) * self.loss.unit**2
 
     def slope(self, z: Array) -> Array:
-        return self.loss.slope(z[:, 0, :].mT, self.y, self.weights).mT[:, None, :]
+        return self.loss.slope(z.mT, self.y, self.weights).mT
 
     def curvature(self, z: Array, exact: bool) -> Array:
         """Second derivatives, positive by rounding at least, or those of a model for steps of theta."""
-        given = z[:, 0, :].mT, self.y, self.weights
-        found = Loss.model(self.loss, *given) if exact else self.loss.scoring(*given)
-        return found.mT[:, None, :]
+        given = z.mT, self.y, self.weights
+        return (Loss.model(self.loss, *given) if exact else self.loss.scoring(*given)).mT
 
 
 class LossBatch(Batch):
@@ -61,23 +60,24 @@ class LossBatch(Batch):
         return _Levels(loss, self._columns(rows(level.y), b), 1.0 if weights is None else self._columns(weights.mT, b))
 
     def _columns(self, x: Array, b: int) -> Array:
-        """Rows (b / k, k, m), or 1 for either, as columns (m, b)."""
+        """Rows (b / k, k, m), or 1 for either, as columns (b, m, 1)."""
         xp, m = namespace_of(x), x.shape[2]
-        return xp.reshape(xp.broadcast_to(x, (b // self.columns, self.columns, m)), (-1, m)).mT
+        return xp.reshape(xp.broadcast_to(x, (b // self.columns, self.columns, m)), (-1, m, 1))
 
     def energy(self, x: Array) -> Array:
         which = len(self.problem.levels) - 1
         level = self._levels(which, x.shape[0] * self.columns)
-        return self._summed(namespace_of(x).sum(level.loss.sizes(level.y, level.weights), axis=0) * level.loss.unit**2)
+        sizes = level.loss.sizes(level.y, level.weights)
+        return self._summed(namespace_of(x).sum(sizes, axis=(1, 2)) * level.loss.unit**2)
 
     def lower(self, outputs: Outputs) -> Lower:
         level: Any = self.problem.lower
         A, low = stacked(outputs.M_L.mT, level.ridge), self._levels(0, outputs.M_L.shape[0])
-        m = low.y.shape[0]
+        m = low.y.shape[1]
         w, free = self._minimum(A, low)
         z, xp = w @ A, namespace_of(w)
         # dependent columns have no w: those of a first prediction say so
-        at = xp.where(xp.isfinite(z[..., :m]), z[..., :m], low.loss.start(low.y).mT[:, None, :])
+        at = xp.where(xp.isfinite(z[..., :m]), z[..., :m], low.loss.start(low.y).mT)
         rows = _scaled(A, low.curvature(at, exact=not self.problem.is_separable))
         f = small.factor(rows)
         lost = self._lost(f, level, m)
@@ -100,16 +100,15 @@ class LossBatch(Batch):
     def _linear(self, outputs: Outputs, low: Lower, X: Array) -> Linear:
         level, m = self._levels(0, low.w.shape[0]), outputs.M_L.shape[1]
         z, xp = low.r[..., :m], namespace_of(X)
-        given = z[:, 0, :].mT, level.y, level.weights + xp.zeros_like(level.y)
+        given = z.mT, level.y, level.weights + xp.zeros_like(level.y)
         # columns of all entries of a problem
-        apart = (xp.reshape(x.mT, (-1, self.columns * m)).mT for x in given)
-        curvature = xp.reshape(level.loss.curvature(*apart).mT, (-1, m)).mT
-        root = xp.sqrt(given[2] * curvature).mT[:, None, :]
+        apart = (xp.reshape(x, (-1, self.columns * m, 1)) for x in given)
+        root = xp.sqrt(given[2] * xp.reshape(level.loss.curvature(*apart), (-1, m, 1))).mT
         A = stacked(root * outputs.M_L.mT, self.problem.lower.ridge)
         # of a loss that is no likelihood this has no use
         terms = level.loss.terms(*given) - level.loss.saturated(*given[1:])
         slope = level.slope(z) / positive_or_one(root)
-        return Linear(A, low.w, slope, root * X, low.free, root, 2 * xp.sum(terms, axis=0))
+        return Linear(A, low.w, slope, root * X, low.free, root, 2 * xp.sum(terms, axis=(1, 2)))
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
         f, w, m, p = low.factor, low.w, outputs.M_L.shape[1], len(tangents)
@@ -136,7 +135,7 @@ class LossBatch(Batch):
 
     def _minimum(self, A: Array, low: _Levels) -> tuple[Array, Array]:
         """The minimisers, (b, 1, n), NaN where none is found, and which entries are at no bound, (b, n)."""
-        xp, m, bounded = namespace_of(A), low.y.shape[0], self.problem.lower.W is not None
+        xp, m, bounded = namespace_of(A), low.y.shape[1], self.problem.lower.W is not None
 
         def at(w: Array) -> tuple[Array, Array]:
             z = w @ A
@@ -144,8 +143,7 @@ class LossBatch(Batch):
 
         def step(w: Array, z: Array, _: Array, target: Array, free: Array) -> tuple[Array, Array, Array, Array]:
             g = xp.concat([low.slope(z[..., :m]), z[..., m:]], axis=2) @ A.mT
-            h = low.loss.model(z[:, 0, :m].mT, low.y, low.weights)
-            R = small.triangle(_scaled(A, h.mT[:, None, :]))
+            R = small.triangle(_scaled(A, low.loss.model(z[..., :m].mT, low.y, low.weights).mT))
             half = small.solve_adjoint(R, g)
             if not bounded:
                 return -small.solve_upper(R, half), xp.sum(half * half, axis=(1, 2)), target, free
@@ -158,16 +156,15 @@ class LossBatch(Batch):
             z = low.loss.start(low.y)
             root = xp.sqrt(low.loss.scoring(z, low.y, low.weights))
             target = root * z - low.loss.slope(z, low.y, low.weights) / positive_or_one(root)
-            f = small.factor(_scaled(A, (root * root).mT[:, None, :]))
-            c = small.coefficients(f, target.mT[:, None, :])
+            f = small.factor(_scaled(A, (root * root).mT))
+            c = small.coefficients(f, target.mT)
             return self.within(f.R, c)[0] if bounded else small.solve_upper(f.R, c)
 
         def level() -> Array:
             """All columns with the same weight, but for their signs; predictions add up to the target."""
-            weights = (low.weights + xp.zeros_like(low.y)).mT
             w = xp.sign(xp.sum(A[..., :m], axis=2))[:, None, :]
-            whole, one = (xp.sum(weights * x, axis=1) for x in (low.y.mT, (w @ A[..., :m])[:, 0, :]))
-            return w * (whole / positive_or_one(one))[:, None, None]
+            whole, one = (xp.sum(low.weights * x, axis=1, keepdims=True) for x in (low.y, (w @ A[..., :m]).mT))
+            return w * (whole / positive_or_one(one))
 
         starts = [first, level] if low.loss.positive else [first]
         blank = xp.zeros_like(A[:, None, :, 0])

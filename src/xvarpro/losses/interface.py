@@ -63,7 +63,7 @@ class Loss(Struct):
         """
         xp, h = namespace_of(mu), self.second(mu, y, weights)
         eps = xp.finfo(h.dtype).eps
-        return xp.maximum(h, eps * xp.max(xp.abs(h), axis=0, keepdims=True) + xp.finfo(h.dtype).smallest_normal)
+        return xp.maximum(h, eps * xp.max(xp.abs(h), axis=-2, keepdims=True) + xp.finfo(h.dtype).smallest_normal)
 
     def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
         """As `model`, for longer steps: those of theta, and the one to a first w."""

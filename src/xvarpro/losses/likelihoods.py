@@ -61,11 +61,11 @@ class Poisson(_Counts):
     def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
         xp = namespace_of(mu)
         mean, count = positive_or_one(mu), positive_or_one(y)
-        more = mean - y
-        # near the count log1p has the digits of the difference; far below it the difference has none of the mean's
-        near = mean > 0.5 * y
-        log = xp.where(near, xp.log1p(xp.where(near, more, 0 * y) / count), xp.log(mean / count))
-        terms = weights * (more - y * log)
+        # y log(mean / y) is this share of mean - y: Kahan's quotient, which has the digits of log1p near 1
+        ratio = mean / count
+        share = xp.log(ratio) / xp.where(ratio == 1, 1, ratio - 1)
+        share = xp.where(y > 0, xp.where(ratio == 1, 1, share), 0 * y)
+        terms = weights * (mean - y) * (1 - share)
         return xp.where((weights + xp.zeros_like(mu) > 0) & ~(mu > 0), inf, terms)
 
     def slope(self, mu: Array, y: Array, weights: Weights) -> Array:
@@ -87,7 +87,7 @@ class Poisson(_Counts):
     curvature = factor  # the second derivative, y / mu^2, of a count as large as it is expected to be
 
     def start(self, y: Array) -> Array:
-        return 0.5 * (y + namespace_of(y).mean(y, axis=0, keepdims=True))
+        return 0.5 * (y + namespace_of(y).mean(y, axis=-2, keepdims=True))
 
 
 @final
@@ -123,7 +123,7 @@ class LogPoisson(_Counts):
 
     def start(self, y: Array) -> Array:
         xp = namespace_of(y)
-        return xp.log(positive_or_one(0.5 * (y + xp.mean(y, axis=0, keepdims=True))))
+        return xp.log(positive_or_one(0.5 * (y + xp.mean(y, axis=-2, keepdims=True))))
 
 
 @final

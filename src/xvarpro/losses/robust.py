@@ -70,7 +70,8 @@ class Robust(Loss):
 
     def sizes(self, y: Array, weights: Weights) -> Array:
         xp, size = namespace_of(y), (weights * (y / self.unit) ** 2) ** 0.5
-        far = FAR * xp.sort(size, axis=0)[size.shape[0] // 2, ...]
+        middle = size.shape[-2] // 2
+        far = FAR * xp.sort(size, axis=-2)[..., middle : middle + 1, :]
         return 0.5 * xp.where((far > 0) & (size > far), far, size) ** 2
 
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
@@ -80,7 +81,7 @@ class Robust(Loss):
         xp, slope = namespace_of(mu), self.psi_prime(self._squares(mu, y, weights))
         used = xp.astype(weights + 0 * slope > 0, slope.dtype)
         # one number for all of a problem: of single residuals it would say less
-        mean = xp.sum(used * slope, axis=0, keepdims=True) / xp.sum(used, axis=0, keepdims=True)
+        mean = xp.sum(used * slope, axis=-2, keepdims=True) / xp.sum(used, axis=-2, keepdims=True)
         return 0 * slope + mean
 
     @property
