@@ -83,6 +83,4 @@ class Noise(Struct):
 
 def flat_amplitudes(lam: Any, shape: tuple[int, int]) -> float:
     """How many entries of w, (n, k), have no ridge; `lam` is None where it is a function, which is > 0."""
-    if lam is None:
-        return 0.0
-    return float(np.sum(np.broadcast_to(lam, shape) == 0))
+    return 0.0 if lam is None else float(np.sum(np.broadcast_to(lam, shape) == 0))
