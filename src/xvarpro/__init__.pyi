@@ -25,12 +25,16 @@ from xvarpro.driver.prepare import SlicesWarning
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.fit.comparison import Comparison, compare
+from xvarpro.fit.evidence import ModelComparison, compare_models
+from xvarpro.fit.laplace import Laplace
+from xvarpro.fit.marginal import Marginal, marginal
 from xvarpro.fit.nonlinear import least_squares
 from xvarpro.fit.result import Result
 from xvarpro.fit.robust import RobustResult, solve_robust
 from xvarpro.fit.solve import solve
 from xvarpro.fit.verification import Verification, verify
 from xvarpro.problem.column_chunks import ColumnChunks, compress
+from xvarpro.problem.noise import InverseGamma
 from xvarpro.problem.parameters import Parameters
 from xvarpro.problem.problem import Level, Problem, bilevel, separable
 from xvarpro.problem.read_ahead import ReadAhead
@@ -43,10 +47,14 @@ __all__ = [
     "Comparison",
     "DeadUnitsWarning",
     "Each",
+    "InverseGamma",
     "IterationInfo",
+    "Laplace",
     "Level",
     "LowerFit",
     "ManyResult",
+    "Marginal",
+    "ModelComparison",
     "Multistart",
     "Parameters",
     "PrecisionWarning",
@@ -66,6 +74,7 @@ __all__ = [
     "backends",
     "bilevel",
     "compare",
+    "compare_models",
     "compress",
     "distributed",
     "errors",
@@ -75,6 +84,7 @@ __all__ = [
     "losses",
     "lower",
     "many",
+    "marginal",
     "models",
     "multistart",
     "operators",

@@ -257,6 +257,8 @@ def has_losses(problem: Problem) -> bool:
 
 def together(problem: Problem) -> bool:
     """Whether the problems of a batch can be solved all at once."""
+    if problem.noise is not None:
+        return False
     W, losses = problem.lower.W, [level.loss for level in problem.levels if level.loss is not None]
     if not losses:
         return W is None or isinstance(W, Nonnegative | Bounded)

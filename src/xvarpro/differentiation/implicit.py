@@ -33,7 +33,7 @@ from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
 from xvarpro.objective.reduced import Reduced
 from xvarpro.problem.column_chunks import ColumnChunks
-from xvarpro.problem.problem import Problem
+from xvarpro.problem.problem import Problem, refuse_marginal
 from xvarpro.sets.projection import crossed, degenerate, jacobian, jacobian_error, range_projector
 from xvarpro.sets.region import Region
 
@@ -194,6 +194,7 @@ def ready(
 ) -> Prepared:
     """`prepare` a problem whose solution is to be differentiated: uncompressed, since w is needed by column."""
     if isinstance(problem, Problem):
+        refuse_marginal(problem, "derivatives of a solution are of", "Pass the problem that it was made of")
         if problem.in_rows or any(isinstance(level.y, ColumnChunks) for level in problem.levels):
             raise ProblemError("y must be in memory for derivatives of a solution; got it in chunks. Pass one array")
         problem = trees.changed(problem, compress=False)

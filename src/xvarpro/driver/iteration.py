@@ -95,7 +95,7 @@ class Program:
             value = state.iterate.value
             xp = namespace_of(value)
             floor = xp.maximum(xp.abs(value), f.scale(theta))
-            state = with_status(state, algorithm, tol, floor)
+            state = with_status(state, algorithm, tol, floor, f.size)
             return Tracked(state) if algorithm.monotone else Tracked.of(state, state.iterate), floor
 
         return run
@@ -106,7 +106,7 @@ class Program:
 
         def run(now: Tracked) -> Tracked:
             state = algorithm.advance(_for_step(f, now.state, tol, floor), region, now.state)
-            return now.after(f.backend, with_status(state, algorithm, tol, floor))
+            return now.after(f.backend, with_status(state, algorithm, tol, floor, f.size))
 
         return run
 
@@ -116,7 +116,7 @@ class Program:
 
         def run(now: Tracked) -> Tracked:
             state = algorithm.finish(_for_step(f, now.state, tol, floor), region, now.state)
-            return now.after(f.backend, with_status(state, algorithm, tol, floor))
+            return now.after(f.backend, with_status(state, algorithm, tol, floor, f.size))
 
         return run
 
@@ -135,9 +135,9 @@ class Program:
             measured = _followed(it, algorithm) ** 2
             # inf where the objective bends down, which would be for good: the next look is where the gap has halved
             xp = namespace_of(found)
-            found = xp.where(xp.isfinite(found), found, 4 * negligible_decrease(it.value, tol, floor))
+            found = xp.where(xp.isfinite(found), found, 4 * negligible_decrease(f.size(it.value), tol, floor))
             it = it._replace(bend=found / positive_or_one(measured))
-            return now._replace(state=with_status(now.state._replace(iterate=it), algorithm, tol, floor))
+            return now._replace(state=with_status(now.state._replace(iterate=it), algorithm, tol, floor, f.size))
 
         return run
 
@@ -158,8 +158,9 @@ class Program:
                 end, better = left <= noise(it.value, floor), Status.ROUNDING
             else:
                 left = _by_block(f, region, it.theta, grad, direction.d)
-                small = direction.gap_A + direction.slack <= negligible_gap(it.value, tol, floor)
-                end, better = small & (left <= (tol * tol) * xp.abs(it.value)), Status.CONVERGED
+                size = f.size(it.value)
+                small = direction.gap_A + direction.slack <= negligible_gap(size, tol, floor)
+                end, better = small & (left <= (tol * tol) * size), Status.CONVERGED
             code = xp.where(end, better.code, it.status)
             if f.problem.kinked and sum(math.prod(x.shape) for x in it.theta) == 1:
                 between = line_decrease(f, region, it.theta) <= negligible_gap(it.value, tol, floor)
@@ -297,21 +298,23 @@ def noise(value: Array, floor: Array) -> Array:
     return trees.rounding(xp, size + xp.sqrt(size * floor))
 
 
-def with_status(state: State, algorithm: Algorithm, tol: Array, floor: Array) -> State:
+def with_status(
+    state: State, algorithm: Algorithm, tol: Array, floor: Array, size: Callable[[Array], Array] = abs
+) -> State:
     """The state with CONVERGED and NON_FINITE read off its certificate, for every algorithm alike."""
     it = state.iterate
     xp = namespace_of(it.value)
-    code = it.status
+    code, value = it.status, size(it.value)
     if isinstance(it.decrease, tuple):
-        small = it.gap_A + it.slack <= negligible_gap(it.value, tol, floor)
-        done = small & (it.bend * _followed(it, algorithm) ** 2 <= negligible_decrease(it.value, tol, floor))
+        small = it.gap_A + it.slack <= negligible_gap(value, tol, floor)
+        done = small & (it.bend * _followed(it, algorithm) ** 2 <= negligible_decrease(value, tol, floor))
     else:
-        done = it.decrease <= negligible_decrease(it.value, OWN_MODEL * tol, floor)
+        done = it.decrease <= negligible_decrease(value, OWN_MODEL * tol, floor)
         flat = (code == Status.NO_DESCENT.code) & (it.decrease <= noise(it.value, floor))
         code = xp.where(flat, Status.ROUNDING.code, code)
     code = xp.where(done, Status.CONVERGED.code, code)
     if isinstance(it.lower, LowerError):
-        code, error = _inexact_status(it, it.lower, code, negligible_gap(it.value, tol, floor))
+        code, error = _inexact_status(it, it.lower, code, negligible_gap(value, tol, floor))
         it = it._replace(lower=error)
     finite = xp.isfinite(it.value + it.gap_A + it.gap_B)
     code = xp.where(finite, code, Status.NON_FINITE.code)

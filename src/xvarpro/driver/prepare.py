@@ -63,6 +63,12 @@ class Prepared:
         It holds no array itself: compiled functions are kept under it.
         """
         shared = {"backend": self.backend, "treedef": self.layout.treedef, "structure": self.structure}
+        if self.problem.noise is not None:
+            from xvarpro.objective import marginal
+
+            if self.problem.in_rows:
+                return partial(marginal.StreamedMarginal, **shared, compiler=self.compiler, progress=self.progress)
+            return partial(marginal.Marginal, **shared)
         if self.problem.in_rows:
             streamed: Any = Streamed
             if self.problem.lower.loss is not None:
@@ -310,6 +316,10 @@ def _checked(
         )
         stamps = Fingerprints(problem, theta0)
         structure = check_model(moved, problem, to.backend, to.layout.treedef, theta, solving, debug)
+        if moved.noise is not None:
+            from xvarpro.objective.marginal import settled
+
+            moved, units = settled(moved, structure, to.backend, to.dtype, to.device), False
         moved, y_unit = targets_near_one(moved, to.backend, to.dtype) if solving and units else (moved, 1.0)
         W = moved.lower.W
         if W is not None and W.has_choice:

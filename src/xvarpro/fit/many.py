@@ -228,7 +228,7 @@ def _one_by_one(
         interrupt.result = found() if some else None  # type: ignore[union-attr]
         raise
     if not any(isinstance(end, Result) for end in ends):  # whatever W and loss are, the answers are NaN
-        bare = replace(problem, lower=replace(problem.lower, W=None, loss=None))
+        bare = replace(problem, lower=replace(problem.lower, W=None, loss=None), noise=None)
         place = {name: options[name] for name in ("backend", "device", "dtype")}
         return solve_many(bare, theta0, over, progress=False, **place)
     return found()

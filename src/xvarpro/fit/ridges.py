@@ -23,7 +23,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit.resampling import sent
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
-from xvarpro.problem.problem import Level, Problem, bilevel, refuse_covariance
+from xvarpro.problem.problem import Level, Problem, bilevel, refuse_covariance, refuse_marginal
 from xvarpro.sets import Box
 
 LOOKED = 13  # ridges that are looked at before cross-validation solves
@@ -123,6 +123,8 @@ def ridge_path(
     ridges = np.sort(np.asarray(lam, dtype=np.float64).ravel())[::-1]
     if ridges.size < 3 or not ((ridges > 0) & (ridges < math.inf)).all():
         raise ProblemError(f"lam must hold at least three finite numbers > 0; got {lam!r:.80}")
+    advice = "To choose lam by its likelihood, let lam(theta, data) be a function, and solve the marginal"
+    refuse_marginal(problem, "ridge paths are of", advice)
     if isinstance(problem, Problem) and problem.lower.loss is not None:
         raise ProblemError(
             f"ridge paths compare residuals of least squares; got the loss {problem.lower.loss!r}. Use cross_validate, "
@@ -290,6 +292,7 @@ def _folds(problem: Problem, folds: Any, seed: int) -> np.ndarray:
     """The fold of each row."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must come from xv.separable; got {type(problem).__name__}")
+    refuse_marginal(problem, "cross-validation is of", "Pass the problem that it was made of")
     refuse_covariance(problem, "cross-validation", "Choose lam by the L-curve")
     y: Any = problem.lower.y
     if not problem.is_separable or not trees.is_array(y):

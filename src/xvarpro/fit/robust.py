@@ -16,7 +16,7 @@ from xvarpro.fit.scale import PLAIN
 from xvarpro.fit.solve import solve
 from xvarpro.losses.interface import Loss
 from xvarpro.losses.robust import Robust
-from xvarpro.problem.problem import Problem
+from xvarpro.problem.problem import Problem, refuse_marginal
 
 FIRST = 0.1  # tolerance of the plain fit from which one by a robust loss starts
 
@@ -92,6 +92,7 @@ def solve_robust(
     if not isinstance(problem, Problem) or not problem.is_separable:
         found = "two levels" if isinstance(problem, Problem) else type(problem).__name__
         raise ProblemError(f"problem must come from xv.separable; got {found}. xv.Level(..., loss=) is for two levels")
+    refuse_marginal(problem, "a robust fit is of", "Its noise is normal")
     place: dict[str, Any] = {"backend": backend, "device": device, "dtype": dtype, "deterministic": deterministic}
     fitted: Callable[..., Result] = partial(solve, over=over, algorithm=algorithm, progress=False, **place)
     stated = replace(problem, lower=replace(problem.lower, loss=loss))

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import final
 
 from xvarpro.backends import Backend
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint, inner
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, Ridge, System
-from xvarpro.lower.stack import QRFactor, as_column, as_columns, factored, refine, stacked
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, Ridge, System, Volume
+from xvarpro.lower.stack import QRFactor, as_column, as_columns, eye_like, factored, refine, stacked
 
 
 @final
@@ -55,6 +56,17 @@ class DualQR(LowerSolver):
         rest, q = refine(backend, factor, lambda: _dual(backend, system), (c, None), (rest, q))
         rest = ridge.unweighted(rest)
         return Adjoint(q, ((-a, rest),), rest / ridge.lam if ridge.present else None, inner(a, q))
+
+    def volume(self, backend: Backend, system: System, factor: QRFactor) -> Volume:
+        # d log det K^(1/2) = Re <K^-1 N Omega^-H, dM> and K^-1 N = R^-1 Q^H
+        (Q, R), ridge = factor, system.ridge
+        n = system.M.shape[1]
+
+        def pair() -> tuple[Array, Array]:
+            top = Q[..., :n, :]
+            return backend.solve_triangular(R, eye_like(R)), as_column(ridge.unweighted(as_columns(top)), R)
+
+        return Volume(ridge, namespace_of(R).linalg.diagonal(R), pair, dual=True)
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         return factor.diagnosis(backend)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from xvarpro.backends import Backend
 from xvarpro.core.namespace import as_complex, conj, device, is_complex, namespace_of, positive_or_one, solve
 from xvarpro.core.struct import Array, Struct
-from xvarpro.core.trees import adjoint, inner
+from xvarpro.core.trees import adjoint, inner, sum_
 from xvarpro.operators.interface import Operator, as_operator
 
 
@@ -211,6 +212,55 @@ class Adjoint(NamedTuple):
     coupling: Array | None = None  # Re <Omega w, Omega v>, 0-d, where products of w and v lose it: in the dual form
 
 
+class Volume(NamedTuple):
+    """``log det R`` of the stacked ``A = Q R``, less ``log det sqrt(lam)``, and its derivative by M and lam.
+
+    Of matrices with one for each right-hand side, their sum.
+    """
+
+    ridge: Ridge
+    sizes: Array  # the diagonal of R or the singular values, (n,) or (k, n)
+    pair: Callable[[], tuple[Array, Array]]  # (q, p), whose columns have ``sum Re <q, dM p>`` for the derivative by M
+    dual: bool = False  # whether ``log |det Omega|`` is taken off as well, and q and p have changed roles in the ridge
+
+    @property
+    def stack(self) -> int:
+        """How many matrices there are."""
+        return self.sizes.shape[0] if self.sizes.ndim > 1 else 1
+
+    def log_det(self) -> Array:
+        """0-d."""
+        xp, ridge = namespace_of(self.sizes), self.ridge
+        total = xp.sum(xp.log(xp.abs(self.sizes)))
+        if not ridge.present:
+            return total
+        lam, each = ridge.lam, 0.5 * self.sizes.shape[-1] * self.stack
+        if isinstance(lam, int | float):
+            return total - each * math.log(lam)
+        xp = namespace_of(lam)
+        kept = xp.log(xp.where(lam == 0, 1, lam))  # amplitudes without a ridge are flat
+        return -each / math.prod(lam.shape) * xp.sum(kept) + total
+
+    def pairs(self) -> tuple[tuple[Array, Array], ...]:
+        """`pair`; of a stack, one for each column of p, of shapes (m, k) and (n, k)."""
+        q, p = self.pair()
+        if q.ndim == 2:
+            return ((q, p),)
+        return tuple((q[..., j].mT, p[..., j].mT) for j in range(p.shape[-1]))
+
+    def dof(self) -> Array:
+        """``tr H^-1 M^H M``, 0-d: how many amplitudes the data determine, of all right-hand sides."""
+        return sum_(self.ridge.by_lam(p, p) if self.dual else inner(q, q) for q, p in self.pairs())
+
+    def by_lam(self, n: int) -> Array:
+        """The derivative by lam, in its shape."""
+        lam = self.ridge.lam
+        if self.ridge.uniform:
+            return -0.5 * self.dof() / lam
+        found = sum_(self.ridge.by_lam(p, p) for _, p in self.pairs())
+        return 0.5 * (found - n * self.stack / math.prod(lam.shape) / lam)
+
+
 class Diagnosis(NamedTuple):
     """Rank, condition and kinks of a lower level; 0-d arrays."""
 
@@ -308,6 +358,10 @@ class LowerSolver(Struct):
         """`w` after a step by the slope g of the level there, which has the digits of small columns next to a ridge."""
         v = self.adjoint(backend, system, factor, g, y, w, r).v
         return w if v is None else w - v
+
+    def volume(self, backend: Backend, system: System, factor: Any) -> Volume | None:
+        """The determinant of what was factored, for marginal likelihoods; None of a solver that does not give it."""
+        return None
 
     @abstractmethod
     def diagnose(self, backend: Backend, system: System, factor: Any, y: Array) -> Diagnosis:

@@ -10,8 +10,8 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import MANY, adjoint_product
 from xvarpro.lower.accumulation import Gram, Triangle
-from xvarpro.lower.interface import Accumulation, Adjoint, Diagnosis, LowerSolver, System
-from xvarpro.lower.stack import QRFactor, affordable, as_column, as_columns, factored, refine, stacked
+from xvarpro.lower.interface import Accumulation, Adjoint, Diagnosis, LowerSolver, System, Volume
+from xvarpro.lower.stack import QRFactor, affordable, as_column, as_columns, eye_like, factored, refine, stacked
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,15 @@ class QR(LowerSolver):
         q, b = as_columns(Q[..., : y.shape[0], :] @ z), -as_columns(backend.solve_triangular(R, z))
         q, b = refine(backend, factor, lambda: _matrix(backend, system), (None, c), (q, b))
         return Adjoint(q, ((r, -b),), -b)
+
+    def volume(self, backend: Backend, system: System, factor: QRFactor) -> Volume:
+        Q, R = factor
+        m = system.M.shape[0]
+
+        def pair() -> tuple[Array, Array]:
+            return Q[..., :m, :], backend.solve_triangular(R, eye_like(R))
+
+        return Volume(system.ridge, namespace_of(R).linalg.diagonal(R), pair)
 
     def diagnose(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Diagnosis:
         return factor.diagnosis(backend)

@@ -123,6 +123,13 @@ def identity(like: Array) -> Array:
     return xp.eye(like.shape[1], dtype=like.dtype, device=device(like))[None, :, :]
 
 
+def eye_like(R: Array) -> Array:
+    """The identity in the shape of a matrix, or of a stack of them."""
+    xp = namespace_of(R)
+    eye = xp.eye(R.shape[-1], dtype=R.dtype, device=device(R))
+    return eye if R.ndim == 2 else xp.broadcast_to(eye, R.shape)
+
+
 def joined(A: Array, B: Array) -> Array:
     """Rows ``B_i (M_i w)`` as a matrix (m k, n c) of w, (n, c), row by row.
 

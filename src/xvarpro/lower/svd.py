@@ -10,7 +10,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System, Volume
 from xvarpro.lower.stack import as_column, as_columns, stacked
 
 
@@ -76,6 +76,13 @@ class SVD(LowerSolver):
         a = U @ (inverse * inverse * coefficients)
         v = as_columns(adjoint(Vh) @ (inverse * z))
         return Adjoint(as_columns(U @ z), ((r, v), (-as_columns(a), as_columns(null))), v)
+
+    def volume(self, backend: Backend, system: System, factor: SVDFactor) -> Volume:
+        U, s, inverse, Vh = factor
+        xp = namespace_of(s)
+        # a direction that was dropped has no determinant
+        sizes = xp.where(inverse[..., 0] != 0, s, xp.nan)
+        return Volume(system.ridge, sizes, lambda: (U, adjoint(inverse * Vh)))
 
     def diagnose(self, backend: Backend, system: System, factor: SVDFactor, y: Array) -> Diagnosis:
         xp, s = namespace_of(factor.s), factor.s

@@ -48,10 +48,10 @@ def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
     """Whether residuals move with theta as `residual_tangent` says.
 
     That is where designs are arrays or blocks of arrays, the lower level is solved directly, the ridge of the level
-    that the objective measures is constant, and so is the target of a loss.
+    that the objective measures is constant, and so is the target of a loss; not of a marginal likelihood.
     """
     losses: list[Any] = [level for level in problem.levels if level.loss is not None]
-    if not structure.exact or any(callable(level.y) for level in losses):
+    if problem.noise is not None or not structure.exact or any(callable(level.y) for level in losses):
         return False
     outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
     levels = [level for level in (outputs.lower, outputs.upper) if level is not None]

@@ -35,6 +35,10 @@ class Objective(ABC):
         self.energy = energy
         self.upper: Level = problem.upper or problem.lower  # whose residual the objective measures
 
+    def size(self, value: Array) -> Array:
+        """What a tolerance is relative to where the objective is `value`, 0-d."""
+        return abs(value)
+
     def rounding(self, value: Array) -> Array:
         """By how much two computed objectives near `value` may differ from rounding alone, 0-d.
 

@@ -50,7 +50,7 @@ class Reduced(InMemory):
         wanted, verdict = assess(point)
 
         def gradient(_: Leaves) -> Leaves:
-            return pullback(self.cotangents(outputs, self.lower_solution(point, outputs)))
+            return pullback(self.slopes(point, outputs))
 
         grad = self.backend.when(wanted, gradient, grad)
         # a loop need not carry what only the gradient uses, and what improves an inexact lower level
@@ -70,13 +70,13 @@ class Reduced(InMemory):
         ```
         """
         outputs, pullback = self.linearised(point)
-        return self._total(pullback(self.cotangents(outputs, self.lower_solution(point, outputs))))
+        return self._total(pullback(self.slopes(point, outputs)))
 
     def value_and_gradient(self, theta: Leaves) -> tuple[Point, Leaves]:
         """Both, from one evaluation of the user's functions."""
         outputs, pullback = self.linearise(theta)
         point = self.point_of(theta, outputs)
-        return point, self._total(pullback(self.cotangents(outputs, self.lower_solution(point, outputs))))
+        return point, self._total(pullback(self.slopes(point, outputs)))
 
     def value_and_w(self, theta: Leaves) -> tuple[Array, Array]:
         outputs, _ = self.evaluate_or_nan(theta)
@@ -144,9 +144,9 @@ class Reduced(InMemory):
         """A value with the penalty on theta."""
         return value if outputs.R is None else value + self.half_mu * outputs.R
 
-    def lower_solution(self, point: Point, outputs: ModelOutputs) -> LowerSolution:
+    def lower_solution(self, point: Point, outputs: ModelOutputs, solved: Solved | None = None) -> LowerSolution:
         """Solution of the lower level to the accuracy of the gradient, with the adjoint, from the factor of a point."""
-        low, upper, solver, system = self.solved(outputs)
+        low, upper, solver, system = solved or self.solved(outputs)
         factor = point.factor
         if outputs.upper is None:
             w, r = solver.refine(self.backend, system, factor, low.y, point.w, point.r)
@@ -155,6 +155,10 @@ class Reduced(InMemory):
         upper_r = upper.residual(w)
         adjoint = solver.adjoint(self.backend, system, factor, upper.slope(w, upper_r), low.y, w, r)
         return LowerSolution(w, r, upper_r, adjoint)
+
+    def slopes(self, point: Point, outputs: ModelOutputs) -> ModelOutputs:
+        """Derivative of the objective with respect to what the user's functions return, at a point."""
+        return self.cotangents(outputs, self.lower_solution(point, outputs))
 
     def cotangents(self, outputs: ModelOutputs, solution: LowerSolution) -> ModelOutputs:
         """Derivative of ``f_U - <grad_w f_L, v>`` with respect to what the user's functions return, w and v held."""

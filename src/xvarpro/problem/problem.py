@@ -23,6 +23,7 @@ from xvarpro.sets.each import Each
 
 if TYPE_CHECKING:
     from xvarpro.losses.interface import Loss
+    from xvarpro.problem.noise import Noise
 
 Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
 Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks | Each
@@ -169,7 +170,6 @@ class Level(Struct):
             )
 
 
-@final
 @dataclass(frozen=True)
 class Problem(Struct):
     """A separable or bilevel problem, made by `separable` or `bilevel`.
@@ -184,6 +184,8 @@ class Problem(Struct):
         Handed to M and y as their second argument: arrays in the places of columns of tables and of lists of numbers.
     compress : bool
         Replace k right-hand sides by an equivalent m x m target where that is exact.
+    noise : optional
+        Of a `marginal` likelihood; None where the objective is that of the levels.
     """
 
     lower: Level
@@ -192,6 +194,7 @@ class Problem(Struct):
     mu: float = 0.0
     data: Tree = None
     compress: bool = True
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
         checks.nonnegative(self, "mu")
@@ -381,6 +384,12 @@ def refuse_covariance(problem: Problem, what: str, advice: str) -> None:
             f"{what} needs data with independent noise; got covariance=. {advice}, or give the inverse of its diagonal "
             "as weights"
         )
+
+
+def refuse_marginal(problem: Problem, what: str, advice: str) -> None:
+    """Raise `ProblemError` for what takes the objective for that of the levels."""
+    if isinstance(problem, Problem) and problem.noise is not None:
+        raise ProblemError(f"{what} a problem of least squares; got a marginal likelihood. {advice}")
 
 
 def bilevel(

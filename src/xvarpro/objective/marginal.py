@@ -1,0 +1,230 @@
+"""Minus the log marginal likelihood: the reduced objective with the amplitudes w integrated out, not minimised over.
+
+For the stacked ``A = [M; sqrt(lam) Omega] = Q R`` it adds ``log det R`` to the least squares of `Reduced`, which has
+the factor already. The derivative of that by M is ``Q R^-H``, in the rows of M: one more cotangent, and the same VJP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from xvarpro import lower
+from xvarpro.backends import Backend, to_numpy
+from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import plus, rounding
+from xvarpro.errors import ProblemError
+from xvarpro.lower.interface import LowerSolver, Volume
+from xvarpro.lower.stack import as_columns, eye_like
+from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
+from xvarpro.objective.passes import SURVEY, Block, Pass
+from xvarpro.objective.reduced import Point, Reduced
+from xvarpro.objective.reductions import added
+from xvarpro.objective.streamed import Streamed, StreamedPoint
+from xvarpro.operators import Weighted
+from xvarpro.operators.interface import Operator
+from xvarpro.problem.noise import Noise, flat_amplitudes
+from xvarpro.problem.problem import Problem
+from xvarpro.problem.whitening import Whitening
+
+
+class _Marginal:
+    """What the objective in memory and that of chunks share."""
+
+    problem: Any
+    backend: Backend
+    energy: Any
+
+    counted: Noise | None = None  # with the constants that a pass over the rows has found
+
+    @property
+    def noise(self) -> Noise:
+        found: Any = self.counted or self.problem.noise
+        return found
+
+    def size(self, value: Array) -> Array:
+        xp = namespace_of(value)
+        return xp.maximum(xp.abs(value), 0 * value + 0.5 * self.noise.freedom)
+
+    def rounding(self, value: Array) -> Array:
+        xp, size = self.backend.xp, self.size(value)
+        return rounding(xp, size + xp.sqrt(size * self.energy))
+
+    def restricted(self, indices: Array, lower: Any = None) -> Any:
+        raise ProblemError(
+            "a marginal likelihood is no sum over rows, of which mini-batches could be drawn; got a stochastic method. "
+            "Leave algorithm= out"
+        )
+
+    def total(self, volume: Volume) -> Array:
+        """V of `Noise`, from that of one right-hand side, or of as many as there are factors."""
+        found = volume.log_det() * (self.noise.columns / volume.stack)
+        apart = volume.dual or not volume.ridge.present
+        return found if apart else found - self.noise.columns * self.noise.Omega
+
+
+class Marginal(_Marginal, Reduced):
+    """Of a problem with all rows in memory."""
+
+    def levels(self, outputs: ModelOutputs) -> tuple[EvaluatedLevel, EvaluatedLevel]:
+        low, _ = super().levels(outputs)
+        if self.noise.mean is not None:  # w is then what is added to the mean
+            low = low._replace(y=low.y - low.system.M.matvec(self.noise.mean))
+        return low, low
+
+    def solver(self, low: EvaluatedLevel) -> LowerSolver:
+        found = super().solver(low)
+        return found if isinstance(found, INTEGRATED) else lower.QR()
+
+    def solution(self, solver: LowerSolver, low: EvaluatedLevel, factor: Any) -> tuple[Array, Array]:
+        w, r = super().solution(solver, low, factor)
+        return self._whole(w), r
+
+    def _whole(self, w: Array) -> Array:
+        return w if self.noise.mean is None else w + self.noise.mean
+
+    def point_of(self, theta: Leaves, outputs: ModelOutputs, solved: Solved | None = None) -> Point:
+        _, _, solver, system = solved = solved or self.solved(outputs)
+        point = super().point_of(theta, outputs, solved)
+        volume: Any = solver.volume(self.backend, system, point.factor)
+        return point._replace(value=self.noise.density(point.value, self.total(volume)))
+
+    def slopes(self, point: Point, outputs: ModelOutputs) -> ModelOutputs:
+        low, _, solver, system = solved = self.solved(outputs)
+        w, r, *_ = self.lower_solution(point, outputs, solved)
+        noise = self.noise
+        precision = noise.precision(None if noise.sigma is not None else low.value(w, r))
+        volume: Any = solver.volume(self.backend, system, point.factor)
+        share, lam = noise.parts * noise.columns / volume.stack, outputs.lower.lam
+        if lam is not None:
+            lam = 0.5 * precision * low.ridge.by_lam(w, w) + share * volume.by_lam(low.M.shape[1])
+        M = self._outer(low.M, r, precision * self._whole(w), volume, share)
+        y = None if outputs.lower.y is None else like_target(-precision * r, outputs.lower.y)
+        return ModelOutputs(LevelOutputs(M, y, lam), None, None)
+
+    def _outer(self, M: Operator, r: Array, w: Array, volume: Volume, share: float) -> Operator:
+        """Cotangents of M, by one product where right-hand sides share its matrix; none of the roots of weights."""
+        weighted: Any = M if isinstance(M, Weighted) and self.problem.lower.weights is not None else None
+        shared, xp = (M if weighted is None else weighted.M), namespace_of(r)
+        if shared.columns is not None:
+            return outers(M, (r, w), *((q, share * p) for q, p in volume.pairs()))
+        q, p = volume.pair()
+        if weighted is not None:
+            r, q = weighted.s * r, (weighted.s if q.ndim == 2 else weighted.s.mT[:, :, None]) * q
+        p = share * as_columns(p)
+        found: Operator = shared.outer(xp.concat([r, as_columns(q)], axis=1), xp.concat([w, p], axis=1))
+        return found if weighted is None else Weighted(found, 0 * weighted.s)
+
+    def scale(self, theta: Leaves) -> Array:
+        """What the objective is a small difference of: half the target, in units of the noise."""
+        low, *_ = solved = self.solved(outputs := self.evaluate(theta, self.constants))
+        half = super().point_of(theta, outputs, solved).value
+        return self.noise.precision(half) * low.size
+
+
+INTEGRATED = lower.QR, lower.DualQR, lower.SVD  # solvers whose factor has the determinant
+
+
+def _fold(block: Block, state: tuple[Any, Array], theta: Leaves) -> tuple[Any, Array]:
+    """The rows condensed, with how many count, and the sum of logarithms of roots of their weights."""
+    level = block.evaluate(theta)
+    xp, weights = namespace_of(state[1]), level.weights
+    weights = xp.broadcast_to(xp.asarray(weights, dtype=state[1].dtype), level.y.shape)
+    used = weights > 0
+    counts = xp.astype(used, state[1].dtype), 0.5 * xp.log(xp.where(used, weights, xp.ones_like(weights)))
+    folded = block.accumulation.fold(block.backend, state[0], level.M.dense(), level.y)
+    return folded, state[1] + xp.stack([xp.sum(x) for x in counts])
+
+
+def _gradient(
+    block: Block, total: Leaves, theta: Leaves, w: Array, inverse: Array, precision: Array, share: Array
+) -> Leaves:
+    """With the gradient of the rows of a block added, by ``M R^-1``, which are its rows of Q."""
+    level, outputs, pullback = block.linearise(theta)
+    r, Q = level.residual(w), level.system.M.matvec(inverse)
+    cotangents = outers(level.M, (precision * r, w), (share * Q, inverse))
+    slopes = pullback(LevelOutputs(cotangents, like_target(-precision * r, outputs.y), None))
+    return plus(total, slopes)
+
+
+FOLD, GRADIENT = Pass(_fold, SURVEY.merge), Pass(_gradient, added)
+
+
+class StreamedMarginal(_Marginal, Streamed):
+    """Of a problem whose rows come in chunks."""
+
+    def _point(self, theta: Leaves, ahead: bool) -> StreamedPoint:
+        xp, ridge, like = namespace_of(theta[0]), self.problem.lower.ridge, theta[0]
+        zeros = xp.zeros(2, dtype=like.dtype, device=device(like))
+        (state, counts), rows = self.walk(0, FOLD, (self._start(theta), zeros), theta)
+        condensed = self._accumulation.condensed(self.backend, state)
+        R, half = condensed.R, 0.5 * condensed.rest
+        volume = self.total(Volume(ridge, xp.linalg.diagonal(R), lambda: (R, R)))
+        data, roots = self.backend.to_floats([counts[0], counts[1]])
+        flat = flat_amplitudes(to_numpy(ridge.lam) if ridge.present else 0.0, self.structure.w_shape)
+        noise = self.counted = self.noise.counted(data, flat, roots)
+        value = noise.density(half, volume)
+        if not ridge.definite:
+            deficient = self._accumulation.deficient(self.backend, R, rows)
+            value = xp.where(deficient, xp.full_like(value, xp.nan), value)
+        precision = noise.precision(half) + 0 * half
+        return StreamedPoint(theta, value, condensed.argmin(self.backend), R, precision, precision * condensed.energy())
+
+    def gradient(self, point: StreamedPoint) -> Leaves:
+        theta, w, R = point.theta, point.w, point.R
+        inverse = self.backend.solve_triangular(R, eye_like(R))
+        share = 0 * point.slope + self.noise.parts * self.noise.columns
+        return self.walk(0, GRADIENT, self.penalty_gradient(theta), theta, w, inverse, point.slope, share)[0]
+
+
+def settled(problem: Problem, structure: ModelStructure, backend: Backend, dtype: str, place: Any) -> Problem:
+    """The prepared problem with the constants of its density; a ProblemError where there is none."""
+    level, noise, (n, k) = problem.lower, problem.noise, structure.w_shape
+    assert noise is not None
+    if not structure.exact or not (level.solver is None or isinstance(level.solver, INTEGRATED)):
+        raise ProblemError(
+            "a marginal likelihood needs a design that is an array, and a solver whose factor has its determinant: "
+            f"lower.QR(), DualQR() or SVD(); got {level.solver or 'a design known by its products'}. Leave solver= out"
+        )
+    lam: Any = None if callable(level.lam) else to_numpy(level.lam) if level.ridge.present else 0.0
+    flat, Omega = flat_amplitudes(lam, (n, k)), level.ridge.array
+    if Omega is not None and 0 < flat < n * k:
+        raise ProblemError(
+            "a prior that is flat in some amplitudes needs Omega to be the identity; got a lam with entries that are 0 "
+            "and an Omega. Give them a small lam"
+        )
+
+    def moved(x: Any) -> Array:
+        kind = np.result_type(dtype, "complex64") if np.iscomplexobj(x) else dtype
+        return backend.asarray(np.asarray(x, kind), device=place)
+
+    size = 0.0 if Omega is None else float(np.linalg.slogdet(to_numpy(Omega).astype(complex))[1])
+    parts = 2 if structure.complex_w else 1
+    fields: dict[str, Any] = {"parts": parts, "columns": k, "Omega": moved(size)}
+    if noise.mean is not None:
+        mean = to_numpy(noise.mean)
+        if mean.shape not in ((n,), (n, 1), (n, k)) or (parts == 1 and np.iscomplexobj(mean)):
+            raise ProblemError(
+                f"prior must be the mean of w, of shape ({n},) or {(n, k)}, real where w is; got {mean.dtype} entries "
+                f"of shape {mean.shape}"
+            )
+        mean = np.broadcast_to(mean.reshape(n, -1), (n, k))
+        fields["mean"] = moved(mean.astype(complex) if parts == 2 else mean)
+    noise = replace(noise, **fields)
+    if not problem.in_rows:
+        noise = noise.counted(*_data(level.weights, (structure.rows[0], k), flat))
+        noise = replace(noise, constant=moved(noise.constant), freedom=moved(noise.freedom))
+    return replace(problem, noise=noise)
+
+
+def _data(weights: Any, shape: tuple[int, int], flat: float) -> tuple[float, float, float]:
+    """What `Noise.counted` takes, of a target (m, k)."""
+    if isinstance(weights, Whitening):
+        return shape[0] * shape[1], flat, shape[1] * weights.log_root
+    used = np.broadcast_to(1.0 if weights is None else to_numpy(weights), shape)
+    used = used[used > 0].astype(float)
+    return used.size, flat, 0.5 * float(np.sum(np.log(used)))
