@@ -211,6 +211,10 @@ def test_a_density_that_is_not_finite_is_a_sentence(subtests):
     iterative = xv.separable(decays, y, data=T, lam=1.0, solver=xv.lower.LSMR())
     with subtests.test("an iterative solver"), pytest.raises(xv.errors.ProblemError, match="determinant"):
         xv.marginal(iterative, 0.1).log_density(THETA)
+    for name, Omega in {"wide": np.array([[1.0, -1.0]]), "of theta": lambda theta, t: np.eye(2)}.items():
+        smooth = xv.separable(decays, y, data=T, lam=1.0, Omega=Omega)
+        with subtests.test(name), pytest.raises(xv.errors.ProblemError, match="constant square Omega"):
+            xv.marginal(smooth, 0.1).log_density(THETA)
     with subtests.test("equal columns during a solve"):
         fit = xv.solve(xv.marginal(problem, 0.1), np.ones(2), over=xv.sets.Box(0.5, 2.0))
         assert fit.status is xv.Status.RANK_DEFICIENT

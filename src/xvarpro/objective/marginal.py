@@ -190,6 +190,13 @@ def settled(problem: Problem, structure: ModelStructure, backend: Backend, dtype
             "a marginal likelihood needs a design that is an array, and a solver whose factor has its determinant: "
             f"lower.QR(), DualQR() or SVD(); got {level.solver or 'a design known by its products'}. Leave solver= out"
         )
+    given: Any = level.Omega
+    if callable(given) or not level.ridge.square:
+        found = "a function of theta" if callable(given) else f"one of shape {given.shape}"
+        raise ProblemError(
+            f"a marginal likelihood needs a constant square Omega, which has a determinant; got {found}. Give a "
+            "difference operator rows for the ends, with small numbers"
+        )
     lam: Any = None if callable(level.lam) else to_numpy(level.lam) if level.ridge.present else 0.0
     flat, Omega = flat_amplitudes(lam, (n, k)), level.ridge.array
     if Omega is not None and 0 < flat < n * k:
