@@ -211,7 +211,7 @@ def test_a_density_that_is_not_finite_is_a_sentence(subtests):
     iterative = xv.separable(decays, y, data=T, lam=1.0, solver=xv.lower.LSMR())
     with subtests.test("an iterative solver"), pytest.raises(xv.errors.ProblemError, match="determinant"):
         xv.marginal(iterative, 0.1).log_density(THETA)
-    for name, Omega in {"wide": np.array([[1.0, -1.0]]), "of theta": lambda theta, t: np.eye(2)}.items():
+    for name, Omega in {"wide": np.array([[1.0, -1.0]]), "of theta": lambda theta, t: theta[:, None] * theta}.items():
         smooth = xv.separable(decays, y, data=T, lam=1.0, Omega=Omega)
         with subtests.test(name), pytest.raises(xv.errors.ProblemError, match="constant square Omega"):
             xv.marginal(smooth, 0.1).log_density(THETA)
