@@ -3,10 +3,13 @@
 Two workers with two threads each would wait for one another. ``xvarpro conformance`` runs what users run.
 """
 
+import gc
 import os
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -30,3 +33,19 @@ if find_spec("array_api_strict"):
 # the examples of an adapter whose framework is not installed cannot be imported
 ADAPTERS = ["src/xvarpro/backends/cupy.py", "conformance/src/xvarpro_conformance/frameworks/cupy.py"]
 collect_ignore = [] if find_spec("cupy") else ADAPTERS
+
+gc.disable()  # until all is imported, none of which is garbage
+
+
+def pytest_collection_finish():
+    """A collection of garbage in a test looks at what the tests made, not at the frameworks."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """All tests of a file run in one process, which makes their fixtures and compiles their programs once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)

@@ -220,7 +220,9 @@ def test_memory_is_that_of_two_chunks(tmp_path):
 def test_two_processes_solve_chunks(tmp_path):
     with ProcessPoolExecutor(2, mp_context=processes.context()) as pool:
         found = xv.solve_many(problem(), START, BOX, chunks=2, executor=pool, checkpoint=tmp_path)
+        errors = found.statistics(executor=pool)
     same(found, xv.solve_many(problem(), START, BOX))
+    np.testing.assert_array_equal(errors.theta_stderr, found.statistics().theta_stderr)
     assert len(list(tmp_path.iterdir())) == 6
     same(xv.solve_many(problem(), START, BOX, chunks=2, checkpoint=tmp_path), found)
     with pytest.raises(ProblemError, match="executor need chunks="):

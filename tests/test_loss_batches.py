@@ -193,9 +193,10 @@ def test_a_batch_has_the_solutions_of_its_problems(name):
 
 
 @pytest.mark.parametrize(
-    ("W", "least"), [(xv.lower.Nonnegative(), 0.0), (xv.lower.Bounded(0.2, 0.9), 0.2)], ids=["nonnegative", "bounded"]
+    ("name", "W", "least"),
+    [("logistic", xv.lower.Nonnegative(), 0.0), ("poisson", xv.lower.Bounded(0.2, 0.9), 0.2)],
+    ids=["logistic", "poisson"],
 )
-@pytest.mark.parametrize("name", ["poisson", "logistic"])
 def test_weights_of_a_batch_with_a_loss_lie_between_bounds(name, W, least, subtests):
     """Minima and errors are those of its problems, each of which has entries of w at bounds or at none."""
     loss, y = LOSSES[name]
@@ -217,14 +218,14 @@ def test_weights_of_a_batch_with_a_loss_lie_between_bounds(name, W, least, subte
 @pytest.mark.parametrize("w", [[9.0, 4.0], [9.0, 0.0]])
 def test_errors_of_counts_with_nonnegative_weights_are_those_of_single_fits(w):
     t, draw = np.linspace(0.05, 4.0, 64), rng(4)
-    y = draw.poisson(np.exp(-np.outer(t, [0.5, 4.0])) @ np.array(w), size=(6, 64)).astype(float)
+    y = draw.poisson(np.exp(-np.outer(t, [0.5, 4.0])) @ np.array(w), size=(4, 64)).astype(float)
     problem = xv.separable(of_each, y, data={"x": t}, loss="poisson", W=xv.lower.Nonnegative())
     over = xv.sets.Box([0.05, 1.0], [1.0, 12.0])
-    found = xv.solve_many(problem, np.tile([0.5, 4.0], (6, 1)), over, tol=1e-9)
+    found = xv.solve_many(problem, np.tile([0.5, 4.0], (4, 1)), over, tol=1e-9)
     errors = found.statistics()
-    alone = [xv.solve(xv.many.single(problem, i), found.theta[i], over, tol=1e-9) for i in range(6)]
+    alone = [xv.solve(xv.many.single(problem, i), found.theta[i], over, tol=1e-9) for i in range(4)]
     same = [i for i, fit in enumerate(alone) if np.allclose(fit.theta, found.theta[i], rtol=1e-6)]
-    assert len(same) >= 4  # where an amplitude is closed, a single fit may find it open elsewhere
+    assert len(same) >= 3  # where an amplitude is closed, a single fit may find it open elsewhere
     for i in same:
         single = alone[i].statistics()
         np.testing.assert_allclose(errors.w_stderr[i], single.w_stderr, rtol=1e-5)

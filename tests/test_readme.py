@@ -60,12 +60,12 @@ def test_it_is_short():
 
 
 QUICK = (
-    "autoencoder", "callbacks", "constraints", "deconvolution", "experiments", "fewshot", "first_fit", "levels", "many",
+    "autoencoder", "callbacks", "constraints", "deconvolution", "experiments", "fewshot", "first_fit", "levels",
     "models", "networks", "parameters", "reproducibility", "special", "stopping", "streaming", "threads", "two_levels",
 )  # fmt: skip
 # more than a second each
 LONG = (
-    "backends", "kernels", "kinetics", "layers", "long_runs", "matrices", "minibatches", "modules", "pipelines",
+    "backends", "kernels", "kinetics", "layers", "long_runs", "many", "matrices", "minibatches", "modules", "pipelines",
     "robust", "scale", "statistics",
 )  # fmt: skip
 SKLEARN = sorted((README.parent / "docs" / "sklearn").glob("*.md"))

@@ -55,8 +55,8 @@ ESTIMATORS = (
     SparseAutoencoder(2, max_iter=1),
     VarProRegressor(curve, one, over=xv.sets.Box(0.0, 10.0), lam=1e-8, max_iter=1),
     NeuralHeadRegressor(4, max_iter=1),
-    NeuralHeadClassifier(4, max_iter=2),
-    NeuralHeadClassifier(4, loss="softmax", max_iter=2),
+    NeuralHeadClassifier(4, max_iter=1),
+    NeuralHeadClassifier(4, loss="softmax", max_iter=1),
     LearnedPenaltyClassifier(max_iter=1),
 )
 DIGITS = load_digits().data[:300] / 16.0

@@ -25,6 +25,8 @@ from xvarpro.driver.prepare import SlicesWarning
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.fit.comparison import Comparison, compare
+from xvarpro.fit.evidence import ModelComparison, compare_models
+from xvarpro.fit.laplace import Laplace
 from xvarpro.fit.marginal import Marginal, marginal
 from xvarpro.fit.nonlinear import least_squares
 from xvarpro.fit.result import Result
@@ -47,10 +49,12 @@ __all__ = [
     "Each",
     "InverseGamma",
     "IterationInfo",
+    "Laplace",
     "Level",
     "LowerFit",
     "ManyResult",
     "Marginal",
+    "ModelComparison",
     "Multistart",
     "Parameters",
     "PrecisionWarning",
@@ -70,6 +74,7 @@ __all__ = [
     "backends",
     "bilevel",
     "compare",
+    "compare_models",
     "compress",
     "distributed",
     "errors",

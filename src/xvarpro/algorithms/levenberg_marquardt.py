@@ -158,7 +158,7 @@ class LevenbergMarquardt(Algorithm):
         """Where every problem starts, at x (b, p)."""
         xp = f.backend.xp
         one = xp.ones_like(local.value)
-        scale = diagonal(local.curvature)
+        scale = diagonal(xp, local.curvature)
         secant = () if isinstance(local.curvature, Arrow) else local.curvature
         model = Model(secant, one < 0, scale, self.damping * one, 4 * one, one < 0)
         rejected = xp.zeros(one.shape, dtype=xp.int32, device=device(x))
@@ -200,9 +200,9 @@ class LevenbergMarquardt(Algorithm):
         """Both parts of the gap, and the decrease that the Gauss-Newton model promises over the whole set."""
         gap_A, gap_B = region.gaps(x, local.grad)
         xp = f.backend.xp
-        bends = diagonal(local.curvature)
+        bends = diagonal(xp, local.curvature)
         # a direction of which the model knows nothing promises nothing
-        held = plus(local.curvature, xp.where(bends > 0, (10 * xp.finfo(x.dtype).eps) * bends, 1))
+        held = plus(xp, local.curvature, xp.where(bends > 0, (10 * xp.finfo(x.dtype).eps) * bends, 1))
         _, decrease = minimise_model(f.backend, region, x, local.grad, held)
         if not f.problem.mu:  # no sum of squares is below 0
             decrease = xp.minimum(decrease, local.value)
@@ -217,7 +217,7 @@ class LevenbergMarquardt(Algorithm):
         added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
         B: Any = point.local.curvature
         B = B if isinstance(B, Arrow) else xp.where(model.quasi[:, None, None], model.Q, B)
-        trial, decrease = minimise_model(backend, region, point.theta, point.local.grad, plus(B, added))
+        trial, decrease = minimise_model(backend, region, point.theta, point.local.grad, plus(xp, B, added))
         step = trial - point.theta
         # the decrease of the model itself: the damping is no part of the objective
         decrease = decrease + 0.5 * xp.sum(step * (added * step), axis=1)
@@ -242,7 +242,7 @@ class LevenbergMarquardt(Algorithm):
         shrink = xp.where(brought >= WORTH * promised, shrink, least)
         root = xp.sqrt(xp.where(model.scale > 0, model.scale, 1))
         model = model._replace(
-            scale=xp.maximum(model.scale, diagonal(new.curvature)),
+            scale=xp.maximum(model.scale, diagonal(xp, new.curvature)),
             damping=model.damping * shrink,
             growth=4 * xp.ones_like(ratio),
             short=xp.zeros_like(model.short),
@@ -384,7 +384,7 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
     xp = backend.xp
     enough = xp.finfo(theta.dtype).eps ** 0.75
     # gradient steps in the units of the model: the units of theta have no effect where the sets are bounds
-    D = region.evened(diagonal(B))
+    D = region.evened(diagonal(xp, B))
     D = xp.where(D > 0, D, 1)
     faces = all(C.has_faces and C.has_projection for _, C in region.constrained)
     across = not faces and any(C.has_projection for _, C in region.constrained)
@@ -442,10 +442,10 @@ def _in_faces(backend: Backend, region: Region, theta: Array, grad: Array, B: Ar
 
 def _face(xp: Any, region: Region, B: Any, x: Array) -> tuple[Callable[[Array], Array], Any]:
     """The projection on the smallest face of each point, and the model there, with its own scale outside."""
-    scale = xp.max(diagonal(B), axis=1)[:, None]
+    scale = xp.max(diagonal(xp, B), axis=1)[:, None]
     if isinstance(B, Arrow):  # between bounds alone
         free = region.join(region.tangent(parts(xp.ones_like(x), region.shapes), parts(x, region.shapes)))
-        return lambda d: free * d, B.plus((1 - free) * scale / xp.finfo(x.dtype).eps)
+        return lambda d: free * d, plus(xp, B, (1 - free) * scale / xp.finfo(x.dtype).eps)
     P = region.tangents(x)
     eye = xp.eye(x.shape[1], dtype=x.dtype, device=device(x))
     return lambda d: times(P, d), P @ B @ P + scale[:, :, None] * (eye - P)

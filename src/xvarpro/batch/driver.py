@@ -336,7 +336,7 @@ def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
     """
     (value, grad, H), x, region = state.point.local[:3], state.point.theta, f.region
     xp = namespace_of(x)
-    D = positive_or_one(region.evened(diagonal(H)))  # units of the entries
+    D = positive_or_one(region.evened(diagonal(xp, H)))  # units of the entries
 
     def dots(a: Array, b: Array) -> Array:
         return xp.sum(a * b, axis=1)

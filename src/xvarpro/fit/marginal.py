@@ -44,8 +44,7 @@ class Marginal(Problem):
         Raises
         ------
         ProblemError
-            There is no finite density at theta: w is not unique there, and has no prior; or the residual is 0 and
-            nothing is known of the noise.
+            The density is not finite: w is not unique and has no prior, or the residual is 0 and the noise unknown.
 
         Examples
         --------
@@ -149,8 +148,7 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
 
     References
     ----------
-    D. J. C. MacKay, Bayesian interpolation, Neural Computation 4 (1992). H. D. Patterson, R. Thompson, Recovery of
-    inter-block information when block sizes are unequal, Biometrika 58 (1971).
+    D. J. C. MacKay, Bayesian interpolation, Neural Computation 4 (1992).
 
     Examples
     --------
@@ -189,15 +187,13 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
             raise ProblemError(f"noise: the shape and the scale of an InverseGamma must be > 0; got {noise}")
         stated.update(shape=float(shape), scale=float(scale))
     elif is_array(noise) and noise.ndim:
-        level = replace(level, covariance=_covariance(noise))
+        level, stated["sigma"] = replace(level, covariance=_covariance(noise)), 1.0
     elif isinstance(noise, tuple):
-        level = replace(level, weights=_whitening(problem, noise))
+        level, stated["sigma"] = replace(level, weights=_whitening(problem, noise)), 1.0
     else:
         stated["sigma"] = number(noise)
         if not 0 < stated["sigma"] < math.inf:
             raise ProblemError(f"noise must be a standard deviation > 0; got {described(noise)}")
-    if (is_array(noise) and noise.ndim) or (isinstance(noise, tuple) and not isinstance(noise, InverseGamma)):
-        stated["sigma"] = 1.0
     if prior is not None:
         stated["mean"] = exchange.as_array(prior, "prior")
         flat = not callable(level.lam) and not level.ridge.present
@@ -231,11 +227,12 @@ def _covariance(noise: Array) -> Array:
 
 
 def _whitening(problem: Problem, noise: Any) -> Whitening:
-    if len(noise) != 2 or not callable(noise[0]) or not math.isfinite(number(noise[1])):
-        raise ProblemError(f"noise must be a number, a covariance or a pair (whiten, log_det); got {described(noise)}")
-    if problem.lower.weights is not None or problem.lower.covariance is not None or problem.in_rows:
+    level = problem.lower
+    alone = level.weights is None and level.covariance is None and not problem.in_rows
+    if not alone or len(noise) != 2 or not callable(noise[0]) or not math.isfinite(number(noise[1])):
         raise ProblemError(
-            "noise as a function needs a target in memory, and a problem without weights and covariance; got another"
+            "noise must be a number, a covariance, or a pair (whiten, log_det) for a target in memory and a problem "
+            f"without weights and covariance; got {described(noise)}"
         )
     return Whitening(noise[0], -0.5 * number(noise[1]))
 

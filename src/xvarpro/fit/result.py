@@ -15,6 +15,7 @@ from xvarpro.results.outcome import Outcome
 
 if TYPE_CHECKING:
     from xvarpro.fit import intervals, plotting, sampling, stored
+    from xvarpro.fit import laplace as evidence
     from xvarpro.statistics import bands, reports, theory
 
 
@@ -31,7 +32,7 @@ class Result(Outcome):
     theta : pytree of arrays
         The best iterate, in theta0's structure, framework and device.
     value : float
-        Reduced objective at theta.
+        Reduced objective at theta; of a `marginal` likelihood minus the log density, constants included.
     gap_A, gap_B : float
         Frank-Wolfe gap of the constrained block; dual norm of the free block's gradient times the radius of its ball.
     status : Status
@@ -53,6 +54,7 @@ class Result(Outcome):
     """
 
     if TYPE_CHECKING:
+        laplace = evidence.laplace
         statistics = theory.statistics
         report = reports.report
         interval = intervals.interval
@@ -66,6 +68,7 @@ class Result(Outcome):
         save = stored.save
         like = stored.like
     else:
+        laplace = Method("xvarpro.fit.laplace.laplace")
         statistics = Method("xvarpro.statistics.theory.statistics")
         report = Method("xvarpro.statistics.reports.report")
         interval = Method("xvarpro.fit.intervals.interval")

@@ -18,10 +18,11 @@ FAR = 1e3  # times the median of sizes of a target, from which on one is an outl
 NORMAL = 1.482602218505602  # standard deviation of normal numbers over the median of their sizes
 
 
+@dataclass(frozen=True)
 class Robust(Loss):
     """``1/2 scale^2 rho((r / scale)^2)`` of ``r = sqrt(weights) (mu - y)``, with a concave rho and ``rho'(0) = 1``."""
 
-    scale: float | None
+    scale: float | None = None
     tuning: ClassVar[float]  # scale in standard deviations, for 95 % efficiency on normal residuals
 
     def __post_init__(self) -> None:
@@ -89,7 +90,7 @@ class Robust(Loss):
         return self.scale is None
 
     def in_units(self, unit: float) -> Loss | None:
-        return type(self)(unit * self.unit)  # type: ignore[call-arg]
+        return type(self)(unit * self.unit)
 
     def scaled_by(self, r: np.ndarray) -> Loss:
         """The loss with the scale that weighted residuals r give."""
@@ -99,7 +100,7 @@ class Robust(Loss):
                 f"{type(self).__name__}: scale=None takes the scale from the residuals, and more than half of them are "
                 f"{spread:g}. Pass scale="
             )
-        return type(self)(self.tuning * NORMAL * spread)  # type: ignore[call-arg]
+        return type(self)(self.tuning * NORMAL * spread)
 
     def _squares(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * ((mu - y) / self.unit) ** 2
@@ -128,8 +129,6 @@ class Huber(Robust):
     >>> loss.rho(np.array([0.25, 4.0])), loss.weight(np.array([0.25, 4.0]))
     (array([0.25, 3.  ]), array([1. , 0.5]))
     """
-
-    scale: float | None = None
 
     tuning = 1.345
 
@@ -164,8 +163,6 @@ class SoftL1(Robust):
     (array([2.]), array([0.5]))
     """
 
-    scale: float | None = None
-
     tuning = 1.287
 
     def rho(self, z: Array) -> Array:
@@ -194,8 +191,6 @@ class Cauchy(Robust):
     >>> xv.losses.Cauchy(1.0).weight(np.array([0.0, 3.0]))
     array([1.  , 0.25])
     """
-
-    scale: float | None = None
 
     tuning = 2.385
     convex = False

@@ -191,8 +191,9 @@ class Volume(NamedTuple):
         lam, each = ridge.lam, 0.5 * self.sizes.shape[-1] * self.stack
         if isinstance(lam, int | float):
             return total - each * math.log(lam)
+        xp = namespace_of(lam)
         kept = xp.log(xp.where(lam == 0, 1, lam))  # amplitudes without a ridge are flat
-        return total - each / math.prod(lam.shape) * xp.sum(kept)
+        return -each / math.prod(lam.shape) * xp.sum(kept) + total
 
     def pairs(self) -> tuple[tuple[Array, Array], ...]:
         """`pair`; of a stack, one for each column of p, of shapes (m, k) and (n, k)."""

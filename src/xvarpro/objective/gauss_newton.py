@@ -262,17 +262,6 @@ class Arrow(NamedTuple):
         n, p = self.own.shape[1:3]
         return namespace_of(x).reshape(x[0, : n * p], (n, p)), x[0, n * p :]
 
-    def diagonal(self) -> Array:
-        xp = namespace_of(self.own)
-        return joined(*(xp.linalg.diagonal(x[0, ...]) for x in (self.own, self.shared)))
-
-    def plus(self, added: Array) -> Arrow:
-        """With a diagonal added."""
-        own, shared = self.parts(added)
-        return self._replace(
-            own=self.own + _diagonals(own)[None, ...], shared=self.shared + _diagonals(shared)[None, ...]
-        )
-
     def times(self, x: Array) -> Array:
         xp, (own, shared) = namespace_of(x), self.parts(x)
         cross = self.cross[0, ...]
@@ -283,7 +272,7 @@ class Arrow(NamedTuple):
         """By elimination of the problems: the Schur complement of theirs is that of what they share."""
         xp, (own, shared), cross = namespace_of(c), self.parts(c), self.cross[0, ...]
         q = shared.shape[0]
-        X = _gauss_jordan(xp, self.own[0, ...], xp.concat([cross.mT, own[:, :, None]], axis=2))
+        X = solve_scaled(xp, self.own[0, ...], xp.concat([cross.mT, own[:, :, None]], axis=2))
         down = xp.sum(cross @ X, axis=0)
         x = solve_scaled(xp, self.shared - down[None, :, :q], (shared - down[:, q])[None, :])[0, :]
         return joined(X[:, :, q] - (X[:, :, :q] @ x[:, None])[:, :, 0], x)
@@ -295,19 +284,19 @@ def joined(own: Array, shared: Array) -> Array:
     return xp.concat([xp.reshape(own, (-1,)), shared])[None, :]
 
 
-def _diagonals(x: Array) -> Array:
-    xp = namespace_of(x)
-    return x[..., None] * xp.eye(x.shape[-1], dtype=x.dtype, device=device(x))
-
-
-def diagonal(B: Array | Arrow) -> Array:
+def diagonal(xp: Any, B: Array | Arrow) -> Array:
     """Vectors (b, p)."""
-    return B.diagonal() if isinstance(B, Arrow) else namespace_of(B).linalg.diagonal(B)
+    if isinstance(B, Arrow):
+        return joined(*(xp.linalg.diagonal(x[0, ...]) for x in (B.own, B.shared)))
+    return xp.linalg.diagonal(B)
 
 
-def plus(B: Any, added: Array) -> Any:
+def plus(xp: Any, B: Any, added: Array) -> Any:
     """``B`` with a diagonal (b, p) added."""
-    return B.plus(added) if isinstance(B, Arrow) else B + _diagonals(added)
+    if isinstance(B, Arrow):
+        own, shared = B.parts(added)
+        return B._replace(own=plus(xp, B.own, own), shared=plus(xp, B.shared, shared))
+    return B + added[..., None] * xp.eye(added.shape[-1], dtype=added.dtype, device=device(added))
 
 
 def times(B: Array | Arrow, x: Array) -> Array:
@@ -316,16 +305,13 @@ def times(B: Array | Arrow, x: Array) -> Array:
 
 
 def solve_scaled(xp: Any, K: Array | Arrow, c: Array) -> Array:
-    """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p)."""
-    return K.solve(c) if isinstance(K, Arrow) else _gauss_jordan(xp, K, c[:, :, None])[:, :, 0]
-
-
-def _gauss_jordan(xp: Any, K: Array, C: Array) -> Array:
-    """``K^-1 C``, shapes (b, p, p), (b, p, k): a positive definite matrix needs no pivoting.
+    """``K^-1 c`` for positive definite `K`, shapes (b, p, p), (b, p) or (b, p, k); it needs no pivoting.
 
     Rows and columns are scaled to a diagonal of ones: units of the unknowns do not count.
     """
-    p = K.shape[-1]
+    if isinstance(K, Arrow):
+        return K.solve(c)
+    p, C = K.shape[-1], c if c.ndim == 3 else c[:, :, None]
     root = xp.sqrt(xp.linalg.diagonal(K))
     root = xp.where(root > 0, root, 1)[:, :, None]
     A = xp.concat([K / root / root.mT, C / root], axis=2)
@@ -333,4 +319,4 @@ def _gauss_jordan(xp: Any, K: Array, C: Array) -> Array:
     for j in range(p):
         row = A[:, j : j + 1, :] / A[:, j : j + 1, j : j + 1]
         A = xp.where(place == j, row, A - A[:, :, j : j + 1] * row)
-    return A[:, :, p:] / root
+    return xp.reshape(A[:, :, p:] / root, c.shape)

@@ -117,16 +117,16 @@ class Marginal(_Marginal, Reduced):
 
     def _outer(self, M: Operator, r: Array, w: Array, volume: Volume, share: float) -> Operator:
         """Cotangents of M, by one product where right-hand sides share its matrix; none of the roots of weights."""
-        weighted = isinstance(M, Weighted) and self.problem.lower.weights is not None
-        shared: Any = M.M if weighted else M  # type: ignore[attr-defined]
+        weighted: Any = M if isinstance(M, Weighted) and self.problem.lower.weights is not None else None
+        shared, xp = (M if weighted is None else weighted.M), namespace_of(r)
         if shared.columns is not None:
             return outers(M, (r, w), *((q, share * p) for q, p in volume.pairs()))
-        xp, (q, p) = namespace_of(r), volume.pair()
-        if isinstance(M, Weighted) and weighted:
-            r, q = M.s * r, (M.s if q.ndim == 2 else M.s.mT[:, :, None]) * q
-        rows, columns = ([r, as_columns(q)], [w, share * as_columns(p)])
-        found: Operator = shared.outer(xp.concat(rows, axis=1), xp.concat(columns, axis=1))
-        return Weighted(found, 0 * M.s) if isinstance(M, Weighted) and weighted else found
+        q, p = volume.pair()
+        if weighted is not None:
+            r, q = weighted.s * r, (weighted.s if q.ndim == 2 else weighted.s.mT[:, :, None]) * q
+        p = share * as_columns(p)
+        found: Operator = shared.outer(xp.concat([r, as_columns(q)], axis=1), xp.concat([w, p], axis=1))
+        return found if weighted is None else Weighted(found, 0 * weighted.s)
 
     def scale(self, theta: Leaves) -> Array:
         """What the objective is a small difference of: half the target, in units of the noise."""
@@ -136,9 +136,6 @@ class Marginal(_Marginal, Reduced):
 
 
 INTEGRATED = lower.QR, lower.DualQR, lower.SVD  # solvers whose factor has the determinant
-
-
-# -- rows in chunks ----------------------------------------------------------------------------------------------------
 
 
 def _fold(block: Block, state: tuple[Any, Array], theta: Leaves) -> tuple[Any, Array]:

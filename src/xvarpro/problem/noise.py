@@ -43,6 +43,7 @@ class Noise(Struct):
     mean: Any = None  # of the prior of w; None is 0
     constant: Any = 0.0
     freedom: Any = 0.0  # real numbers in the data, less those in amplitudes with a flat prior
+    flat: float = 0.0  # real numbers in these amplitudes
     Omega: Any = 0.0  # the logarithm of |det Omega|
     columns: int = 1  # right-hand sides as stated
     parts: int = 1  # real numbers in one of the target: 2 of a complex one
@@ -77,11 +78,9 @@ class Noise(Struct):
         else:
             constant = 0.5 * nu * math.log(2 * math.pi) - math.lgamma(a + 0.5 * nu)
             constant += math.lgamma(a) - a * math.log(b) if a else 0.0
-        return replace(self, constant=constant - self.parts * log_root, freedom=nu)
+        return replace(self, constant=constant - self.parts * log_root, freedom=nu, flat=self.parts * flat)
 
 
 def flat_amplitudes(lam: Any, shape: tuple[int, int]) -> float:
     """How many entries of w, (n, k), have no ridge; `lam` is None where it is a function, which is > 0."""
-    if lam is None:
-        return 0.0
-    return float(np.sum(np.broadcast_to(lam, shape) == 0))
+    return 0.0 if lam is None else float(np.sum(np.broadcast_to(lam, shape) == 0))

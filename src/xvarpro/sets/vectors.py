@@ -212,7 +212,9 @@ def as_like(parameter: Array | complex, like: Array) -> Array:
 
 def all_like(parameters: Iterable[Array | complex], like: Array) -> list[Array]:
     """`as_like` of several."""
-    xp, real, place, found = namespace_of(like), real_dtype(like), device(like), []
+    xp, real, place, found = namespace_of(like), like.dtype, device(like), []
+    if complex_dtype(real):
+        real = real_dtype(like)
     for parameter in parameters:
         dtype, owner = real, None if isinstance(parameter, float) else backends.of(parameter)
         if owner is not None and owner is not backends.owner(like):

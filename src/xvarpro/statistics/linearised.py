@@ -209,7 +209,7 @@ def unlike_least_squares(problem: Problem) -> str:
     """What sets a problem apart from least squares in theta and w, and what to do; empty where nothing does."""
     derivative = "xv.implicit.gradient has the derivative of a solution by the data, from which errors follow"
     if problem.noise is not None:
-        return "least squares; got a marginal likelihood. Its log_density is for a sampler"
+        return "least squares; got a marginal likelihood. fit.laplace() has its covariance"
     if not problem.is_separable:
         return f"one level; got two, where theta does not minimise the residual that w does. {derivative}"
     if problem.lower.loss is not None:

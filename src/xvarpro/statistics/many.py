@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import os
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from xvarpro.fit.batch_result import ManyResult
 
 T = TypeVar("T")
+AHEAD = 2  # chunks for each processor of this machine that an executor is handed at once
 AT_ONCE = 2**17  # numbers in the tangents of the problems that are looked at together: as a cache holds
 UNSURE = "near a kink, or with parameters that are nearly dependent, these errors may not hold"
 POOR = "the solve ended without success: errors are those of this point, which need not be a minimum"
@@ -110,7 +114,13 @@ class _Numbers(NamedTuple):
     clear: np.ndarray  # whether all of this holds
 
 
-def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich: bool | None = None) -> BatchStatistics:
+def statistics(
+    fit: ManyResult,
+    *,
+    absolute_sigma: bool | None = None,
+    sandwich: bool | None = None,
+    executor: Executor | None = None,
+) -> BatchStatistics:
     """Standard errors, covariances and goodness of every fit of a batch, by linear theory.
 
     The numbers are those of `Result.statistics` of each problem by itself. A problem of another set than a box, with an
@@ -123,6 +133,8 @@ def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich:
     absolute_sigma, sandwich : bool, optional
         As for `statistics.linear_theory`; by default `absolute_sigma` is True for a log likelihood, and `sandwich` for
         other losses.
+    executor : concurrent.futures.Executor, optional
+        Where the chunks of problems that were solved in chunks are looked at, as for `solve_many`.
 
     Returns
     -------
@@ -153,7 +165,7 @@ def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich:
         raise ProblemError(f"statistics need {why}")
     known = loss is not None and loss.likelihood
     if fit.chunks is not None:
-        return _joined(fit, {"absolute_sigma": absolute_sigma, "sandwich": sandwich})
+        return _joined(fit, {"absolute_sigma": absolute_sigma, "sandwich": sandwich}, executor)
     if fit._fits is not None:
         return _gathered(fit, absolute_sigma, sandwich)
     noise = theory.noise_from(loss, known, absolute_sigma, sandwich)
@@ -163,15 +175,22 @@ def statistics(fit: ManyResult, *, absolute_sigma: bool | None = None, sandwich:
     return (_SharedPass if fit.shared else _Pass)(fit, *noise).statistics()
 
 
-def _joined(fit: ManyResult, options: dict[str, Any]) -> BatchStatistics:
+def _part(options: dict[str, Any], fit: ManyResult, problem: Problem) -> dict[str, Any]:
+    """Those of a chunk, whose pickle has no problem, without the data that covariances are made of."""
+    found = statistics(dataclasses.replace(fit, _problem=problem), **options)
+    return vars(found) | {"_covariances": None}
+
+
+def _joined(fit: ManyResult, options: dict[str, Any], executor: Executor | None) -> BatchStatistics:
     """Of problems that were solved in chunks, chunk by chunk."""
-    size = cast(int, fit.chunks)
+    size, some = cast(int, fit.chunks), AHEAD * (os.cpu_count() or 1) if executor else 1
     slices = [slice(i, min(i + size, len(fit))) for i in range(0, len(fit), size)]
-    parts = list[dict[str, Any]]()
+    parts, run = list[dict[str, Any]](), executor.map if executor else map
+    for i in range(0, len(slices), some):  # an executor is handed all that `map` is given
+        chunks = [fit.members(picked) for picked in slices[i : i + some]]
+        parts += run(partial(_part, options), chunks, [chunk.stated for chunk in chunks])
     reasons: dict[str, list[int]] = {}
-    for picked in slices:
-        part = vars(statistics(fit.members(picked), **options)) | {"_covariances": None}  # which holds the data
-        parts.append(part)
+    for picked, part in zip(slices, parts, strict=True):
         for why, at in part["reasons"].items():
             reasons.setdefault(why, []).extend((at + picked.start).tolist())
 

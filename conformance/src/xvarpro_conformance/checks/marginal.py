@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 import xvarpro as xv
-from xvarpro.core.namespace import find_dtype
+from xvarpro.core.namespace import find_dtype, namespace_of
+from xvarpro.driver.prepare import prepare
+from xvarpro.objective.curvature import marginal_hessian
 from xvarpro_conformance.references.marginal import NOISES, Case, drawn
 from xvarpro_conformance.suite import Measured, Target, alternate, check
 
@@ -37,15 +39,16 @@ COMPILED = "flat, unknown noise", "ridge of theta"
 
 
 @cache
-def exact(name: str) -> tuple[float, float, np.ndarray]:
-    """Minus the log density, the sizes of its terms, and its gradient."""
-    value, size = cases()[name].value()
-    return float(value), float(size), cases()[name].gradient()
+def exact(name: str) -> tuple[float, float, np.ndarray, np.ndarray]:
+    """Minus the log density, the sizes of its terms, its gradient, and its Hessian times ones."""
+    case = cases()[name]
+    value, size = case.value()
+    return float(value), float(size), case.gradient(), case.hessian(np.ones_like(case.theta))
 
 
 @check("reduced gradient", lambda: {name: name for name in cases()})
 def marginal_likelihoods(target: Target, name: str) -> Iterator[Measured]:
-    """Log densities with w integrated out, constants included, and their gradients."""
+    """Log densities with w integrated out, constants included, their gradients and products with their Hessians."""
     case = cases()[name]
     if np.iscomplexobj(case.A):
         find_dtype(target.backend.xp, target.complex_dtype)
@@ -53,6 +56,10 @@ def marginal_likelihoods(target: Target, name: str) -> Iterator[Measured]:
     problem, theta = case.problem, case.theta.astype(target.dtype)
     with target.scope():
         value, gradient = problem.log_density_and_gradient(theta, target.backend, device=target.device)
-    known, size, slope = exact(name)
+        prepared = prepare(problem, theta, backend=target.backend, device=target.device)
+        ones = tuple(namespace_of(x).ones_like(x) for x in prepared.theta)
+        (bend,) = (target.host(x) for x in prepared.call(marginal_hessian, prepared.theta, ones))
+    known, size, slope, bends = exact(name)
     yield Measured("log density", np.asarray(value), np.asarray(-known), 12 * target.eps * case.condition, size)
     yield Measured("gradient", np.asarray(gradient), -slope, 100 * target.eps * case.condition)
+    yield Measured("H u", bend, bends, 100 * target.eps * case.condition**2)

@@ -1,0 +1,63 @@
+"""Products with the Hessian of a marginal likelihood, exact.
+
+``1/2 |A B|^2`` with ``B = R^-1`` has the derivative of ``log |det R|`` by A where B is held, and ``1/2 |M w - y|^2``
+that of ``S / 2`` where w is. Of both together, the Hessian by theta is that with w and B held, and what w and B do:
+``dw = -H^-1 c`` for the change c of the slope by w, and ``dB = -1/2 B B^H C`` for the change C of ``A^H A B``, which
+keeps ``B^H A^H A B = I``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xvarpro import lower
+from xvarpro.backends.calculus import hessian_product
+from xvarpro.core.namespace import namespace_of
+from xvarpro.core.struct import Array, Leaves
+from xvarpro.core.trees import adjoint, dot, partition, plus, scaled
+from xvarpro.lower.interface import Volume
+from xvarpro.objective.least_squares import EvaluatedLevel
+from xvarpro.objective.marginal import Marginal
+
+
+def marginal_hessian(f: Marginal, theta: Leaves, u: Leaves) -> Leaves:
+    """The Hessian of the objective at theta times u, shaped like theta."""
+    backend, noise, p = f.backend, f.noise, len(theta)
+    low, _, solver, system = f.solved(f.evaluate(theta, f.constants))
+    solver = lower.QR() if isinstance(solver, lower.DualQR) else solver
+    factor = solver.factor(backend, system)
+    w = solver.argmin(backend, system, factor, low.y)
+    w, r = solver.refine(backend, system, factor, low.y, w, low.residual(w))
+    volume: Any = solver.volume(backend, system, factor)
+    _, B = volume.pair()
+    precision, share = noise.precision(low.value(w, r)), noise.parts * noise.columns / volume.stack
+    arrays, skeleton = partition((f.problem, precision))
+
+    def parts(*given: Array) -> tuple[EvaluatedLevel, Array, Array]:
+        """The level, and ``S / 2`` with w held, alone and times a precision that is held."""
+        problem, precision = skeleton.fill(given[p + 2 :])
+        g = f.with_problem(problem)
+        level, _ = g.levels(g.evaluate(given[:p], g.constants))
+        half = level.value(given[p], level.residual(given[p]))
+        return level, half, precision * half
+
+    def lagrangian(*given: Array) -> Array:
+        level, _, fit = parts(*given)
+        found = Volume(level.ridge, namespace_of(w).ones_like(volume.sizes), volume.pair).log_det()
+        for _, column in volume._replace(pair=lambda: (given[p + 1], given[p + 1])).pairs():
+            found = level.value(column, level.system.M.matvec(column)) + found
+        return fit + share * found
+
+    _, product = hessian_product(backend, lagrangian, (*theta, w, B), arrays)
+    zeros = tuple(namespace_of(x).zeros_like(x) for x in (*theta, w, B))
+    *first, c, C = product((*u, *zeros[p:]))
+    dw: Any = solver.adjoint(backend, system, factor, c, low.y, w, r).v
+    dB = B @ (adjoint(B) @ C)
+    second = product((*zeros[:p], -dw / precision, (-0.5 / share) * dB))[:p]
+    total = plus(tuple(first), second)
+    if noise.sigma is not None:
+        return total
+    (half,), pull = backend.vjp(lambda *x: (parts(*x)[1],), theta, (w, B, *arrays))
+    slope = pull((namespace_of(half).ones_like(half),))
+    bend = precision * precision / (noise.shape + 0.5 * noise.freedom)  # of the logarithm
+    return plus(total, scaled(-bend * dot(slope, u), slope))
