@@ -26,6 +26,7 @@ from xvarpro.results.recipe import Opaque
 DOF = 5.0  # of the proposals, whose tails are then those of no smooth density with an exponent
 BURN_IN = 0.1  # more draws, which are left out
 STEPS = 50  # of Newton's method
+EXACT, ROUGH = 1e-10, 0.1  # twice what the logarithm of the density may still rise
 
 
 def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[[Tree], Array] | None = None) -> Draws:
@@ -60,7 +61,7 @@ def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[
     ------
     ProblemError
         The fit is none of a marginal likelihood, theta is in a set that `Marginal.unconstrained` does not take, or the
-        density has no finite value near the solution.
+        density has no maximum near the fit, as where theta is not determined.
 
     References
     ----------
@@ -119,7 +120,7 @@ def _chain(target: Unconstrained, n: int, draw: np.random.Generator) -> tuple[np
     total, p = n + 1 + math.ceil(BURN_IN * n), target.size
     steps = draw.normal(size=(total, p)) * np.sqrt(DOF / draw.chisquare(DOF, total))[:, None]
     us, toss = mode + steps @ root.T, np.log(draw.uniform(size=total))
-    logs = np.array([float(target.log_density(u)) for u in us])
+    logs = np.array([float(target.log_density(u)) for u in (us if p else us[:1])]) + np.zeros(total)
     weights = logs + 0.5 * (DOF + p) * np.log1p(np.sum(steps**2, axis=1) / DOF)
     at, path = int(np.argmax(np.isfinite(weights))), []
     for i in range(1, total):
@@ -134,24 +135,30 @@ def _laplace(target: Unconstrained) -> tuple[np.ndarray, np.ndarray]:
     """The maximum of the density by Newton's method, and a root of the inverse curvature there."""
     u = target.inner()
     value, slope = _at(target, u)
-    if not np.isfinite(value):
-        raise ProblemError(
-            "draws need a finite density near the solution; got none. Keep theta away from there by its set"
-        )
     for _ in range(STEPS):
-        s, V = np.linalg.eigh(_curvature(target, u))
-        s = np.maximum(np.abs(s), 1e-8 * np.max(np.abs(s), initial=1e-8))
-        step = V @ ((V.T @ slope) / s)
-        if slope @ step < 1e-4:  # by twice this the logarithm of the density may still rise
+        H = _curvature(target, u) if np.isfinite(value) else np.full((u.size, u.size), np.nan)
+        if not np.isfinite(H).all():
             break
-        for t in 0.5 ** np.arange(30):
+        units = np.sqrt(np.abs(np.diagonal(H)))
+        units = np.where(units > 0, units, 1.0)
+        bends, V = np.linalg.eigh(H / np.outer(units, units))
+        root = V / np.sqrt(np.maximum(np.abs(bends), 1e-8)) / units[:, None]
+        step = root @ (root.T @ slope)
+        rise, lengths = float(slope @ step), iter(0.5 ** np.arange(30))
+        if rise < EXACT and (bends > 0).all():
+            return u, root
+        ahead, steeper, t = -np.inf, slope, 0.0
+        while not ahead > value and (t := next(lengths, 0.0)):
             ahead, steeper = _at(target, u + t * step)
-            if ahead > value:
-                break
-        else:
+        if not t and rise < ROUGH and (bends > 0).all():  # as near as rounding lets it come
+            return u, root
+        if not t:
             break
         u, value, slope = u + t * step, ahead, steeper
-    return u, V / np.sqrt(s)
+    raise ProblemError(
+        "draws need a density with a maximum in the coordinates of problem.unconstrained(...); got none near the fit, as "
+        "where the data leave an entry of theta open that no bound holds. Bound it, or give prior_theta"
+    )
 
 
 def _at(target: Unconstrained, u: Any) -> tuple[float, np.ndarray]:

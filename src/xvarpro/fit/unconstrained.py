@@ -24,6 +24,8 @@ from xvarpro.fit.marginal import density, density_and_gradient
 if TYPE_CHECKING:
     from xvarpro.fit.marginal import Marginal
 
+FAR = 30.0  # coordinates from which on an entry counts as one at a bound
+
 
 @dataclass(frozen=True, eq=False)
 class Unconstrained:
@@ -91,21 +93,21 @@ class Unconstrained:
         layout, like = self._prepared.layout, leaves[0]
         if treedef != layout.treedef:
             raise ProblemError(f"theta must have the structure of theta0, {layout.treedef}; got {treedef}")
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = [c.inverse(backends.to_numpy(x).ravel()) for c, x in zip(self._charts, leaves, strict=True)]
-        u = np.concatenate(found)
+        u = self._inverse([backends.to_numpy(x) for x in leaves])
         if not np.isfinite(u).all():
             raise ProblemError("theta must lie inside its set to have unconstrained coordinates; got one that does not")
         return backends.owner(like).asarray(u, dtype=dtype_name(like), device=device(like))
 
-    def inner(self, share: float = 1e-2) -> np.ndarray:
-        """The coordinates of a point between theta0 and the centre of its set, which is inside, in NumPy's arrays."""
+    def inner(self) -> np.ndarray:
+        """The coordinates of theta0; where it is at a bound, of a point a thousandth of the way to the centre."""
         region, theta = self._prepared.region.on_host, [backends.to_numpy(x) for x in self._prepared.theta]
+        u = self._inverse(theta)
+        if (np.abs(u) < FAR).all():
+            return u
         for i, C in region.constrained:
             flat: Any = theta[i].reshape(-1) if C.event_ndim == 1 else theta[i]
-            theta[i] = theta[i] + share * (backends.to_numpy(C.center(flat)).reshape(theta[i].shape) - theta[i])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.concatenate([c.inverse(x.ravel()) for c, x in zip(self._charts, theta, strict=True)])
+            theta[i] = theta[i] + 1e-3 * (backends.to_numpy(C.center(flat)).reshape(theta[i].shape) - theta[i])
+        return self._inverse(theta)
 
     def mapped(self, u: np.ndarray) -> tuple[list[np.ndarray], float]:
         """Leaves of theta, and the logarithm of the Jacobian, of u in NumPy's arrays."""
@@ -133,6 +135,10 @@ class Unconstrained:
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies, without what is prepared."""
         return {name: x for name, x in vars(self).items() if name not in ("_prepared", "_charts")}
+
+    def _inverse(self, theta: list[np.ndarray]) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.concatenate([c.inverse(x.ravel()) for c, x in zip(self._charts, theta, strict=True)])
 
     def _vector(self, u: Any) -> Array:
         u = exchange.numbers(u, "u")
