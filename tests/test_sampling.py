@@ -337,6 +337,10 @@ def test_what_has_no_draws_is_a_sentence(fit, draws, subtests):
     squares = xv.solve(xv.separable(decays, Y, data=T), np.ones(1), over=BOX)
     with subtests.test("least squares"), pytest.raises(xv.errors.ProblemError, match="fit of a marginal likelihood"):
         squares.sample()
+    data = np.stack([np.exp(-T), T], axis=1)
+    idle = xv.marginal(xv.separable(fixed, Y, data=data, lam=0.1), 0.1)
+    with subtests.test("an entry left open"), pytest.raises(xv.errors.ProblemError, match="no bound holds"):
+        xv.solve(idle, np.ones(2)).sample()
     with subtests.test("a number"), pytest.raises(xv.errors.ProblemError, match="whole number"):
         fit.sample(0)
     with subtests.test("a level"), pytest.raises(xv.errors.ProblemError, match="level"):

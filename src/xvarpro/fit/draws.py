@@ -17,6 +17,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.problem.whitening import Whitening
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.bands import Band, joined, observation_roots, parts_of
+from xvarpro.statistics.frames import aligned
 from xvarpro.statistics.names import each_name, given_names
 from xvarpro.statistics.prediction import predict
 
@@ -42,6 +43,16 @@ class Draws:
         That of the data, and of theta where a density was given: ``log p(y | theta) + prior_theta(theta)``.
     acceptance : float
         Share of accepted proposals.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> x = np.linspace(0.0, 1.0, 40)
+    >>> y = 2.0 * x**1.5 + 0.05 * np.cos(40 * x)
+    >>> m = xv.marginal(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), noise=0.05)
+    >>> draws = xv.solve(m, np.array([1.0]), over=xv.sets.Box(0.1, 10.0)).sample(100)
+    >>> list(draws.columns(["power"])), draws.predict(np.array([0.5, 2.0])).shape
+    (['power', 'w[0]'], (100, 2))
     """
 
     theta: Tree
@@ -179,14 +190,13 @@ class Draws:
         head = f"{len(self)} draws, {100 * self.acceptance:.0f} % of the proposals accepted"
         if self.acceptance < 0.1:
             head += ": the density is far from a normal one; use another sampler of problem.unconstrained(...)"
-        columns = self.columns()
-        width = max(map(len, columns))
-        table = [f"{'':<{width}}  {'mean':>12} {'sd':>10} {'5 %':>12} {'95 %':>12} {'ess':>7}"]
-        for name, x in columns.items():
-            low, high = np.quantile(x, (0.05, 0.95))
-            row = f"{x.mean():>12.6g} {x.std():>10.3g} {low:>12.6g} {high:>12.6g} {effective_size(x):>7.0f}"
-            table.append(f"{name:<{width}}  {row}")
-        return "\n".join([head, *table])
+        rows: list[tuple[str, ...]] = [("", "mean", "sd", "5 %", "95 %", "ess")]
+        for name, x in self.columns().items():
+            numbers = (x.mean(), x.std(), *np.quantile(x, (0.05, 0.95)), effective_size(x))
+            rows.append(
+                (name, *(f"{number:.{digits}g}" for number, digits in zip(numbers, (6, 3, 6, 6, 3), strict=True)))
+            )
+        return "\n".join([head, *aligned(rows)])
 
     @property
     def _known(self) -> bool:

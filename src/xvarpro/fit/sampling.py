@@ -156,8 +156,8 @@ def _laplace(target: Unconstrained) -> tuple[np.ndarray, np.ndarray]:
             break
         u, value, slope = u + t * step, ahead, steeper
     raise ProblemError(
-        "draws need a density with a maximum in the coordinates of problem.unconstrained(...); got none near the fit, as "
-        "where the data leave an entry of theta open that no bound holds. Bound it, or give prior_theta"
+        "draws need a density with a maximum in the coordinates of problem.unconstrained(...); got none near the fit, "
+        "as where the data leave an entry of theta open that no bound holds. Bound it, or give prior_theta"
     )
 
 

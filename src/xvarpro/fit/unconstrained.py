@@ -37,6 +37,16 @@ class Unconstrained:
     ----------
     size : int
         Length of u.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> model = xv.separable(lambda theta, t: t[:, None] ** theta, np.array([1.0, 4.1]), data=np.array([1.0, 2.0]))
+    >>> target = xv.marginal(model, noise=0.1).unconstrained(np.array([2.0]), xv.sets.Box(0.0, np.inf))
+    >>> u = target.from_theta(np.array([2.0]))
+    >>> density, gradient = target.log_density_and_gradient(u)
+    >>> u.round(4), gradient.round(4)
+    (array([0.6931]), array([3.0339]))
     """
 
     problem: Marginal
@@ -54,7 +64,7 @@ class Unconstrained:
     def log_density(self, u: Array) -> Array:
         """The logarithm of the likelihood, of the density of theta and of the Jacobian, 0-d; -inf where there is none.
 
-        Where two columns of the design are equal, and w has no prior, there is none: samplers leave such points.
+        As where two columns of the design are equal, and w has no prior: samplers leave such points.
 
         Raises
         ------
@@ -222,8 +232,8 @@ def unconstrained(
     >>> import numpy as np, xvarpro as xv
     >>> model = xv.separable(lambda theta, t: t[:, None] ** theta, np.array([1.0, 4.1]), data=np.array([1.0, 2.0]))
     >>> target = xv.marginal(model, noise=0.1).unconstrained(np.array([2.0]), xv.sets.Box(0.0, 4.0))
-    >>> target.to_theta(np.array([0.0])), target.log_density(np.array([0.0])).round(6)
-    (array([2.]), np.float64(-0.062372))
+    >>> target.to_theta(np.array([0.0])), float(target.log_density(np.array([0.0])).round(6))
+    (array([2.]), -0.062372)
     """
     found = Unconstrained(problem, theta0, over, prior_theta, backend, device, dtype)
     _ = found.size

@@ -91,9 +91,9 @@ def smooth() -> xv.Marginal:
 def on_coordinates() -> tuple[np.ndarray, float, np.ndarray]:
     """Coordinates of START, the log density there, from products of distances to bounds, and its differences."""
     plain, found = smooth().unconstrained(START, OVER), []
-    u = plain.from_theta(START)
+    u: Any = plain.from_theta(START)
     for step in (0.0, *(s * d for d in 1e-5 * np.eye(u.size) for s in (1, -1))):
-        theta = plain.to_theta(u + step)
+        theta: Any = plain.to_theta(u + step)
         a, b, c, _ = theta["rate"]
         jacobian = np.log((a - 0.5) * (2 - a) / 1.5 * (b - 1) * (2 - c)) + np.sum(np.log(theta["share"]))
         found.append(float(smooth().log_density(theta)) + jacobian)
