@@ -177,16 +177,21 @@ def constant(theta, data):
 
 
 def test_a_linear_model_has_its_closed_form():
-    """With y - X theta for the target, theta and w are the coefficients of one regression."""
+    """With y - X theta for the target and a normal prior, theta and w are the coefficients of one regression."""
     X, M = (np.random.default_rng(2).normal(size=(20, k)) for k in (2, 1))
     y = X @ [1.0, -1.0] + M @ [0.5] + 0.1 * np.random.default_rng(3).normal(size=20)
     problem = xv.separable(constant, moved, data={"y": y, "X": X, "M": M})
-    draws = xv.solve(xv.marginal(problem, 0.1), np.zeros(2)).sample(200)
+    fit = xv.solve(xv.marginal(problem, 0.1), np.zeros(2))
+    draws = fit.sample(200, prior_theta=lambda theta: -400.0 * xv.array_namespace(theta).sum((theta - 1) ** 2))
     A = np.hstack([X, M])
-    C = 0.01 * np.linalg.inv(A.T @ A)
-    near(np.hstack([draws.theta, draws.w]), np.linalg.lstsq(A, y)[0], np.diagonal(C) ** 0.5, draws.ess.min())
-    turned = np.linalg.solve(np.linalg.cholesky(C), np.hstack([draws.theta, draws.w]).T)
+    C = np.linalg.inv(100 * A.T @ A + np.diag([800.0, 800.0, 0.0]))
+    mean = C @ (100 * A.T @ y + [800.0, 800.0, 0.0])
+    found = np.hstack([draws.theta, draws.w])
+    near(found, mean, np.diagonal(C) ** 0.5, draws.ess.min())
+    turned = np.linalg.solve(np.linalg.cholesky(C), found.T)
     assert np.abs(np.cov(turned) - np.eye(3)).max() < 5 / draws.ess.min() ** 0.5
+    known = float(fit.stated.log_density(draws.theta[3])) - 400.0 * np.sum((draws.theta[3] - 1) ** 2)
+    assert draws.log_density[3] == pytest.approx(known, rel=1e-12)
 
 
 def test_a_maximum_at_a_bound_is_sampled_inside():
@@ -215,6 +220,9 @@ def test_a_seed_gives_its_draws(fit):
 # -- w
 
 
+FIRST_ORDER = 0.3 * 0.6 ** np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
+
+
 def cases():
     draw = np.random.default_rng(4)
     A, y = draw.normal(size=(12, 2)), draw.normal(size=(12, 3))
@@ -228,6 +236,7 @@ def cases():
         "a ridge and weights of each": (A, y, {"lam": lam, "weights": weights}, 0.3, None),
         "complex": (B, y[:, 0] * (1 + 1j), {"lam": 0.5}, 0.3, None),
         "wide": (wide, y[:2, 0], {"lam": 0.5}, 0.3, None),
+        "a covariance, a ridge of theta": (A, y[:, 0], {"lam": lambda theta, A: 2.0 * theta[0]}, FIRST_ORDER, None),
         "unknown noise": (A, y[:, 0], {"lam": 0.5}, xv.InverseGamma(3.0, 2.0), None),
     }
 
@@ -239,11 +248,13 @@ def test_amplitudes_given_theta_have_their_mean_and_covariance(name):
     fit = xv.solve(m, np.ones(1), over=xv.sets.Box(1.0, 1.0))
     n = 4000
     draws = fit.sample(n)
-    Omega, lam = options.get("Omega", np.eye(A.shape[1])), np.broadcast_to(options.get("lam", 0.0), (1, 3))
+    lam = 2.0 if callable(options.get("lam")) else options.get("lam", 0.0)
+    Omega, lam = options.get("Omega", np.eye(A.shape[1])), np.broadcast_to(lam, (1, 3))
     weights = np.broadcast_to(options.get("weights", 1.0), (A.shape[0], 3))
     np.testing.assert_allclose(xv.solve_lower(m, fit.theta).w, fit.w, rtol=1e-12)
     for j in range(1 if y.ndim == 1 else 3):
-        H = A.conj().T @ (weights[:, j : j + 1] * A) + lam[0, j] * Omega.T @ Omega
+        P = np.linalg.inv(noise) if isinstance(noise, np.ndarray) else np.diag(weights[:, j])
+        H = A.conj().T @ P @ A + lam[0, j] * Omega.T @ Omega
         L = np.linalg.cholesky(H)
         w, draw = (fit.w, draws.w) if y.ndim == 1 else (fit.w[:, j], draws.w[..., j])
         off = (draw - w) @ L.conj() / draws.sigma[:, None]  # L^H off has covariance sigma^2
@@ -255,7 +266,7 @@ def test_amplitudes_given_theta_have_their_mean_and_covariance(name):
         shape, scale = 3 + 6, 2 + half
         assert np.mean(draws.sigma**2) == pytest.approx(scale / (shape - 1), rel=4 / (n * (shape - 2)) ** 0.5)
     else:
-        assert (draws.sigma == 0.3).all()
+        assert (draws.sigma == (1.0 if isinstance(noise, np.ndarray) else 0.3)).all()
 
 
 def test_rows_in_chunks_and_many_columns_have_the_draws_of_all(subtests):
@@ -343,5 +354,8 @@ def test_what_has_no_draws_is_a_sentence(fit, draws, subtests):
         xv.solve(idle, np.ones(2)).sample()
     with subtests.test("a number"), pytest.raises(xv.errors.ProblemError, match="whole number"):
         fit.sample(0)
+    correlated = xv.solve(xv.marginal(xv.separable(decays, Y[:12], data=T[:12], lam=1.0), FIRST_ORDER), np.ones(1), BOX)
+    with subtests.test("a covariance"), pytest.raises(xv.errors.ProblemError, match="covariance is not drawn"):
+        correlated.sample(2).predict(noise=True)
     with subtests.test("a level"), pytest.raises(xv.errors.ProblemError, match="level"):
         draws.band(T, level=90)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from xvarpro.fit.figures import Figure, FigureBase
 
 SHOWN = 8  # columns of a figure
+LISTED = 40  # rows of a table
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -88,7 +89,8 @@ class Draws:
         data : pytree, optional
             As for `Result.predict`; the problem's own by default, which rows in chunks do not have.
         noise : bool
-            Add the noise of an observation, of the problem's weights for its own data, else of weight 1.
+            Add the noise of an observation, of the problem's weights for its own data, else of weight 1; of one of
+            weight 0 the result is NaN.
         seed : int
             Of that noise.
 
@@ -191,12 +193,13 @@ class Draws:
         if self.acceptance < 0.1:
             head += ": the density is far from a normal one; use another sampler of problem.unconstrained(...)"
         rows: list[tuple[str, ...]] = [("", "mean", "sd", "5 %", "95 %", "ess")]
-        for name, x in self.columns().items():
+        columns = self.columns().items()
+        for name, x in list(columns)[:LISTED]:
             numbers = (x.mean(), x.std(), *np.quantile(x, (0.05, 0.95)), effective_size(x))
             rows.append(
                 (name, *(f"{number:.{digits}g}" for number, digits in zip(numbers, (6, 3, 6, 6, 3), strict=True)))
             )
-        return "\n".join([head, *aligned(rows)])
+        return "\n".join([head, *aligned(rows, len(columns) - LISTED)])
 
     @property
     def _known(self) -> bool:

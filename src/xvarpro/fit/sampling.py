@@ -19,7 +19,6 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit.draws import Draws
 from xvarpro.fit.unconstrained import Unconstrained
 from xvarpro.objective.interface import Objective
-from xvarpro.problem.noise import Noise
 from xvarpro.results.outcome import Outcome
 from xvarpro.results.recipe import Opaque
 
@@ -95,11 +94,11 @@ def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[
     draw = np.random.default_rng(seed)
     us, logs, acceptance = _chain(target, int(n), draw)
     kept, index = np.unique(us, axis=0, return_inverse=True)
-    mapped = [target.mapped(u) for u in kept]
+    mapped = [target._jacobian(u) for u in kept]
     prepared = prepare(replace(problem, compress=False), fit.theta, **here)
     theta = [np.stack(x)[index] for x in zip(*(leaves for leaves, _ in mapped), strict=True)]
-    free = np.array([jacobian for _, jacobian in mapped])[index]
-    w, sigma = _amplitudes(prepared, [target.moved(leaves) for leaves, _ in mapped], index, draw)
+    free = np.array([float(jacobian) for _, jacobian in mapped])[index]
+    w, sigma = _amplitudes(prepared, [target._moved(leaves) for leaves, _ in mapped], index, draw)
     return Draws(
         theta=trees.unflatten(prepared.layout.treedef, theta),
         w=w[..., 0] if prepared.vector else w,
@@ -133,7 +132,7 @@ def _chain(target: Unconstrained, n: int, draw: np.random.Generator) -> tuple[np
 
 def _laplace(target: Unconstrained) -> tuple[np.ndarray, np.ndarray]:
     """The maximum of the density by Newton's method, and a root of the inverse curvature there."""
-    u = target.inner()
+    u = target._inner()
     value, slope = _at(target, u)
     for _ in range(STEPS):
         H = _curvature(target, u) if np.isfinite(value) else np.full((u.size, u.size), np.nan)
@@ -168,7 +167,7 @@ def _at(target: Unconstrained, u: Any) -> tuple[float, np.ndarray]:
 
 def _curvature(target: Unconstrained, u: np.ndarray) -> np.ndarray:
     """Minus the matrix of second derivatives, by differences of gradients."""
-    h = np.finfo(target.precision).eps ** (1 / 3) * (1 + np.abs(u))
+    h = np.finfo(target._prepared.dtype).eps ** (1 / 3) * (1 + np.abs(u))
     ends = [[_at(target, u + sign * d)[1] for sign in (-1, 1)] for d in np.diag(h)]
     H = np.array([(low - high) / (2 * d) for (low, high), d in zip(ends, h, strict=True)]).reshape(u.size, u.size)
     return 0.5 * (H + H.T)
@@ -187,23 +186,31 @@ def _amplitudes(
     prepared: Prepared, thetas: list[Leaves], index: np.ndarray, draw: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws of w, (n, rows, k), and of sigma, (n,), for every theta of an index into some."""
-    known: Any = prepared.problem.noise
-    noise: Noise = known
-    found = [[to_numpy(x) for x in prepared.call(_conditional, theta)] for theta in thetas]
-    w, R, half, freedom = (np.stack(x)[index] for x in zip(*found, strict=True))
-    if noise.sigma is None:
-        gamma = draw.gamma(noise.shape + 0.5 * freedom.astype(float))
-        sigma = np.sqrt((noise.scale + half) / gamma)
-    else:
-        sigma = np.full(len(index), float(noise.sigma))
-    z = draw.normal(size=w.shape)
+    noise: Any = prepared.problem.noise
+
+    def at(theta: Leaves) -> list[np.ndarray]:
+        return [to_numpy(x) for x in prepared.call(_conditional, theta)]
+
+    first, _, _, freedom = at(thetas[0])
+    gamma: Any = noise.sigma or draw.gamma(noise.shape + 0.5 * float(freedom), size=len(index))
+    z = draw.normal(size=(len(index), *first.shape))
     if noise.parts == 2:
-        z = z + 1j * draw.normal(size=w.shape)
-    R = R.astype(np.result_type(R, float))
+        z = z + 1j * draw.normal(size=z.shape)
+    w, sigma = np.empty(z.shape, z.dtype), np.full(len(index), noise.sigma or 0.0)
+    for i, theta in enumerate(thetas):
+        rows = index == i
+        mean, R, half, _ = at(theta)
+        if noise.sigma is None:
+            sigma[rows] = np.sqrt((noise.scale + half) / gamma[rows])
+        w[rows] = mean + sigma[rows, None, None] * _solved(R.astype(z.dtype), z[rows])
+    return w, sigma
+
+
+def _solved(R: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """``R^-1 z``, (q, n, k), R with a positive diagonal: one root of a precision, whatever a factorisation gives."""
     d = np.diagonal(R, axis1=-2, axis2=-1)
-    R = (d.conj() / np.abs(d))[..., None] * R  # one root of the precision, whatever signs a factorisation has
-    if R.ndim == 3:
-        off = np.linalg.solve(R, z)
-    else:  # a matrix for each right-hand side
-        off = np.linalg.solve(R, z.swapaxes(1, 2)[..., None])[..., 0].swapaxes(1, 2)
-    return w + sigma[:, None, None] * off, sigma
+    R = (d.conj() / np.abs(d))[..., None] * R
+    if R.ndim == 3:  # a matrix for each right-hand side
+        return np.linalg.solve(R, z.T).T
+    flat = np.moveaxis(z, 0, -1)
+    return np.moveaxis(np.linalg.solve(R, flat.reshape(len(R), -1)).reshape(flat.shape), -1, 0)

@@ -72,14 +72,14 @@ class Unconstrained:
             u has another shape.
         """
         *leaves, extra = self._mapped(u := self._vector(u))
-        return self._total(self._prepared.call(density, self.moved(leaves)), extra, u)
+        return self._total(self._prepared.call(density, self._moved(leaves)), extra, u)
 
     def log_density_and_gradient(self, u: Array) -> tuple[Array, Array]:
         """`log_density`, and its gradient, (size,); 0 where there is no density."""
         u = self._vector(u)
         own = backends.owner(u)
         (*leaves, extra), pull = own.vjp(self._mapped, (u,))
-        value, gradient = self._prepared.call(density_and_gradient, self.moved(leaves))
+        value, gradient = self._prepared.call(density_and_gradient, self._moved(leaves))
         total = self._total(value, extra, u)
         if math.isinf(own.to_floats([total])[0]):
             return total, 0 * u
@@ -108,27 +108,6 @@ class Unconstrained:
             raise ProblemError("theta must lie inside its set to have unconstrained coordinates; got one that does not")
         return backends.owner(like).asarray(u, dtype=dtype_name(like), device=device(like))
 
-    def inner(self) -> np.ndarray:
-        """The coordinates of theta0; where it is at a bound, of a point a thousandth of the way to the centre."""
-        region, theta = self._prepared.region.on_host, [backends.to_numpy(x) for x in self._prepared.theta]
-        u = self._inverse(theta)
-        if (np.abs(u) < FAR).all():
-            return u
-        for i, C in region.constrained:
-            flat: Any = theta[i].reshape(-1) if C.event_ndim == 1 else theta[i]
-            theta[i] = theta[i] + 1e-3 * (backends.to_numpy(C.center(flat)).reshape(theta[i].shape) - theta[i])
-        return self._inverse(theta)
-
-    def mapped(self, u: np.ndarray) -> tuple[list[np.ndarray], float]:
-        """Leaves of theta, and the logarithm of the Jacobian, of u in NumPy's arrays."""
-        leaves, jacobian = self._jacobian(u)
-        return [np.asarray(x) for x in leaves], float(jacobian)
-
-    @property
-    def precision(self) -> str:
-        """The dtype that the likelihood is computed in."""
-        return self._prepared.dtype
-
     # -- the parts
 
     @cached_property
@@ -149,6 +128,17 @@ class Unconstrained:
     def _inverse(self, theta: list[np.ndarray]) -> np.ndarray:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.concatenate([c.inverse(x.ravel()) for c, x in zip(self._charts, theta, strict=True)])
+
+    def _inner(self) -> np.ndarray:
+        """The coordinates of theta0; where it is at a bound, of a point a thousandth of the way to the centre."""
+        region, theta = self._prepared.region.on_host, [backends.to_numpy(x) for x in self._prepared.theta]
+        u = self._inverse(theta)
+        if (np.abs(u) < FAR).all():
+            return u
+        for i, C in region.constrained:
+            flat: Any = theta[i].reshape(-1) if C.event_ndim == 1 else theta[i]
+            theta[i] = theta[i] + 1e-3 * (backends.to_numpy(C.center(flat)).reshape(theta[i].shape) - theta[i])
+        return self._inverse(theta)
 
     def _vector(self, u: Any) -> Array:
         u = exchange.numbers(u, "u")
@@ -172,7 +162,7 @@ class Unconstrained:
             extra = extra + self.prior_theta(trees.unflatten(self._prepared.layout.treedef, leaves))
         return *leaves, extra
 
-    def moved(self, leaves: Any) -> Leaves:
+    def _moved(self, leaves: Any) -> Leaves:
         to = self._prepared
         return tuple(exchange.move(x, to.backend, dtype=to.dtype, device=to.device) for x in leaves)
 
