@@ -282,6 +282,7 @@ def test_rows_in_chunks_and_many_columns_have_the_draws_of_all(subtests):
     columns = np.outer(Y, np.linspace(1, 2, 40))  # compressed in a solve
     both = [xv.marginal(xv.separable(decays, columns, data=T, lam=0.1, compress=c), 0.1) for c in (True, False)]
     a, b = (xv.solve(m, np.ones(1), over=at).sample(4) for m in both)
+    assert a.w.shape == (4, 1, 40)
     np.testing.assert_allclose(a.w, b.w, rtol=1e-10)
 
 
