@@ -91,6 +91,23 @@ def test_the_gradient_is_that_of_the_density(target):
     np.testing.assert_allclose(gradient, differences(target.log_density, u), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.frameworks
+def test_frameworks_differentiate_and_compile_the_density():
+    """What samplers written for PyTorch and JAX do; the gradient is the exact one, not that of the operations."""
+    jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+    u = np.array([0.3])
+    value, slope = ONE.unconstrained(np.ones(1), BOX).log_density_and_gradient(u)
+    at = torch.asarray(u).requires_grad_()
+    found = ONE.unconstrained(torch.ones(1, dtype=torch.float64), BOX).log_density(at)
+    np.testing.assert_allclose(found.item(), value, rtol=1e-12)
+    np.testing.assert_allclose(torch.autograd.grad(2 * found, at)[0], 2 * slope, rtol=1e-10)
+    with jax.enable_x64(True):
+        own = ONE.unconstrained(jax.numpy.ones(1), BOX)
+        found, gradient = jax.jit(jax.value_and_grad(lambda u: 2 * own.log_density(u)))(jax.numpy.asarray(u))
+        np.testing.assert_allclose(found, 2 * value, rtol=1e-12)
+        np.testing.assert_allclose(gradient, 2 * slope, rtol=1e-10)
+
+
 def test_coordinates_far_out_have_numbers(target):
     for size in (1e3, 1e30):
         for sign in (-1, 1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,15 +63,26 @@ class Unconstrained:
     def log_density(self, u: Array) -> Array:
         """The logarithm of the likelihood, of the density of theta and of the Jacobian, 0-d; -inf where there is none.
 
-        As where two columns of the design are equal, and w has no prior: samplers leave such points.
+        As where two columns of the design are equal, and w has no prior: samplers leave such points. Autograd of
+        PyTorch and the transformations of JAX, its compiler among them, take it as one operation, of which they know
+        the exact first derivative.
 
         Raises
         ------
         ProblemError
             u has another shape.
         """
-        *leaves, extra = self._mapped(u := self._vector(u))
-        return self._total(self._prepared.call(density, self._moved(leaves)), extra, u)
+
+        def value(u: Array) -> Leaves:
+            *leaves, extra = self._mapped(u)
+            return (self._total(self._prepared.call(density, self._moved(leaves)), extra, u),)
+
+        def pull(inputs: Leaves, _: Leaves, cotangents: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
+            bar = cotangents[0]
+            return (None if bar is None else bar * self.log_density_and_gradient(*inputs)[1],)
+
+        u = self._vector(u)
+        return backends.owner(u).with_pullback(value, pull)(u)[0]
 
     def log_density_and_gradient(self, u: Array) -> tuple[Array, Array]:
         """`log_density`, and its gradient, (size,); 0 where there is no density."""
@@ -80,11 +90,9 @@ class Unconstrained:
         own = backends.owner(u)
         (*leaves, extra), pull = own.vjp(self._mapped, (u,))
         value, gradient = self._prepared.call(density_and_gradient, self._moved(leaves))
-        total = self._total(value, extra, u)
-        if math.isinf(own.to_floats([total])[0]):
-            return total, 0 * u
-        slopes = [-self._returned(g, u) for g in gradient]
-        return total, pull((*slopes, namespace_of(u).ones_like(extra)))[0]
+        xp, total = namespace_of(u), self._total(value, extra, u)
+        slope = pull((*(-self._returned(g, u) for g in gradient), xp.ones_like(extra)))[0]
+        return total, xp.where(xp.isfinite(total), slope, 0 * u)
 
     def to_theta(self, u: Array) -> Tree:
         """theta, in the structure, framework and precision of theta0."""
