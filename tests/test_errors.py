@@ -143,8 +143,12 @@ NO_PROBLEMS = [
     (lambda: xv.separable(decays, np.float64(1.0)), r"y must"),
     (lambda: xv.separable(decays, SIGNAL, R=1.0, mu=1.0), r"R must be a function R\(theta\).*got float"),
     (lambda: xv.separable(decays, SIGNAL, mu=1.0), r"where mu > 0; got R=None"),
-    (lambda: xv.separable(decays, SIGNAL, Omega=np.ones((2, 3)), lam=1.0), r"Omega must be a square.*\(2, 3\)"),
-    (lambda: xv.separable(decays, SIGNAL, Omega=2.0, lam=1.0), r"Omega must be a square matrix; got 2.0"),
+    (lambda: xv.separable(decays, SIGNAL, Omega=np.ones(3), lam=1.0), r"Omega must be a matrix.*\(3,\)"),
+    (
+        lambda: xv.separable(decays, SIGNAL, Omega=[np.eye(2), np.ones((1, 2))], lam=[1.0, 2.0, 3.0]),
+        "lam must have a number for each of the 2 blocks of Omega; got 3",
+    ),
+    (lambda: xv.separable(decays, SIGNAL, Omega=2.0, lam=1.0), r"Omega must be a matrix.*; got 2.0"),
     (lambda: xv.separable(decays, SIGNAL, solver=xv.lower.QR), r"solver must be one of xvarpro.lower"),
     (lambda: xv.bilevel(lower=decays, upper=xv.Level(decays, SIGNAL)), r"lower must be a Level\(M, y, ...\); got"),
     (lambda: xv.lower.SVD(rtol=2.0), r"0 <= rtol < 1, got 2.0"),
@@ -198,7 +202,7 @@ SHAPES = [
     (one_level(Y2[:-1]), r"same number of rows; got shapes \(40, 2\) and \(39, 2\)"),
     # compressed: the m x m factor is ours, and the message is about what the user wrote
     (one_level(np.ones((30, 200))), r"same number of rows; got shapes \(40, 2\) and \(30, 200\)"),
-    (one_level(SIGNAL, lam=1.0, Omega=np.eye(3)), r"Omega must have shape \(2, 2\) .*; got \(3, 3\)"),
+    (one_level(SIGNAL, lam=1.0, Omega=np.eye(3)), r"Omega must have shape \(r, 2\) .*; got \(3, 3\)"),
     (one_level(SIGNAL[:1], T[:1]), r"got 1 rows and 2 unknowns without a ridge.*lam > 0, or solver=xv.lower.SVD\(\)"),
     (two_levels(z=SIGNAL[:-1]), r"upper M\(theta\) and upper y must .* got shapes \(40, 2\) and \(39,\)"),
     (two_levels(upper=first_rate), r"same number of columns of M.*: 2.*: 1"),

@@ -7,6 +7,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.algorithms.levenberg_marquardt import Point, minimise_model
+from xvarpro.batch import driver
 from xvarpro.batch.driver import BatchState, _assessed
 from xvarpro.batch.prepare import prepare
 from xvarpro.driver.prepare import prepare as prepare_one
@@ -154,6 +155,36 @@ def test_those_that_have_ended_are_left_out_and_the_others_go_on(name):
         one = xv.separable(decays, noisy(b)[i], data={"t": data["t"].array[i]}, lam=lam[i])
         value, _ = xv.value_and_gradient(one, host(late.theta)[i])
         assert float(value) == pytest.approx(host(late.value)[i], rel=1e-9)
+
+
+def test_blocks_are_solved_as_one_batch_and_keep_what_they_had_when_interrupted(monkeypatch, backend):
+    data = {"t": xv.Each(T * rng(4).uniform(0.8, 1.2, (23, 1)))}
+    problem, theta0 = xv.separable(together, noisy(23), data=data), start(23)
+
+    def solved(**options):
+        return xv.solve_many(problem, theta0, over=BOX, tol=1e-9, backend=backend, **options)
+
+    at_once = solved()
+    monkeypatch.setattr(driver, "AT_ONCE", 7 * T.size * 2)
+    monkeypatch.setattr(driver, "SMALLEST", 1)
+    whole, sizes = driver.Run._of, []
+
+    def counted(run, members):
+        sizes.append(len(members))
+        if len(sizes) == 7:
+            raise KeyboardInterrupt
+        return whole(run, members)
+
+    in_blocks = solved()
+    np.testing.assert_array_equal(in_blocks.status, at_once.status)
+    np.testing.assert_array_equal(in_blocks.n_iter, at_once.n_iter)
+    np.testing.assert_allclose(host(in_blocks.theta), host(at_once.theta), rtol=1e-9)
+    monkeypatch.setattr(driver.Run, "_of", counted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        solved()
+    assert max(sizes) == 7
+    done = caught.value.result.n_iter > 0
+    assert (done[:7].all(), done[14:].any()) == (True, False)
 
 
 @pytest.mark.parametrize("b", [0, 1])
@@ -479,6 +510,29 @@ def test_equal_terms_are_a_minimum_as_in_a_solve_of_one_problem():
     value, grad = xv.value_and_gradient(xv.separable(decays, y, data={"t": t}, lam=lam), fit.theta[0])
     assert fit.value[0] == pytest.approx(value, rel=1e-13)
     assert np.abs(grad).max() <= 1e-6 * value
+
+
+def test_a_rate_that_a_closed_weight_has_left_is_looked_for_anew(backend):
+    """One decay is fitted by two: a loop finds a lower value with the second one at a bound."""
+    draw = rng(1)
+    y = np.exp(-draw.uniform(0.5, 1.5, (4, 1)) * T) + 1e-2 * draw.normal(size=(4, 30))
+    problem = xv.many.lifted(xv.separable(decays, xv.Each(y[3:]), data={"t": T}, W=xv.lower.Nonnegative()))
+    fit = xv.solve_many(problem, start(1), over=BOX, tol=1e-8, backend=backend)
+    one = xv.solve(xv.separable(decays, y[3], data={"t": T}, W=xv.lower.Nonnegative()), start(1)[0], over=BOX, tol=1e-8)
+    assert one.theta[1] == 20.0
+    np.testing.assert_allclose(host(fit.theta)[0], one.theta, rtol=1e-7)
+
+
+def test_rates_that_become_one_on_the_way_are_fitted_once_more_nearer_to_their_start():
+    """Both weights at their bound: a first pass ends without descent, a relative 1e-7 from the minimum."""
+    draw = rng(7)
+    rates = np.stack([draw.uniform(0.5, 1.5, 60), draw.uniform(3.0, 8.0, 60)], axis=1)
+    w = draw.uniform(0.8, 2.0, (60, 2, 1))
+    y = (np.exp(-rates[:, None, :] * T[:, None]) @ w)[..., 0] + 1e-2 * draw.normal(size=(60, 30))
+    problem = xv.separable(decays, xv.Each(y[6:7]), data={"t": T}, W=xv.lower.Bounded(0.0, 0.7))
+    fit = xv.solve_many(xv.many.lifted(problem), start(1), over=BOX)
+    assert fit.success.all()
+    assert abs(fit.theta[0, 1] / fit.theta[0, 0] - 1) <= 2e-8
 
 
 def assessed(x, g, of, lowest, tol):

@@ -438,3 +438,19 @@ def test_a_penalty_bends_where_the_residual_does_not_see_a_parameter():
     fit = xv.solve(problem, np.zeros(12), algorithm=xv.algorithms.ProjectedQuasiNewton(), tol=1e-2, max_iter=100)
     assert fit.status is Status.CONVERGED
     np.testing.assert_allclose(fit.theta, np.arange(12.0), atol=0.1)
+
+
+def test_two_rates_that_have_become_one_at_a_bound_part_again():
+    """There neither may move down, so that a Hessian of what is free sees nothing."""
+    t, draw = np.linspace(0.0, 2.0, 30), np.random.default_rng(10)
+    y = (draw.random(30) < 1 / (1 + np.exp(2 - 2 * np.exp(-np.outer(t, [1.0, 5.0])).sum(axis=1)))).astype(float)
+
+    def M(theta, t):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+    problem = xv.separable(M, y, data=t, lam=0.01, loss="logistic")
+    fit = xv.solve(problem, np.array([0.7, 4.0]), xv.sets.Box(0.0, 20.0))
+    one = xv.solve_lower(problem, np.zeros(2))
+    assert fit.status.success
+    assert fit.value < float(one.value) - 0.1

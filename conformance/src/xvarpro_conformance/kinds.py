@@ -122,6 +122,12 @@ def turned_over(theta: Array, data: object) -> Array:
     return xv.array_namespace(theta).stack([theta[(i - np.arange(n)) % n] for i in range(n)])
 
 
+def turned_rows(theta: Array, data: object) -> Array:
+    """Fewer rows than there are weights."""
+    xp = xv.array_namespace(theta)
+    return xp.stack([theta, xp.stack([theta[2], theta[0], theta[1]])])
+
+
 def product(theta: Array, data: Data) -> xv.operators.Kronecker:
     """``A(theta) x B(theta)``: decays at two sets of times."""
     return xv.operators.Kronecker(decays(theta, data["lower"]), decays(2.0 * theta, data["upper"]))
@@ -203,6 +209,8 @@ KINDS: dict[str, Callable[[], Reference]] = {
     "chosen_ridge": lambda: two({"lam": ridge_by_theta, "Omega": OMEGA}, {}),
     "own_ridge": lambda: one(lam=ridge_by_theta, Omega=OMEGA),
     "two_chosen_ridges": lambda: two({"lam": ridge_by_theta}, {"lam": ridge_by_theta, "Omega": OMEGA}),
+    "ridge_of_blocks": lambda: one(lam=[0.25, 0.125], Omega=[OMEGA[:2], OMEGA]),
+    "moving_omega": lambda: two({"lam": ridge_by_theta, "Omega": turned_rows}, {"Omega": OMEGA[:1], "lam": 0.2}),
     "unequal_splits": lambda: two({}, {}),
     "two_ridges": lambda: two(
         {"y": at("lower", rising), "Omega": OMEGA}, {"y": at("upper", swinging), "lam": 0.4}, R=energy, mu=0.02

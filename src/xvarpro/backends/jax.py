@@ -74,7 +74,9 @@ class JaxBackend(Transforming, EagerBackend):
             x = self._over.put(x)
         if dtype is not None and x.dtype.name != dtype:
             x = x.astype(dtype)
-        return x if device is None else jax.device_put(x, device)
+        if device is None or (not isinstance(x, jax.core.Tracer) and x.devices() == {device}):
+            return x  # a put would tie it to the device: what is compiled for others would be compiled again
+        return jax.device_put(x, device)
 
     @property
     def _over(self) -> jax_sharding.Spread | None:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, Point
+from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, MarquardtState, Point
 from xvarpro.backends import Backend
 from xvarpro.backends.interface import select
 from xvarpro.batch.objective import Batch, Linear
@@ -20,6 +20,7 @@ from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_on
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
+from xvarpro.driver.restarts import DEPENDENT, PARTED, flat_directions, looks
 from xvarpro.lower.stack import units
 from xvarpro.objective.gauss_newton import diagonal
 from xvarpro.problem.problem import Problem
@@ -28,8 +29,7 @@ from xvarpro.sets import each
 from xvarpro.sets.region import Region
 
 PARTINGS = 3  # of problems in a saddle, at most
-# problems whose iterations, and whose starts and ends, take less time all together than faster code takes to compile
-FEW, MANY = 2**12, 2**17
+FEW = 2**12  # problems that take less time, all together, than code that is a third faster takes to compile
 SMALLEST, COMPILED = 64, 1024  # problems that are not worth being made fewer, nor another compilation
 AT_ONCE = 2**17  # entries of the designs of problems that are computed together
 TOGETHER = 8  # iterations between two looks at which problems run; Ctrl-C waits for as many of a compiled loop
@@ -56,10 +56,12 @@ class Run:
         backend = self.backend
         _, skeleton = self._operands(prepared.problem, prepared.region)
 
+        assemble = prepared.assemble  # what is compiled is kept: it must hold no arrays
+
         def filled(operands: Leaves) -> tuple[Batch, LevenbergMarquardt, Array]:
             tol, *rest = operands
             problem, region, method = skeleton.fill(rest)
-            return prepared.assemble(problem, region), method, tol
+            return assemble(problem, region), method, tol
 
         def start(operands: Leaves) -> Callable[[Array], BatchState]:
             return partial(_start, *filled(operands))
@@ -81,16 +83,15 @@ class Run:
 
             return run
 
-        def end(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array, Array]]:
-            f, _, tol = filled(operands)
-            return partial(_end, f, tol)
+        def end(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array]]:
+            return partial(_end, filled(operands)[0])
 
-        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        most = max(self.b, len(prepared.y_units))
-        self._start, self._advance, self._end = (
-            backend.call(make, (make.__name__, *key), once=most <= few)
-            for make, few in ((start, MANY), (advance, FEW), (end, MANY))
-        )
+        def assess(operands: Leaves) -> Callable[[BatchState], Array]:
+            f, _, tol = filled(operands)
+            return lambda state: _assessed(f, tol, state, state.status)
+
+        self._start, self._advance, self._end = (_call(prepared, make, skeleton) for make in (start, advance, end))
+        self._assess = _call(prepared, assess, skeleton, once=True)
 
     def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:
         rest, skeleton = trees.partition((problem, region, self.method))
@@ -121,7 +122,9 @@ class Run:
         return self.backend.asarray(x, device=device(self.prepared.theta))
 
     def _states(self, members: np.ndarray) -> BatchState:
-        found: BatchState = trees.map_leaves(lambda x: self._moved(x[members]), self.state)
+        # a compiled function moves arrays itself, in less time than one by one
+        move = (lambda x: x) if self.backend.compiled else self._moved
+        found: BatchState = trees.map_leaves(lambda x: move(x[members]), self.state)
         return found
 
     def _put(self, whole: Any, members: np.ndarray, part: Any) -> Any:
@@ -141,31 +144,77 @@ class Run:
         for members in self._blocks(np.arange(self.b)):
             self._keep(members, self._start(self._of(members), self._taken(members, self.prepared.theta)))
 
-    def part(self) -> bool:
-        """Problems that have ended in a saddle start again at a lower point next to it; whether there are any.
+    def part(self, members: np.ndarray) -> np.ndarray:
+        """Which of some problems start again, at a lower point than that where they have ended.
 
-        A direction without curvature in the Gauss-Newton matrix, as two equal rates have, is tried both ways.
+        There an entry of theta that a closed weight has left behind has another value; or it lies next to a saddle,
+        along a direction without curvature in the Gauss-Newton matrix, as two equal rates have, tried both ways.
         """
-        backend, region, anywhere = self.backend, self.prepared.region, False
-        status, point = self.state.status, self.state.point
-        down = _flat_directions(status, point.theta, point.local.curvature)
-        asked = np.flatnonzero(down.any(axis=1))
-        if not len(asked) or region.without_projection:
-            return False
-        for members in self._blocks(asked):
-            operands, ended = self._of(members), self._states(members)
-            parted, found, (x, local, *_) = ended, ended.status < 0, ended.point
-            own, xp = each.plain(each.taken(region, partial(self._taken, members))), namespace_of(x)
-            margin = noise(local.value, ended.floor) + self.tol * xp.abs(local.value)
-            for step in (0.5, -0.5, 0.1, -0.1):
-                moved = x + self._moved((step * down[members]).astype(self.prepared.dtype))
-                there = self._start(operands, own.nearest(moved, local.grad))
-                lower = ~found & (there.point.local.value < local.value - margin)
-                parted = select(backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), parted)
+        if self.prepared.region.without_projection:
+            return members[:0]
+        members, x, curvature = members[_ended(self.state.status[members])], self.state.point.theta, self._curvature
+        opened = members[:0]
+        if self.prepared.problem.lower.W is not None:
+            opened = self._again(members[self._left_behind(members)[0].any(axis=1)], self._opened, lowest=True)
+        members = np.setdiff1d(members, opened)
+
+        def parted(members: np.ndarray) -> Iterator[np.ndarray]:
+            down = flat_directions(x[members], curvature(members))
+            return (x[members] + step * down for step in PARTED)
+
+        flat = members[flat_directions(x[members], curvature(members)).any(axis=1)]
+        return np.concatenate([opened, self._again(flat, parted, lowest=False)])
+
+    def _curvature(self, members: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self.state.point.local.curvature[members]
+        return found
+
+    def _left_behind(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which entries of theta do nothing or are at a bound, (b, p), and their least and largest values."""
+        x, bends = self.state.point.theta[members], np.diagonal(self._curvature(members), axis1=1, axis2=2)
+        reach = 1e3 * np.where(x != 0, np.abs(x), 1)
+        low, high = (
+            np.stack(
+                [self._nearest(members, x + s * reach * e)[:, j] for j, e in enumerate(np.eye(x.shape[1]))], axis=1
+            )
+            for s in (-1, 1)
+        )
+        return (low < high) & ((bends == 0) | (x == low) | (x == high)), low, high
+
+    def _opened(self, members: np.ndarray) -> Iterator[np.ndarray]:
+        """Points with another value of one such entry."""
+        x, (asked, low, high) = self.state.point.theta[members], self._left_behind(members)
+        for j, unit in enumerate(np.eye(x.shape[1])):
+            if (own := asked[:, j]).any():
+                ends = looks(low[:, j], high[:, j])
+                yield from (x + np.where(own, end - x[:, j], 0)[:, None] * unit for end in ends.T)
+
+    def _nearest(self, members: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """The feasible points next to x, by NumPy, which compiles nothing."""
+        own = each.plain(each.taken(self.prepared.region, partial(self._taken, members)))
+        region = trees.map_arrays(self.backend.to_numpy, own)
+        found: np.ndarray = region.nearest(x, self.state.point.local.grad[members])
+        return found
+
+    def _again(
+        self, asked: np.ndarray, points: Callable[[np.ndarray], Iterator[np.ndarray]], lowest: bool
+    ) -> np.ndarray:
+        """Which of some problems start again at the first of their points that is lower, or at the lowest one."""
+        began = []
+        for members in self._blocks(asked) if len(asked) else ():
+            operands, ended = self._of(members), trees.map_leaves(self._moved, self._states(members))
+            value, xp = ended.point.local.value, self.backend.xp
+            least = xp.maximum(noise(value, ended.floor), self.tol * xp.abs(value))
+            below, state, found = value - least, ended, ended.status < 0
+            for x in points(members):
+                there = self._start(operands, self._moved(self._nearest(members, x).astype(self.prepared.dtype)))
+                lower = there.point.local.value < below
+                state = select(self.backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), state)
+                below = xp.where(lower, there.point.local.value if lowest else -xp.inf, below)
                 found = found | lower
-            self._keep(members, parted)
-            anywhere = anywhere or bool(xp.any(found))
-        return anywhere
+            self._keep(members, state)
+            began.append(members[self.backend.to_numpy(found)])
+        return np.concatenate(began) if began else asked
 
     def iterate(self, max_iter: int, bar: Bar) -> None:
         """All problems until they end, some at a time: those that have ended make place for others."""
@@ -190,11 +239,41 @@ class Run:
         return members[(status[members] == Status.RUNNING.code) & (n_iter[members] < max_iter)]
 
     def to_end(self, max_iter: int, bar: Bar) -> None:
-        """All problems, and those again that have ended in a saddle."""
+        """All problems; again those that have a lower point near, and, nearer to their start, those without descent."""
         self.iterate(max_iter, bar)
-        for _ in range(0 if self.prepared.shared else PARTINGS):
-            if not self.part():
-                break
+        if self.prepared.shared:
+            return
+        self._parted(np.arange(self.b), max_iter, bar)
+        if len(members := self._dependent()):
+            before = trees.map_leaves(lambda x: x[members], self.state)
+            for block in self._blocks(members):
+                state, none = self._start(self._of(block), self._taken(block, self.prepared.theta)), cast(Any, None)
+                self._keep(block, state._replace(point=self.method.nearer(MarquardtState(none, state.point)).point))
+            self.iterate(max_iter, bar)
+            self._parted(members, max_iter, bar)
+            value, was = self.state.point.local.value[members], before.point.local.value
+            worse = ~(value <= was + noise(was, before.floor))
+            self._keep(members[worse], trees.map_leaves(lambda x: self._moved(x[worse]), before))
+
+    def _dependent(self) -> np.ndarray:
+        """Problems without descent whose columns have become dependent on the way."""
+        lost = np.flatnonzero(self.state.status == Status.NO_DESCENT.code)
+        found: Any = None
+        for members in self._blocks(lost) if len(lost) else ():
+            given, region = (self._of(members), self._states(members)), self.prepared.region
+            bounded = region.constrained and not region.unbounded
+            status = self._assess(*given) if bounded else given[1].status
+            found = self._put(found, members, (self._end(*given)[1], status))
+        if found is None:
+            return lost
+        condition, status = (x[lost] for x in found)
+        return lost[(status == Status.NO_DESCENT.code) & (condition > np.finfo(condition.dtype).eps ** DEPENDENT)]
+
+    def _parted(self, members: np.ndarray, max_iter: int, bar: Bar) -> None:
+        for _ in range(PARTINGS):
+            members = self.part(members) if len(members) else members
+            if not len(members):
+                return
             self.iterate(max_iter, bar)
 
     def found(self, unended: Status) -> dict[str, Any]:
@@ -209,8 +288,12 @@ class Run:
                 ends = tuple(map(backend.to_numpy, end))
             else:
                 ends = self._put(ends, members, end)
-        w, condition, status = ends
-        unit, status = prepared.y_units.astype(prepared.dtype), status.astype(np.int64)
+        w, condition = ends
+        unit, status = prepared.y_units.astype(prepared.dtype), state.status.astype(np.int64)
+        unsure = np.flatnonzero(status == Status.NO_DESCENT.code)
+        if len(unsure) and prepared.region.constrained and not prepared.region.unbounded:
+            for members in self._blocks(unsure):
+                status[members] = backend.to_numpy(self._assess(self._of(members), self._states(members)))
         own = point.local.w[0, :] if prepared.shared else point.local.value
         numbers = [np.broadcast_to(x, own.shape) / unit / unit for x in (own, point.gap_A, point.gap_B)]
         value, gap_A, gap_B, condition = (layout.array(self._moved(x), backend) for x in (*numbers, condition))
@@ -242,12 +325,12 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         problem = restricted(prepared.problem, lambda x: namespace_of(x).take(x, at, axis=0))
         region = each.taken(prepared.region, lambda x: namespace_of(x).take(x, at, axis=0))
         operands, skeleton = trees.partition((problem, region))
+        assemble = prepared.assemble
 
         def make(operands: Leaves) -> Callable[[Array], Linear]:
-            return prepared.assemble(*skeleton.fill(operands)).linear
+            return assemble(*skeleton.fill(operands)).linear
 
-        key = (skeleton, prepared.layout.treedef, prepared.found, prepared.program)
-        found = backend.call(make, ("linear", *key), once=True)(operands, backend.xp.take(prepared.theta, at, axis=0))
+        found = _call(prepared, make, skeleton)(operands, backend.xp.take(prepared.theta, at, axis=0))
 
         def host(x: Any) -> Any:
             x = None if x is None else backend.to_numpy(x)
@@ -256,23 +339,18 @@ def linear(prepared: Prepared, members: np.ndarray) -> Linear:
         return Linear(*map(host, found))
 
 
-def _flat_directions(status: np.ndarray, x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-    """Directions along which the model of a problem that has ended well has no curvature, (b, p); else 0.
+def _call(
+    prepared: Prepared, make: Callable[[Leaves], Callable[..., Any]], skeleton: Any, once: bool = False
+) -> Callable[..., Any]:
+    """What is compiled once for all batches of the same problem, for many of them by the fastest code."""
+    once = once or max(prepared.theta.shape[0], len(prepared.y_units)) <= FEW
+    key = (make.__qualname__, once, skeleton, prepared.layout.treedef, prepared.found, prepared.program)
+    return prepared.backend.call(make, key, once)
 
-    No descent counts: what a model without curvature promises may be rounding, divided by nearly 0. The entry that
-    changes most does so by its own size.
-    """
-    eps, B = np.finfo(x.dtype).eps, curvature.astype(np.float64)
-    size = np.sqrt(np.abs(np.diagonal(B, axis1=1, axis2=2)))
-    ends = [s.code for s in Status if s.success or s is Status.NO_DESCENT]
-    ended = np.isin(status, ends) & (size > 0).all(axis=1) & np.isfinite(size).all(axis=1)
-    down = np.zeros_like(size)
-    bends, vectors = np.linalg.eigh(B[ended] / size[ended, :, None] / size[ended, None, :])
-    steps, own = vectors[:, :, 0] / size[ended], np.abs(x[ended])
-    own = np.where(own > 0, own, np.mean(own, axis=1, keepdims=True))
-    reach = np.max(np.abs(steps) / np.where(own > 0, own, 1.0), axis=1)
-    down[ended] = np.where(bends[:, 0] <= eps**0.5, 1 / reach, 0.0)[:, None] * steps
-    return down
+
+def _ended(status: np.ndarray) -> np.ndarray:
+    """Where a lower point may be near: after no descent too, since a model without curvature promises rounding."""
+    return np.isin(status, [s.code for s in Status if s.success or s is Status.NO_DESCENT])
 
 
 def _start(f: Batch, method: LevenbergMarquardt, tol: Array, theta: Array) -> BatchState:
@@ -316,16 +394,12 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     return xp.where(finite, code, xp.full_like(code, Status.NON_FINITE.code))
 
 
-def _end(f: Batch, tol: Array, state: BatchState) -> tuple[Array, Array, Array]:
-    """The weights, (b, k, n), conditions and statuses, (b,)."""
-    theta, region = state.point.theta, f.region
+def _end(f: Batch, state: BatchState) -> tuple[Array, Array]:
+    """The weights, (b, k, n), and conditions, (b,)."""
+    theta = state.point.theta
     low = f.lower(f.weighted(f.outputs(theta)))
     w = low.w if f.columns == 1 else f.together(low.w)[:, :, 0, :]
-    xp = namespace_of(theta)
-    code, lost = state.status, state.status == Status.NO_DESCENT.code
-    if region.constrained and not region.unbounded:
-        code = f.backend.when(xp.any(lost), partial(_assessed, f, tol, state), code)
-    return w, xp.max(f.together(_condition(f.backend, units(low.R))), axis=1), code
+    return w, namespace_of(theta).max(f.together(_condition(f.backend, units(low.R))), axis=1)
 
 
 def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:

@@ -244,7 +244,7 @@ class Batch:
         lost = small.deficient(f, M.shape[-1])
         if level.ridge.definite:
             lost = xp.zeros_like(lost)
-        elif level.ridge.present:
+        elif level.ridge.present and level.ridge.square:
             lost = lost & xp.any(level.ridge.lam == 0, axis=(1, 2))
         if level.W is not None:
             return self._bounded(A, f, along, y, lost)
@@ -368,7 +368,7 @@ def stacked(M: Array, ridge: Ridge) -> Array:
     if not ridge.present:
         return M
     xp, (b, n, _) = namespace_of(M), M.shape
-    return xp.concat([M, xp.broadcast_to(ridge.dense(M.mT).mT, (b, n, n))], axis=2)
+    return xp.concat([M, xp.broadcast_to(ridge.dense(M.mT).mT, (b, n, ridge.height(n)))], axis=2)
 
 
 def with_held(A: Array, free: Array) -> Array:

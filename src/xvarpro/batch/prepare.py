@@ -234,7 +234,7 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
         if level.Omega is not None:
             Omega: Any = level.Omega
             if not trees.is_array(Omega):
-                raise ProblemError(f"{name}Omega of a batch must be an array (n, n); got {described(Omega)}")
+                raise ProblemError(f"{name}Omega of a batch must be an array (r, n); got {described(Omega)}")
             own["Omega"] = transfer(Omega, f"{name}Omega", real=True)
         if level.loss is not None:
             numbers = transfer.to.to_numpy(own["y"])

@@ -18,7 +18,7 @@ from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ModelError, ProblemError, warn_caller
 from xvarpro.lower import QR, Ridge
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, model_failures
-from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design
+from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design, ridge_of
 from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import Dense, as_operator
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -52,7 +52,7 @@ PROVEN = Proven()
 
 
 def _functions(problem: Problem) -> list[Any]:
-    own = [f for level in problem.levels for f in (level.M, level.y, level.lam)]
+    own = [f for level in problem.levels for f in (level.M, level.y, level.lam, level.Omega)]
     return [f for f in (*own, problem.R) if callable(f)]
 
 
@@ -272,7 +272,7 @@ def _structure(reduced: Reduced, parts: ModelOutputs, skeleton: trees.Skeleton) 
             )
     y = as_matrix(y) if trees.is_array(y) else y
     both = zip(reduced.problem.levels, outputs_of(parts), strict=True)
-    columns = [k for level, out in both for k in (out.M.columns, _ridge(level, out).columns) if k is not None]
+    columns = [k for level, out in both for k in (out.M.columns, ridge_of(level, out).columns) if k is not None]
     return ModelStructure(
         skeleton,
         arrays=(),
@@ -280,14 +280,9 @@ def _structure(reduced: Reduced, parts: ModelOutputs, skeleton: trees.Skeleton) 
         columns=columns[0] if columns else None,
         w_shape=(M.shape[1], y.shape[1]) if trees.is_array(y) else (0, 0),
         complex_w=trees.is_array(y) and (trees.is_complex(y) or is_complex_design(M)),
-        exact=reduced.solver(EvaluatedLevel(M, y, _ridge(level, parts.lower))).exact,
+        exact=reduced.solver(EvaluatedLevel(M, y, ridge_of(level, parts.lower))).exact,
         rows=tuple(outputs.M.shape[0] for outputs in outputs_of(parts)),
     )
-
-
-def _ridge(level: Level, outputs: LevelOutputs) -> Ridge:
-    """That of a level, from its functions where it depends on theta."""
-    return level.ridge if outputs.lam is None else Ridge(outputs.lam, level.Omega)
 
 
 def first_rows(problem: Problem) -> Problem:
@@ -333,12 +328,14 @@ def _check_parts(parts: ModelOutputs, problem: Problem, theta: Array, dtype: str
                     f"the {prefix}ridge lam must return a scalar, or an array (n, 1), (1, k) or (n, k); got shape "
                     f"{tuple(lam.shape)}"
                 )
-        check_fit(prefix, outputs.M.shape, shape, _ridge(level, outputs))
+        if callable(level.Omega):
+            check_array(outputs.Omega, f"{prefix}Omega", theta, dtype)
+        check_fit(prefix, outputs.M.shape, shape, ridge_of(level, outputs))
         unknowns[f"{prefix}M(theta)"], columns[f"{prefix}y"] = outputs.M.shape[1], k
     check_shared(unknowns, columns)
     check_samples(problem.data, outputs_of(parts)[-1].M.shape[0])
     k = max((k for k in columns.values() if k is not None), default=None)
-    _check_unique(problem.lower, parts.lower.M.shape, k)
+    _check_unique(problem.lower, parts.lower.M.shape, k, ridge_of(problem.lower, parts.lower))
     if problem.R is not None and problem.mu:
         _check_scalar(parts.R, "R", theta, dtype)
 
@@ -363,24 +360,31 @@ def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | No
             f"{prefix}M(theta) and {prefix}y must have the same number of rows; got shapes {design} and {target}"
         )
     lam, Omega = ridge
-    if Omega is not None and tuple(Omega.shape) != (n, n):
+    if Omega is not None and (len(Omega.shape) != 2 or Omega.shape[1] != n or not Omega.shape[0]):
         raise ProblemError(
-            f"{prefix}Omega must have shape {(n, n)} for {prefix}M(theta) of shape {design}; got {tuple(Omega.shape)}"
+            f"{prefix}Omega must have shape (r, {n}) for {prefix}M(theta) of shape {design}; got {tuple(Omega.shape)}"
         )
     k = 1 if target is None or not target[1:] else target[1]
+    n, each = ridge.height(n), "weights" if Omega is None else "rows of Omega"
     if not ridge.uniform and not (lam.shape[-2] in (1, n) and lam.shape[-1] in (1, k)):
         many = "; right-hand sides in chunks share a ridge" if target is None else ""
         raise ProblemError(
-            f"{prefix}lam must be a number, or have shape ({n}, 1) for the weights, (1, {k}) for the right-hand sides, "
+            f"{prefix}lam must be a number, or have shape ({n}, 1) for the {each}, (1, {k}) for the right-hand sides, "
             f"or ({n}, {k}); got {tuple(lam.shape)}{many}"
         )
 
 
-def _check_unique(level: Level, shape: tuple[int, int], k: int | None) -> None:
+def _check_unique(level: Level, shape: tuple[int, int], k: int | None, ridge: Ridge) -> None:
     m, n = shape
     if level.W is not None:
         level.W.check(n, k)
         n = level.W.dimension(n)
+    below = ridge.height(n)
+    if ridge.present and not ridge.square and n > m + below:
+        raise ProblemError(
+            f"M(theta) and Omega together must have as many rows as unknowns; got {m} and {below} rows and {n} "
+            "unknowns, so w is not unique. Give Omega more rows"
+        )
     if n > m and not level.ridge.present and level.solver is None:
         raise ProblemError(
             f"the lower level must have as many rows as unknowns or a ridge; got {m} rows and {n} unknowns without a "

@@ -11,6 +11,7 @@ import numpy as np
 from xvarpro.algorithms.interface import Iterate
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
+from xvarpro.core.namespace import positive_or_one
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import Tracked, negligible_gap
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
 LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
+DEPENDENT = -0.3  # power of the machine epsilon: a condition of M from which on its columns are dependent
+PARTED = 0.5, -0.5, 0.1, -0.1  # steps along a direction without curvature, such as that in which two equal rates part
 AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
 
 
@@ -63,7 +66,7 @@ def _nearer(run: Run, found: Iterate) -> Tracked | None:
     if run.status is not Status.NO_DESCENT or run.state.best or not prepared.structure.exact:
         return None
     condition = prepared.backend.to_floats([prepared.call(_condition, found.theta, once=True)])[0]
-    if not condition > float(np.finfo(prepared.dtype).eps) ** -0.3:
+    if not condition > float(np.finfo(prepared.dtype).eps) ** DEPENDENT:
         return None
     state = run.algorithm.nearer(run.started(prepared.theta).state)
     return None if state is None else Tracked.of(state, found)
@@ -111,10 +114,7 @@ def _leaves(prepared: Prepared, theta: Leaves, step: np.ndarray) -> Leaves:
 
 
 def _along(prepared: Prepared, theta: Leaves, j: int, idle: bool) -> list[Leaves]:
-    """Points with other values of one entry of theta over its set, where it is idle or at a bound.
-
-    In equal steps and in equal ratios.
-    """
+    """Points with other values of one entry of theta over its set, where it is idle or at a bound."""
 
     def vector(theta: Leaves) -> np.ndarray:
         return np.asarray(prepared.backend.to_numpy(trees.raveled(theta)), dtype=np.float64)
@@ -127,12 +127,17 @@ def _along(prepared: Prepared, theta: Leaves, j: int, idle: bool) -> list[Leaves
     low, high = (float(vector(moved(sign * 1e3 * size))[j]) for sign in (-1, 1))
     if not low < high or not (idle or x[j] in (low, high)):
         return []
-    ends = np.linspace(low, high, LOOKS + 2)[1:-1].tolist()
-    if low * high >= 0:
-        near, far = sorted((abs(low), abs(high)))
-        ratios = np.geomspace(max(near, 1e-3 * far), far, LOOKS + 2)[1:-1]
-        ends += (ratios if high > 0 else -ratios).tolist()
-    return [moved(end - x[j]) for end in ends]
+    return [moved(end - x[j]) for end in dict.fromkeys(looks(np.asarray(low), np.asarray(high)).tolist())]
+
+
+def looks(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Values between two ends, along a last axis: in equal steps, and where 0 is not among them in equal ratios."""
+    low, high = low[..., None], high[..., None]
+    shares = np.linspace(0.0, 1.0, LOOKS + 2)[1:-1]
+    near, far = np.sort(np.abs([low, high]), axis=0)
+    near = np.maximum(near, 1e-3 * far)
+    steps, ratios = low + (high - low) * shares, np.sign(low + high) * near * (far / positive_or_one(near)) ** shares
+    return np.concatenate([steps, np.where(low * high >= 0, ratios, steps)], axis=-1)
 
 
 def _below(run: Run, end: End) -> Tracked | None:
@@ -165,10 +170,16 @@ def _below(run: Run, end: End) -> Tracked | None:
         return None
     if steps and _has_faces(prepared):  # where weights meet their bounds a Hessian is one-sided: entry by entry too
         steps += [0.25 * sign * row for row in np.diag(scale) for sign in (1, -1)]
+    if (
+        B := run.algorithm.gauss_newton(run.state.state)
+    ) is not None:  # at bounds a Hessian does not see two equal rates
+        x = np.asarray(prepared.backend.to_numpy(trees.raveled(end.theta)))
+        (down,) = flat_directions(x[None, :], to_numpy(B)[None, ...])
+        steps += [step * down for step in PARTED if down.any()]
     least = run.tol * run.tol * abs(end.value)  # tol**2 of a large float raises
     if not run.status.success and not slope <= max(run.tol, eps**0.5) * abs(end.value):
         return None  # descent has not come to its end: what its gradients say is in doubt
-    if not run.status.success and left <= max(end.margin, least) and _is_certified(run):
+    if run.status is not Status.CONVERGED and left <= max(end.margin, least) and _is_certified(run):
         # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
         run.end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
     for step in steps:
@@ -214,6 +225,23 @@ def _well_determined(run: Run) -> bool:
     value, floor = run.prepared.backend.to_floats([run.state.iterate.value])[0], run.floor
     left_out = max(math.sqrt(abs(value) / floor), float(np.finfo(run.prepared.dtype).eps) ** 0.5) if floor else 0.0
     return bool(size.all()) and bool(np.linalg.eigvalsh(B / np.outer(size, size))[0] > left_out)
+
+
+def flat_directions(x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """Directions along which the model of a problem has no curvature, (b, p); else 0.
+
+    The entry that changes most does so by its own size.
+    """
+    eps, B = np.finfo(x.dtype).eps, curvature.astype(np.float64)
+    size = np.sqrt(np.abs(np.diagonal(B, axis1=1, axis2=2)))
+    known = (size > 0).all(axis=1) & np.isfinite(size).all(axis=1)
+    down = np.zeros_like(size)
+    bends, vectors = np.linalg.eigh(B[known] / size[known, :, None] / size[known, None, :])
+    steps, own = vectors[:, :, 0] / size[known], np.abs(x[known])
+    own = np.where(own > 0, own, np.mean(own, axis=1, keepdims=True))
+    reach = np.max(np.abs(steps) / np.where(own > 0, own, 1.0), axis=1)
+    down[known] = np.where(bends[:, 0] <= eps**0.5, 1 / reach, 0.0)[:, None] * steps
+    return down
 
 
 class Curvature(NamedTuple):

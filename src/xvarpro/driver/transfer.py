@@ -142,11 +142,11 @@ class Transfer:
             weights = self._weights(weights, f"{prefix}weights")
             if not bool(self.to.xp.any(weights > 0)):
                 raise ProblemError(f"{prefix}weights must not all be 0: no number of the target would count")
-        if Omega is not None:
+        if Omega is not None and not callable(Omega):
             name = f"{prefix}Omega"
             if trees.is_array(Omega):
                 Omega = self(Omega, name, real=True)
-                if prefix != "upper.":  # the upper ridge need not make w unique
+                if prefix != "upper." and Omega.shape[0] == Omega.shape[1]:  # the upper ridge need not make w unique
                     _check_invertible(self.to, Omega, name)
             else:
                 Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
@@ -270,8 +270,8 @@ def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:
     if bool(deficient(backend, R, R.shape[0])):
         raise ProblemError(
             f"{name} must be invertible; got a matrix that is singular in {dtype_name(Omega)}: its condition, "
-            f"columns scaled to length 1, is {float(condition_of(backend, R)):.2g}. Add to a difference operator a row "
-            "for the mean; for a form w^T P w pass a factor of P = Omega^T Omega, which an indefinite P does not have"
+            f"columns scaled to length 1, is {float(condition_of(backend, R)):.2g}. Leave rows of zeros out, as of "
+            "differences; for a form w^T P w pass a factor of P = Omega^T Omega, which an indefinite P does not have"
         )
 
 

@@ -109,7 +109,7 @@ def theta_near_one(
         if level is None:
             return None
         own: dict[str, Any] = {
-            name: _OfScaled(f, factors) for name in ("M", "y", "lam") if callable(f := getattr(level, name))
+            name: _OfScaled(f, factors) for name in ("M", "y", "lam", "Omega") if callable(f := getattr(level, name))
         }
         return replace(level, **own)
 

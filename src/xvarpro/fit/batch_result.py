@@ -211,14 +211,16 @@ def _by_entry(theta: Tree, w: Array) -> dict[str, np.ndarray]:
 
 
 def joined(parts: list[ManyResult], seconds: float) -> ManyResult:
-    """Results of successive problems as one."""
+    """Results of successive problems as one. They leave the list, and memory, as they are joined."""
 
     def along(*arrays: Any) -> Any:
         return namespace_of(arrays[0]).concat(arrays, axis=0)
 
-    names = ("theta", *PER_PROBLEM)
-    arrays: dict[str, Any] = {name: trees.map_leaves(along, *(getattr(x, name) for x in parts)) for name in names}
-    return replace(parts[0], **arrays, seconds=seconds, setup_seconds=0.0)
+    first, names = parts[0], ("theta", *PER_PROBLEM)
+    apart: dict[str, Any] = {name: [getattr(x, name) for x in parts] for name in names}
+    parts.clear()
+    arrays: dict[str, Any] = {name: trees.map_leaves(along, *apart.pop(name)) for name in names}
+    return replace(first, **arrays, seconds=seconds, setup_seconds=0.0)
 
 
 def blanked(fit: ManyResult) -> ManyResult:

@@ -88,7 +88,7 @@ def solve_many(
         is for a series, nx for the rows of an image. So many are solved together, as in chunks.
     chunks : int, optional
         Problems that are solved together, chunk after chunk: arrays in memory maps, Zarr, HDF5 or Dask that `Each`
-        marks, targets and weights too, are read a chunk at a time, and memory is that of two chunks and the answers.
+        marks, targets and weights too, are read a chunk at a time, in memory that a chunk bounds, and the answers.
     checkpoint : path, optional
         A folder that keeps the result of each chunk: a call that was killed, made again, goes on after the last one.
     executor : concurrent.futures.Executor, optional

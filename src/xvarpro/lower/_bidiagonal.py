@@ -87,7 +87,7 @@ def condition(backend: Backend, normal: Normal, like: Array) -> Array:
     columns = normal.system.M.columns or 1
     probe: Stack = (random_signs((rows, columns), like),)
     if normal.system.ridge.present:
-        probe = (*probe, random_signs((n, columns), like))
+        probe = (*probe, random_signs((normal.system.ridge.height(n), columns), like))
     basis, size = begin_solve(normal, normal.back(probe))
     eps = xp.finfo(size.dtype).eps
     rounding = 0.0 if normal.system.ridge.definite else 10 * eps

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from xvarpro.backends import Backend
-from xvarpro.core.namespace import as_complex, conj, device, is_complex, namespace_of, solve
+from xvarpro.core.namespace import as_complex, conj, device, is_complex, namespace_of, positive_or_one, solve
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint, inner, sum_
 from xvarpro.operators.interface import Operator, as_operator
@@ -24,8 +24,8 @@ class Ridge(NamedTuple):
         A number >= 0, or 0-d and > 0: one for all. With two axes, entries >= 0: (n, 1) has one for each row of
         ``Omega w``, which are the weights where Omega is the identity, (1, k) one for each right-hand side, (n, k)
         both. In a batch (b, n, 1) or (b, 1, 1), and Omega an array.
-    Omega : array or Operator, shape (n, n), optional
-        None is the identity.
+    Omega : array or Operator, shape (r, n), optional
+        None is the identity. Where it is not square, M and Omega together make w unique.
 
     Examples
     --------
@@ -49,9 +49,20 @@ class Ridge(NamedTuple):
         return isinstance(self.lam, int | float) or not self.lam.ndim
 
     @property
+    def square(self) -> bool:
+        """Whether Omega has an inverse, as a square one has."""
+        return self.Omega is None or self.Omega.shape[0] == self.Omega.shape[1]
+
+    @property
     def definite(self) -> bool:
         """Whether w is unique for every design: some entries of an array may be 0."""
+        if not self.square:
+            return False
         return self.lam > 0 if isinstance(self.lam, int | float) else not self.lam.ndim
+
+    def height(self, n: int) -> int:
+        """The number of its rows, of n weights."""
+        return n if self.Omega is None else self.Omega.shape[0]
 
     @property
     def plain(self) -> bool:
@@ -90,6 +101,11 @@ class Ridge(NamedTuple):
         """The gradient of `value`, ``Omega^H lam Omega w``, (n, k)."""
         return self.weighted_back(self.lam * self.weighted(w))
 
+    def slope_tangent(self, dOmega: Array, w: Array) -> Array:
+        """The derivative of `slope` by Omega, along a change of it."""
+        moved = self._replace(Omega=dOmega)
+        return moved.weighted_back(self.lam * self.weighted(w)) + self.weighted_back(self.lam * moved.weighted(w))
+
     def value(self, w: Array) -> Array:
         """``1/2 <Omega w, lam Omega w>``, 0-d."""
         return 0.5 * self.coupling(w, w)
@@ -110,8 +126,37 @@ class Ridge(NamedTuple):
         shared = tuple(i for i, size in enumerate(shape) if size == 1)
         return xp.sum(product, axis=shared, keepdims=True)
 
+    def by_Omega(self, w: Array, v: Array) -> Array:
+        """The derivative of `coupling` with respect to Omega, (r, n)."""
+        xp, pair = namespace_of(w), (w, v)
+        rows = xp.concat([self.lam * self.weighted(x) for x in pair], axis=1)
+        Omega: Any = self.Omega
+        return as_operator(Omega).outer(rows, xp.concat(pair[::-1], axis=1)).dense()
+
+    def log_det(self, backend: Backend, like: Array) -> tuple[Array, Array, Array]:
+        """``log det sqrt(lam) Omega`` on the range of ``Omega^H lam Omega``, half of that one's, 0-d.
+
+        Its derivatives by lam, one for each row, (r, 1), and by Omega, (r, n), are those of changes that keep the rank.
+        Right-hand sides share lam; `like` is as of `dense`. The rank is that of the rows of Omega where lam is not 0,
+        to working precision, whatever the sizes of lam.
+        """
+        xp, Omega = namespace_of(like), Ridge(1.0, self.Omega).dense(like)
+        r, n = Omega.shape
+        real = xp.real(Omega) if is_complex(Omega) else Omega
+        root = xp.sqrt(self.lam + 0 * real[:, :1])
+        _, s, Vh = backend.svd(xp.where(root > 0, Omega, xp.zeros_like(Omega)))
+        kept = as_complex(xp.astype(s > max(r, n) * xp.finfo(s.dtype).eps * s[0], s.dtype), Omega)
+        eye = xp.eye(s.shape[0], dtype=Omega.dtype, device=device(like))
+        # a direction outside of the range has a row of its own, with determinant 1
+        A = backend.placement.concat_rows(kept * ((root * Omega) @ adjoint(Vh)), (1 - kept) * eye)
+        Q, R = backend.qr(A)
+        inverse = kept * (Q[:r, :] @ adjoint(backend.solve_triangular(R, eye))) @ Vh  # the adjoint of the inverse
+        slopes = xp.real(conj(inverse) * Omega) if is_complex(Omega) else inverse * Omega
+        by_lam = 0.5 * xp.sum(slopes, axis=1, keepdims=True) / positive_or_one(root)
+        return xp.sum(xp.log(xp.abs(xp.linalg.diagonal(R)))), by_lam, root * inverse
+
     def dense(self, like: Array) -> Array:
-        """``sqrt(lam) Omega`` for matrices like this one, (..., n): (n, n), or (k, n, n) with one for each column."""
+        """``sqrt(lam) Omega`` for matrices like this one, (..., n): (r, n), or (k, r, n) with one for each column."""
         xp, n = namespace_of(like), like.shape[-1]
         Omega = xp.eye(n, dtype=like.dtype, device=device(like)) if self.Omega is None else as_complex(self.array, like)
         root = self.lam**0.5
@@ -124,8 +169,9 @@ class Ridge(NamedTuple):
 
     def diagonal(self, like: Array) -> Array:
         """The diagonal of ``Omega^H lam Omega``, real, (n, 1) or (n, k); `like` is real, (n, 1) or (n, k)."""
-        lam = self.lam + 0 * like
-        return lam if self.array is None else abs(self.array.mT) ** 2 @ lam
+        if self.array is None:
+            return self.lam + 0 * like
+        return abs(self.array.mT) ** 2 @ (self.lam + 0 * abs(self.array[:, :1]) * like[:1, :])
 
     def part(self, indices: Array) -> Ridge:
         """That of some of the right-hand sides."""

@@ -105,7 +105,7 @@ class Newton(LowerSolver):
             found = self.inner.argmin(backend, near, self.inner.factor(backend, near), target)
             return xp.where(xp.all(xp.isfinite(found)), w, xp.full_like(w, xp.nan))
 
-        if not system.ridge.present:
+        if not (system.ridge.present and system.ridge.square):
             return Minimum(unique(w), *kept)
         lam = system.ridge.lam
         return Minimum(backend.when(~namespace_of(lam).all(lam > 0), unique, w), *kept)

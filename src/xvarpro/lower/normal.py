@@ -37,8 +37,8 @@ class Normal(NamedTuple):
         """``[y; 0]``."""
         if not self.system.ridge.present:
             return (y,)
-        n = self.system.M.shape[1]
-        return (y, namespace_of(y).zeros((n, y.shape[1]), dtype=y.dtype, device=device(y)))
+        below = self.system.ridge.height(self.system.M.shape[1])
+        return (y, namespace_of(y).zeros((below, y.shape[1]), dtype=y.dtype, device=device(y)))
 
     def size(self, s: Array) -> Array:
         """Length of each column in the norm of the preconditioner, ``sqrt(Re s^H P s)``; shape (1, k), real."""

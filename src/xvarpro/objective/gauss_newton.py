@@ -55,7 +55,7 @@ def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
         return False
     outputs = structure.skeleton.fill(structure.arrays)  # each array as its shape and dtype
     levels = [level for level in (outputs.lower, outputs.upper) if level is not None]
-    return all(_of_arrays(_unweighted(level.M)) for level in levels) and levels[-1].lam is None
+    return all(_of_arrays(_unweighted(level.M)) for level in levels) and levels[-1][2:] == (None, None)
 
 
 def _unweighted(M: Operator) -> Operator:
@@ -115,6 +115,8 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         C = design_tangent(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
             C = C + low.ridge._replace(lam=moved.lower.lam).slope(w)
+        if moved.lower.Omega is not None:
+            C = C + low.ridge.slope_tangent(moved.lower.Omega, w)
         adjoint = inverse(C)
         dw = dw if adjoint is None else dw - adjoint
         return 0 * v[0], _row(f.backend, upper, residual_tangent(upper, moved.upper, w) + upper.M.matvec(dw), dw)
@@ -134,7 +136,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
             return j + 1, xp.where(here, slope, slopes), xp.where(here[:, None, None], tangent, J)
 
         (m, k), n = upper.y.shape, w.shape[0]
-        rows = (m + upper.ridge.present * n) * (1 + is_complex(upper.y))
+        rows = (m + upper.ridge.present * upper.ridge.height(n)) * (1 + is_complex(upper.y))
         J = xp.zeros((p, rows, k), dtype=flat.dtype, device=device(flat))
         blank = 0 * places[0], xp.zeros_like(flat), J
         _, slopes, J = f.backend.while_loop(lambda state: state[0] < p, fill, blank)

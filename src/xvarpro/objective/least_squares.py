@@ -16,7 +16,7 @@ from xvarpro.lower import WeightSet
 from xvarpro.lower.interface import NO_RIDGE, Adjoint, Ridge, System
 from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted, as_operator
 from xvarpro.operators.interface import Operator
-from xvarpro.problem.problem import Level
+from xvarpro.problem.problem import Level, by_block
 from xvarpro.problem.whitening import Whitening
 
 
@@ -26,6 +26,7 @@ class LevelOutputs(NamedTuple):
     M: Any  # an `Operator`; in cotangents the same class, of cotangents of its arrays
     y: Array | None
     lam: Array | None
+    Omega: Array | None = None
 
 
 class EvaluatedLevel(NamedTuple):
@@ -76,22 +77,29 @@ class EvaluatedLevel(NamedTuple):
     def value_cotangents(self, outputs: LevelOutputs, w: Array, r: Array) -> LevelOutputs:
         """Derivative of ``f(w)`` with respect to what the level's functions return, w held: ``r w^H`` for M."""
         lam = None if outputs.lam is None else 0.5 * self.ridge.by_lam(w, w)
-        return LevelOutputs(self.M.outer(r, w), like_target(-r, outputs.y), lam)
+        Omega = None if outputs.Omega is None else 0.5 * self.ridge.by_Omega(w, w)
+        return LevelOutputs(self.M.outer(r, w), like_target(-r, outputs.y), lam, Omega)
 
     def condition_cotangents(self, outputs: LevelOutputs, w: Array, adjoint: Adjoint) -> LevelOutputs:
         """Derivative of ``-Re <grad_w f, v>`` with respect to what the level's functions return, w and v held.
 
-        That is ``-(M v) w^H - r v^H`` for M, ``M v`` for y, and what ``-Re <Omega w, dlam Omega v>`` says for lam.
+        That is ``-(M v) w^H - r v^H`` for M, ``M v`` for y, and `ridge_cotangents`.
         """
         q, pairs, v, coupling = adjoint
-        lam = None
-        if outputs.lam is not None:
-            if v is None:
-                raise ProblemError(
-                    "solver must return v where lam depends on theta; got one that returns M v only. Use xv.lower.QR()"
-                )
-            lam = -(self.ridge.by_lam(w, v) if coupling is None else coupling)
-        return LevelOutputs(outers(self.M, (-q, w), *((-s, x) for s, x in pairs)), like_target(q, outputs.y), lam)
+        if v is None and not (outputs.lam is None and outputs.Omega is None):
+            raise ProblemError(
+                "solver must return v where lam depends on theta; got one that returns M v only. Use xv.lower.QR()"
+            )
+        lam, Omega = self.ridge_cotangents(outputs, w, v, coupling)
+        M = outers(self.M, (-q, w), *((-s, x) for s, x in pairs))
+        return LevelOutputs(M, like_target(q, outputs.y), lam, Omega)
+
+    def ridge_cotangents(
+        self, outputs: LevelOutputs, w: Array, v: Any, coupling: Array | None = None
+    ) -> tuple[Array | None, Array | None]:
+        """Those of ``-Re <Omega w, lam Omega v>``, for lam and for Omega."""
+        lam = None if outputs.lam is None else -(self.ridge.by_lam(w, v) if coupling is None else coupling)
+        return lam, None if outputs.Omega is None else -self.ridge.by_Omega(w, v)
 
 
 class LowerSolution(NamedTuple):
@@ -107,13 +115,29 @@ def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | White
     """Call a level's functions; roots of its residual weights, (m, 1) or (m, k), scale what they return."""
     M = as_operator(level.M(theta, data))
     y = level.y(theta, data) if callable(level.y) else None
-    lam = level.lam(theta, data) if callable(level.lam) else None
+    ridge = evaluate_ridge(level, theta, data)
     if weights is None or level.loss is not None:
-        return LevelOutputs(M, y, lam)
+        return LevelOutputs(M, y, *ridge)
     if isinstance(weights, Whitening):
-        return LevelOutputs(weights.design(M), None if y is None else weights(y), lam)
+        return LevelOutputs(weights.design(M), None if y is None else weights(y), *ridge)
     root = namespace_of(weights).sqrt(weights)
-    return LevelOutputs(weighted(M, root), None if y is None else scaled(y, root), lam)
+    return LevelOutputs(weighted(M, root), None if y is None else scaled(y, root), *ridge)
+
+
+def evaluate_ridge(level: Level, theta: Tree, data: Tree) -> tuple[Array | None, Array | None]:
+    """Lam and Omega of a level's functions, blocks one below the other; None for what is constant."""
+    lam: Any = level.lam(theta, data) if callable(level.lam) else None
+    Omega: Any = level.Omega(theta, data) if callable(level.Omega) else None
+    blocks = Omega if isinstance(Omega, list | tuple) else getattr(level.Omega, "blocks", None)
+    if blocks and is_array(lam) and lam.ndim == 1:
+        lam = by_block(lam, blocks)
+    return lam, namespace_of(Omega[0]).concat(list(Omega)) if isinstance(Omega, list | tuple) else Omega
+
+
+def ridge_of(level: Level, outputs: LevelOutputs) -> Ridge:
+    """That of a level, from its functions where it depends on theta."""
+    lam: Any = level.lam if outputs.lam is None else outputs.lam
+    return Ridge(lam, level.Omega if outputs.Omega is None else outputs.Omega)
 
 
 def weighted(M: Operator, root: Array) -> Operator:
@@ -137,11 +161,11 @@ def fill(level: Level, outputs: LevelOutputs) -> EvaluatedLevel:
     y = as_matrix(target)
     if is_complex_design(outputs.M):
         y = complexified(y)
-    ridge = level.ridge
+    ridge = ridge_of(level, outputs)
     if outputs.lam is not None:
         # where a ridge is negative the level has no minimum: a step that leads there has no value
         xp = namespace_of(outputs.lam)
-        ridge = Ridge(xp.where(outputs.lam < 0, xp.full_like(outputs.lam, math.nan), outputs.lam), level.Omega)
+        ridge = ridge._replace(lam=xp.where(outputs.lam < 0, xp.full_like(outputs.lam, math.nan), outputs.lam))
     return EvaluatedLevel(outputs.M, y, ridge, level.W)
 
 

@@ -111,16 +111,17 @@ class LossLevel(EvaluatedLevel):
     def value_cotangents(self, outputs: LevelOutputs, w: Array, z: Array) -> LevelOutputs:
         lam = None if outputs.lam is None else 0.5 * self.ridge.by_lam(w, w)
         y = None if outputs.y is None else like_target(self._by_target(z), outputs.y)
-        return LevelOutputs(self.M.outer(self.by_prediction(z), w), y, lam)
+        Omega = None if outputs.Omega is None else 0.5 * self.ridge.by_Omega(w, w)
+        return LevelOutputs(self.M.outer(self.by_prediction(z), w), y, lam, Omega)
 
     def condition_cotangents(self, outputs: LevelOutputs, w: Array, adjoint: Adjoint) -> LevelOutputs:
         """Derivative of ``-<grad_w f, v>``: ``-(S M v) w^H - s v^H`` for M, with slope s and second derivative S."""
         z, v, q = self.residual(w), adjoint.v, adjoint.q
         assert v is not None
         turned = self.loss.bend(z, self.y, self.weights)(q)
-        lam = None if outputs.lam is None else -self.ridge.by_lam(w, v)
+        lam, Omega = self.ridge_cotangents(outputs, w, v)
         y = None if outputs.y is None else like_target(-self._by_target(z, q), outputs.y)
-        return LevelOutputs(outers(self.M, (-turned, w), (-self.by_prediction(z), v)), y, lam)
+        return LevelOutputs(outers(self.M, (-turned, w), (-self.by_prediction(z), v)), y, lam, Omega)
 
     def _by_target(self, z: Array, *q: Array) -> Array:
         """The derivative by y of the loss, or of its slope along q, as the framework takes it."""

@@ -12,7 +12,7 @@ from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.core.trees import is_array, leaves
 from xvarpro.errors import ProblemError
 from xvarpro.lower import Ridge
-from xvarpro.objective.least_squares import as_matrix, evaluate_level, scaled, weighted
+from xvarpro.objective.least_squares import as_matrix, evaluate_level, evaluate_ridge, scaled, weighted
 from xvarpro.operators import Dense, Weighted, as_operator
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level, Problem, reading, refuse_covariance
@@ -274,7 +274,7 @@ def some_columns(problem: Problem, indices: Array, scale: float) -> Problem:
         return some(as_matrix(y))
 
     def ridge(theta: Tree, data: Tree) -> Array:
-        return times * Ridge(level.lam(theta, data)).part(indices).lam  # type: ignore[operator]
+        return times * Ridge(evaluate_ridge(level, theta, data)[0]).part(indices).lam
 
     given: Any = level.y
     y = target if callable(given) else some(as_matrix(given))

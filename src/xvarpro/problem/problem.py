@@ -14,6 +14,7 @@ from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
 from xvarpro.lower import Ridge, WeightSet
 from xvarpro.lower.interface import LowerSolver
+from xvarpro.operators import Stacked
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.row_chunks import RowChunks
@@ -28,6 +29,8 @@ Design: TypeAlias = Callable[[Tree, Tree], Array | Operator]
 Target: TypeAlias = Array | Sequence[Array] | Callable[[Tree, Tree], Array] | ColumnChunks | RowChunks | Each
 Weights: TypeAlias = Any  # an array or None; in a batch of problems also `Each`
 Lam: TypeAlias = float | Array | Callable[[Tree, Tree], Array] | Each
+# blocks are one below the other
+Omegas: TypeAlias = Array | Operator | Sequence[Any] | Callable[[Tree, Tree], Any] | None
 
 
 @final
@@ -50,8 +53,11 @@ class Level(Struct):
         Ridge, >= 0; or ``lam(theta, data)`` > 0, chosen by the upper level. An array has two axes: (n, 1), one number
         for each weight, or row of ``Omega w``, (1, k), one for each right-hand side, or (n, k); the term is then
         ``1/2 <Omega w, lam Omega w>``, and numbers may be 0. In a batch: see `solve_many`.
-    Omega : array or Operator, shape (n, n), optional
-        Invertible weight of the ridge, such as a difference operator; None is the identity.
+    Omega : array, Operator, list or callable, shape (r, n), optional
+        Weight of the ridge, such as a difference operator; None is the identity. A square one is invertible; any other
+        r is allowed where ``[M; Omega]`` has full rank. A list has blocks, one below the other, and `lam` is then a
+        number for all, or has one axis and one number for each block, as has what ``lam(theta, data)`` returns; or
+        ``Omega(theta, data)`` -> array, or list of arrays. Rows in chunks take a constant square one.
     solver : LowerSolver, optional
         How the level is solved; None chooses by structure and shape (`lower.choose`). Only a lower level uses it.
     weights : array, list or callable, shape (m,) or (m, k), optional
@@ -71,7 +77,7 @@ class Level(Struct):
     M: Design
     y: Target
     lam: Lam = 0.0
-    Omega: Array | Operator | None = None
+    Omega: Any = None
     solver: LowerSolver | None = None
     weights: Weights = None
     W: WeightSet | None = None
@@ -90,6 +96,8 @@ class Level(Struct):
             raise ProblemError(f"M must be a function M(theta, data) -> design; got {type(self.M).__name__}")
         for name in ("y", "weights"):
             object.__setattr__(self, name, _joined(getattr(self, name), name))
+        if isinstance(self.Omega, list | tuple) and any(map(_is_matrix, self.Omega)):
+            object.__setattr__(self, "Omega", Stacked(self.Omega))
         for name in ("lam", "Omega", "covariance"):
             object.__setattr__(self, name, exchange.numbers(getattr(self, name), name))
         if not (is_array(self.y) or callable(self.y) or isinstance(self.y, ColumnChunks | RowChunks | Each)):
@@ -99,14 +107,14 @@ class Level(Struct):
             )
         if is_array(self.y) and self.y.ndim not in (1, 2, 3):  # (b, m, k) in a batch of problems
             raise ProblemError(f"y must have shape (m,) or (m, k); got {tuple(self.y.shape)}")
+        if isinstance(self.Omega, Stacked) and is_array(self.lam) and self.lam.ndim == 1:
+            object.__setattr__(self, "lam", by_block(self.lam, self.Omega.blocks))
         if not (callable(self.lam) or isinstance(self.lam, Each) or (is_array(self.lam) and self.lam.ndim)):
             checks.nonnegative(self, "lam")
-        if self.Omega is not None and not (
-            (is_array(self.Omega) or isinstance(self.Omega, Operator))
-            and len(self.Omega.shape) == 2
-            and self.Omega.shape[0] == self.Omega.shape[1]
-        ):
-            raise ProblemError(f"Omega must be a square matrix; got {checks.described(self.Omega)}")
+        if not (self.Omega is None or callable(self.Omega) or _is_matrix(self.Omega)):
+            raise ProblemError(
+                f"Omega must be a matrix, a list of them or a function of theta; got {checks.described(self.Omega)}"
+            )
         # three axes, and marks, in a batch of problems
         given = is_array(self.weights) and self.weights.ndim in (1, 2, 3)
         given = given or self.weights is None or isinstance(self.weights, Each | Whitening)
@@ -232,11 +240,13 @@ class Problem(Struct):
             given = ["W"] if level.W is not None else []
             given += ["weights"] if chunked and is_array(level.weights) else []
             given += ["lam(theta, data)"] if callable(level.lam) else []
+            given += ["Omega(theta, data)"] if callable(level.Omega) else []
+            given += [] if given or level.ridge.square else ["an Omega that is not square"]
             given += [] if given or level.ridge.columns is None else ["a lam for each right-hand side"]
             if given:
                 raise ProblemError(
                     "a level with y given as RowChunks must have weights that are a function weights(data) of a chunk, "
-                    "and the problem no W and a constant lam, one for all right-hand sides; got "
+                    "and the problem no W and a constant ridge, of a square Omega, one for all right-hand sides; got "
                     f"{given[0]}. Pass y as an array"
                 )
         if self.data is not None and all(isinstance(level.y, RowChunks) for level in self.levels):
@@ -303,7 +313,7 @@ def separable(
     *,
     data: Tree = None,
     lam: Lam = 0.0,
-    Omega: Array | Operator | None = None,
+    Omega: Omegas = None,
     R: Callable[[Tree], Array] | None = None,
     mu: float = 0.0,
     solver: LowerSolver | None = None,
@@ -423,6 +433,18 @@ def bilevel(
         if not isinstance(level, Level):
             raise ProblemError(f"{name} must be a Level(M, y, ...); got {type(level).__name__}")
     return Problem(lower, upper, R, mu, data, compress)
+
+
+def by_block(lam: Array, blocks: Sequence[Any]) -> Array:
+    """One number for each block of Omega, as one for each of its rows, (r, 1)."""
+    if lam.shape[0] != len(blocks):
+        raise ProblemError(f"lam must have a number for each of the {len(blocks)} blocks of Omega; got {lam.shape[0]}")
+    xp = array_namespace(lam)
+    return xp.concat([xp.broadcast_to(lam[i : i + 1, None], (b.shape[0], 1)) for i, b in enumerate(blocks)])
+
+
+def _is_matrix(x: Any) -> bool:
+    return (is_array(x) or isinstance(x, Operator)) and len(x.shape) == 2
 
 
 def _joined(x: Any, name: str) -> Any:

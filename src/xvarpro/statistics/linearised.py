@@ -216,10 +216,12 @@ def unlike_least_squares(problem: Problem) -> str:
         return f"least squares; got the loss {problem.lower.loss!r}. fit.statistics() has those of a solve with it"
     if problem.mu:
         return f"theta without a penalty; got R with mu={problem.mu:.6g}. {derivative}"
-    if callable(problem.lower.lam):
+    moving = [name for name in ("lam", "Omega") if callable(getattr(problem.lower, name))]
+    if moving:
+        kind = "lam that is a number" if moving[0] == "lam" else "Omega that is a matrix"
         return (
-            "a ridge lam that is a number; got a function of theta. Pass its value at the solution: errors are then "
-            "those for this ridge"
+            f"a ridge {kind}; got a function of theta. Pass its value at the solution: errors are then those for this "
+            "ridge"
         )
     return ""
 

@@ -128,8 +128,8 @@ def _stacked(fit: Outcome, curvature: float | None) -> Problem:
         ((data, y),) = parts()
         anew = {"y": y, "weights": data["weights"]}
     if trees.is_array(lam):
-        lam = np.broadcast_to(backends.to_numpy(lam), (n, V.shape[1])).reshape(-1, 1)
-    if Omega is not None:
+        lam = np.broadcast_to(backends.to_numpy(lam), (level.ridge.height(n), V.shape[1])).reshape(-1, 1)
+    if Omega is not None and not callable(Omega):
         Omega = np.kron(backends.to_numpy(as_operator(Omega).dense()), np.eye(V.shape[1]))
     W = None if level.W is None else level.W.joined(k)
     lower = replace(level, **anew, M=Stacked(level.M, V), lam=lam, Omega=Omega, W=W, loss=None)

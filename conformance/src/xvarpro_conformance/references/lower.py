@@ -33,7 +33,7 @@ class Written(NamedTuple):
     y: Vector  # (m, k)
     heavy: Vector  # (m, k): weights of squared residuals
     lam: Vector  # (n, k)
-    Omega: Vector  # (n, n)
+    Omega: Vector  # (r, n)
 
     def gram(self, j: int) -> Vector:
         """``A^H diag(heavy) A + Omega^H diag(lam) Omega`` of a column."""
@@ -86,8 +86,8 @@ def written(level: Level, M: Callable[..., Any], theta: Tree, data: Tree) -> Wri
         weights: Any = level.weights
         heavy = heavy * (weights if weights.ndim == 2 else weights[:, None])
         y = np.where(heavy > 0, y, 0.0)  # what is missing may be NaN
-    Omega = np.eye(A.shape[-1]) if level.Omega is None else designs.dense(level.Omega)
-    lam: Any = level.lam(theta, data) if callable(level.lam) else level.lam
+    lam, weight = (f(theta, data) if callable(f) else f for f in (level.lam, level.Omega))
+    Omega = np.eye(A.shape[-1]) if weight is None else designs.dense(weight)
     lam = np.broadcast_to(np.asarray(lam), (len(Omega), y.shape[1]))
     y, heavy, lam, Omega = (np.asarray(digits(x)) for x in (y, heavy, lam, Omega))
     return Written([A] * y.shape[1] if A.ndim == 2 else list(A), y, heavy, lam, Omega)
