@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import Backend, exchange
+from xvarpro.backends import Backend, exchange, modules
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device, dtype_name, namespace_of
@@ -107,7 +107,7 @@ class Unconstrained:
         ProblemError
             theta has another structure, or lies on the boundary of its set or outside, where there is no u.
         """
-        leaves, treedef = trees.flatten(theta)
+        leaves, treedef = trees.flatten(modules.taken(theta))
         layout, like = self._prepared.layout, leaves[0]
         if treedef != layout.treedef:
             raise ProblemError(f"theta must have the structure of theta0, {layout.treedef}; got {treedef}")
