@@ -65,8 +65,8 @@ QUICK = (
 )  # fmt: skip
 # more than a second each
 LONG = (
-    "backends", "kernels", "kinetics", "layers", "long_runs", "many", "matrices", "minibatches", "modules", "pipelines",
-    "robust", "scale", "statistics",
+    "backends", "kernels", "kinetics", "layers", "long_runs", "many", "marginal", "matrices", "minibatches", "modules",
+    "pipelines", "robust", "scale", "statistics",
 )  # fmt: skip
 SKLEARN = sorted((README.parent / "docs" / "sklearn").glob("*.md"))
 

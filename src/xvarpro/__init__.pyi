@@ -25,6 +25,7 @@ from xvarpro.driver.prepare import SlicesWarning
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.fit.comparison import Comparison, compare
+from xvarpro.fit.draws import Draws
 from xvarpro.fit.evidence import ModelComparison, compare_models
 from xvarpro.fit.laplace import Laplace
 from xvarpro.fit.marginal import Marginal, marginal
@@ -32,6 +33,7 @@ from xvarpro.fit.nonlinear import least_squares
 from xvarpro.fit.result import Result
 from xvarpro.fit.robust import RobustResult, solve_robust
 from xvarpro.fit.solve import solve
+from xvarpro.fit.unconstrained import Unconstrained
 from xvarpro.fit.verification import Verification, verify
 from xvarpro.problem.column_chunks import ColumnChunks, compress
 from xvarpro.problem.noise import InverseGamma
@@ -46,6 +48,7 @@ __all__ = [
     "ColumnChunks",
     "Comparison",
     "DeadUnitsWarning",
+    "Draws",
     "Each",
     "InverseGamma",
     "IterationInfo",
@@ -67,6 +70,7 @@ __all__ = [
     "SlicesWarning",
     "Status",
     "Trace",
+    "Unconstrained",
     "Verification",
     "__version__",
     "algorithms",

@@ -265,7 +265,10 @@ class JaxBackend(Transforming, EagerBackend):
     def call(
         self, make: Callable[[tuple[Array, ...]], Callable[..., Any]], key: object, once: bool = False
     ) -> Callable[..., Any]:
-        return self._compile(lambda operands, *args: make(operands)(*args), key, once)
+        def run(operands: tuple[Array, ...], *args: Any) -> Any:
+            return make(operands)(*args)
+
+        return run if _tracing() else self._compile(run, key, once)  # the caller compiles what is traced
 
     def loop(
         self,

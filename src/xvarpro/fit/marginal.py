@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from xvarpro.backends import Backend, exchange, modules, to_numpy
 from xvarpro.core.checks import described, number
+from xvarpro.core.lazy import Method
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.core.trees import is_array
 from xvarpro.driver.prepare import Prepared, prepare
@@ -53,7 +54,7 @@ class Marginal(Problem):
         -0.062372
         """
         prepared = self._at(theta, backend, device, dtype)
-        return -self._finite(prepared, prepared.call(_value, prepared.theta))
+        return -self._finite(prepared, prepared.call(density, prepared.theta))
 
     def log_density_and_gradient(
         self, theta: Tree, backend: str | Backend | None = None, *, device: Any = None, dtype: str | None = None
@@ -69,9 +70,16 @@ class Marginal(Problem):
         array([1.017])
         """
         prepared = self._at(theta, backend, device, dtype)
-        value, gradient = prepared.call(_value_and_gradient, prepared.theta)
+        value, gradient = prepared.call(density_and_gradient, prepared.theta)
         down = prepared.layout.measures(tuple(-x for x in gradient), prepared.backend)
         return -self._finite(prepared, value), modules.by_name(down)
+
+    if TYPE_CHECKING:
+        from xvarpro.fit import unconstrained as _module
+
+        unconstrained = _module.unconstrained
+    else:
+        unconstrained = Method("xvarpro.fit.unconstrained.unconstrained")
 
     def _at(self, theta: Tree, backend: Any, device: Any, dtype: Any) -> Prepared:
         """What the last call has prepared, where that fits: samplers ask at many theta."""
@@ -229,11 +237,13 @@ def _whitening(problem: Problem, noise: Any) -> Whitening:
     return Whitening(noise[0], -0.5 * number(noise[1]))
 
 
-def _value(f: Objective, theta: Leaves) -> Array:
+def density(f: Objective, theta: Leaves) -> Array:
+    """Minus the log density, 0-d."""
     found: Array = f.point(theta).value
     return found
 
 
-def _value_and_gradient(f: Objective, theta: Leaves) -> tuple[Array, Leaves]:
+def density_and_gradient(f: Objective, theta: Leaves) -> tuple[Array, Leaves]:
+    """`density`, and its gradient."""
     point, gradient = f.value_and_gradient(theta)
     return point.value, gradient

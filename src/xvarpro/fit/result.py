@@ -14,7 +14,7 @@ from xvarpro.problem.problem import Problem, with_loss
 from xvarpro.results.outcome import Outcome
 
 if TYPE_CHECKING:
-    from xvarpro.fit import intervals, plotting, stored
+    from xvarpro.fit import intervals, plotting, sampling, stored
     from xvarpro.fit import laplace as evidence
     from xvarpro.statistics import bands, reports, theory
 
@@ -58,6 +58,7 @@ class Result(Outcome):
         statistics = theory.statistics
         report = reports.report
         interval = intervals.interval
+        sample = sampling.sample
         band = bands.band
         plot_fit = plotting.plot_fit
         plot_residuals = plotting.plot_residuals
@@ -71,6 +72,7 @@ class Result(Outcome):
         statistics = Method("xvarpro.statistics.theory.statistics")
         report = Method("xvarpro.statistics.reports.report")
         interval = Method("xvarpro.fit.intervals.interval")
+        sample = Method("xvarpro.fit.sampling.sample")
         band = Method("xvarpro.statistics.bands.band")
         plot_fit = Method("xvarpro.fit.plotting.plot_fit")
         plot_residuals = Method("xvarpro.fit.plotting.plot_residuals")

@@ -17,8 +17,8 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import plus, rounding
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import LowerSolver, Volume
-from xvarpro.lower.stack import as_columns, eye_like
+from xvarpro.lower.interface import Condensed, LowerSolver, Volume
+from xvarpro.lower.stack import as_columns, eye_like, stacked
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
 from xvarpro.objective.passes import SURVEY, Block, Pass
@@ -93,6 +93,15 @@ class Marginal(_Marginal, Reduced):
         volume: Any = solver.volume(self.backend, system, point.factor)
         return point._replace(value=self.noise.density(point.value, self.total(volume)))
 
+    def conditional(self, theta: Leaves) -> tuple[Array, Array, Array]:
+        """Of w given theta: its mean, R of the stacked matrix, and S / 2."""
+        outputs = self.evaluate(theta, self.constants)
+        *_, system = solved = self.solved(outputs)
+        point = super().point_of(theta, outputs, solved)
+        w, *_ = self.lower_solution(point, outputs, solved)
+        A = stacked(self.backend, system.M.dense(), system.ridge)
+        return self._whole(w), self.backend.qr(A, mode="r")[1], point.value
+
     def slopes(self, point: Point, outputs: ModelOutputs) -> ModelOutputs:
         low, _, solver, system = solved = self.solved(outputs)
         w, r, *_ = self.lower_solution(point, outputs, solved)
@@ -157,16 +166,26 @@ FOLD, GRADIENT = Pass(_fold, SURVEY.merge), Pass(_gradient, added)
 class StreamedMarginal(_Marginal, Streamed):
     """Of a problem whose rows come in chunks."""
 
-    def _point(self, theta: Leaves, ahead: bool) -> StreamedPoint:
+    def _condensed(self, theta: Leaves) -> tuple[Condensed, int]:
+        """All rows, and how many they are; `noise` has its constants then."""
         xp, ridge, like = namespace_of(theta[0]), self.problem.lower.ridge, theta[0]
         zeros = xp.zeros(2, dtype=like.dtype, device=device(like))
         (state, counts), rows = self.walk(0, FOLD, (self._start(theta), zeros), theta)
-        condensed = self._accumulation.condensed(self.backend, state)
-        R, half = condensed.R, 0.5 * condensed.rest
-        volume = self.total(Volume(ridge, xp.linalg.diagonal(R), lambda: (R, R)))
         data, roots = self.backend.to_floats([counts[0], counts[1]])
         flat = flat_amplitudes(to_numpy(ridge.lam) if ridge.present else 0.0, self.structure.w_shape)
-        noise = self.counted = self.noise.counted(data, flat, roots)
+        self.counted = self.noise.counted(data, flat, roots)
+        return self._accumulation.condensed(self.backend, state), rows
+
+    def conditional(self, theta: Leaves) -> tuple[Array, Array, Array]:
+        """As `Marginal.conditional`."""
+        condensed, _ = self._condensed(theta)
+        return condensed.argmin(self.backend), condensed.R, 0.5 * condensed.rest
+
+    def _point(self, theta: Leaves, ahead: bool) -> StreamedPoint:
+        xp, ridge = namespace_of(theta[0]), self.problem.lower.ridge
+        condensed, rows = self._condensed(theta)
+        R, half, noise = condensed.R, 0.5 * condensed.rest, self.noise
+        volume = self.total(Volume(ridge, xp.linalg.diagonal(R), lambda: (R, R)))
         value = noise.density(half, volume)
         if not ridge.definite:
             deficient = self._accumulation.deficient(self.backend, R, rows)

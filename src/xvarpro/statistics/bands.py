@@ -107,7 +107,7 @@ def band(
         columns.append((value, *errors_of_parts(fit, s, by_theta, by_w, j)))
     value, *errors = columns[0] if w.ndim == 1 else (np.stack(x, axis=1) for x in zip(*columns, strict=True))
     if prediction:
-        root = _roots(problem, data, weights, value.shape)
+        root = observation_roots(problem, data, weights, value.shape)
         noise = np.divide(s.variance**0.5, root, out=np.full(root.shape, np.inf), where=root > 0)
         errors = [np.hypot(x, noise) for x in errors]
     widths = [student(s, level) * x for x in errors]
@@ -139,7 +139,9 @@ def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     return out
 
 
-def _roots(problem: Problem, data: Tree, weights: Array | float | None, shape: tuple[int, ...]) -> np.ndarray:
+def observation_roots(
+    problem: Problem, data: Tree, weights: Array | float | None, shape: tuple[int, ...]
+) -> np.ndarray:
     """Roots of the weights of new observations, in the shape of the band."""
     if weights is not None:
         given = backends.to_numpy(weights) if is_array(weights) else np.asarray(weights, float)

@@ -10,6 +10,7 @@ import numpy as np
 
 import xvarpro as xv
 from xvarpro.core.namespace import find_dtype, namespace_of
+from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.curvature import marginal_hessian
 from xvarpro_conformance.references.marginal import NOISES, Case, drawn
@@ -63,3 +64,77 @@ def marginal_likelihoods(target: Target, name: str) -> Iterator[Measured]:
     yield Measured("log density", np.asarray(value), np.asarray(-known), 12 * target.eps * case.condition, size)
     yield Measured("gradient", np.asarray(gradient), -slope, 100 * target.eps * case.condition)
     yield Measured("H u", bend, bends, 100 * target.eps * case.condition**2)
+
+
+T = np.linspace(0.0, 2.0, 12)
+START: dict[str, np.ndarray] = {"rate": np.array([0.8, 3.0, 1.0, -1.0]), "share": np.array([0.2, 0.5, 0.3])}
+OVER = {
+    "rate": xv.sets.Box([0.5, 1.0, -np.inf, -np.inf], [2.0, np.inf, 2.0, np.inf]),
+    "share": xv.sets.Simplex(),
+}
+
+
+def _curves(theta: Tree, t: Array) -> Array:
+    xp = namespace_of(t)
+    t = xp.expand_dims(t, axis=1)
+    return xp.exp(-t * theta["rate"][:2]) + t * xp.sum(theta["rate"][2:] ** 2) + t**2 * theta["share"][:2]
+
+
+@cache
+def smooth() -> xv.Marginal:
+    """A density of rates and shares."""
+    y = np.exp(-T) + 0.1 * np.cos(30 * T)
+    return xv.marginal(xv.separable(_curves, y, data=T, lam=0.5), 0.5)
+
+
+@cache
+def on_coordinates() -> tuple[np.ndarray, float, np.ndarray]:
+    """Coordinates of START, the log density there, from products of distances to bounds, and its differences."""
+    plain, found = smooth().unconstrained(START, OVER), []
+    u: Any = plain.from_theta(START)
+    for step in (0.0, *(s * d for d in 1e-5 * np.eye(u.size) for s in (1, -1))):
+        theta: Any = plain.to_theta(u + step)
+        a, b, c, _ = theta["rate"]
+        jacobian = np.log((a - 0.5) * (2 - a) / 1.5 * (b - 1) * (2 - c)) + np.sum(np.log(theta["share"]))
+        found.append(float(smooth().log_density(theta)) + jacobian)
+    value, *ends = found
+    return u, value, (np.array(ends[::2]) - np.array(ends[1::2])) / 2e-5
+
+
+@check("reduced gradient")
+def unconstrained_densities(target: Target, _: None) -> Iterator[Measured]:
+    """Log densities with the Jacobians of the maps onto boxes and simplices, and their gradients."""
+    u, value, slope = on_coordinates()
+    with target.scope():
+        sent = smooth().unconstrained(target.send_tree(START), OVER)
+        at = target.send(u)
+        density, gradient = sent.log_density_and_gradient(at)
+        theta, back = sent.to_theta(at), sent.from_theta(sent.to_theta(at))
+    yield Measured("log density", target.host(density), np.asarray(value), 500 * target.eps)
+    yield Measured("gradient", target.host(gradient), slope, max(1e-7, 5e3 * target.eps))
+    for key, x in START.items():
+        yield Measured(key, target.host(theta[key]), x, 50 * target.eps)
+    yield Measured("u", target.host(back), u, 100 * target.eps)
+
+
+def _decay(theta: Array, t: Array) -> Array:
+    xp = namespace_of(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
+
+
+def _draws(**options: Any) -> xv.Draws:
+    m = xv.marginal(xv.separable(_decay, 2 * np.exp(-T) + 0.1 * np.cos(30 * T), data=T, lam=0.01))
+    return xv.solve(m, np.array([0.7], dtype=options.pop("start", None)), xv.sets.Box(0.1, 4.0), **options).sample(9)
+
+
+on_numpy = cache(_draws)
+
+
+@check("reduced gradient")
+def draws_of_densities(target: Target, _: None) -> Iterator[Measured]:
+    """Draws of theta, w and the noise are those of NumPy's generator wherever the density is computed."""
+    with target.scope():
+        found = _draws(start=target.dtype, backend=target.backend, device=target.device)
+    bound = max(1e-8, 2e4 * target.eps)
+    for name in ("theta", "w", "sigma"):
+        yield Measured(name, getattr(found, name), getattr(on_numpy(), name), bound)

@@ -1,0 +1,224 @@
+"""Draws of what a marginal likelihood leaves open: their table, predictions, figure, and the way to ArviZ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xvarpro.backends import get, to_numpy
+from xvarpro.core import trees
+from xvarpro.core.checks import confidence, switch
+from xvarpro.core.struct import Tree
+from xvarpro.driver.transfer import CallerLayout
+from xvarpro.errors import ProblemError
+from xvarpro.problem.whitening import Whitening
+from xvarpro.results.outcome import Outcome
+from xvarpro.statistics.bands import Band, joined, observation_roots, parts_of
+from xvarpro.statistics.frames import aligned
+from xvarpro.statistics.names import each_name, given_names
+from xvarpro.statistics.prediction import predict
+
+if TYPE_CHECKING:
+    from xvarpro.fit.figures import Figure, FigureBase
+
+SHOWN = 8  # columns of a figure
+LISTED = 40  # rows of a table
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Draws:
+    """Draws of theta, w and the noise given the data, in NumPy's arrays; prints as a table.
+
+    Attributes
+    ----------
+    theta : pytree of arrays, shape (n, ...)
+        One after the other of a Markov chain: where a proposal was refused, the last one again.
+    w : array, shape (n, rows) or (n, rows, k)
+        Independent given theta.
+    sigma : array, shape (n,)
+        Standard deviation of a number of weight 1; where it is known, that.
+    log_density : array, shape (n,)
+        That of the data, and of theta where a density was given: ``log p(y | theta) + prior_theta(theta)``.
+    acceptance : float
+        Share of accepted proposals.
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> x = np.linspace(0.0, 1.0, 40)
+    >>> y = 2.0 * x**1.5 + 0.05 * np.cos(40 * x)
+    >>> m = xv.marginal(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), noise=0.05)
+    >>> draws = xv.solve(m, np.array([1.0]), over=xv.sets.Box(0.1, 10.0)).sample(100)
+    >>> list(draws.columns(["power"])), draws.predict(np.array([0.5, 2.0])).shape
+    (['power', 'w[0]'], (100, 2))
+    """
+
+    theta: Tree
+    w: np.ndarray
+    sigma: np.ndarray
+    log_density: np.ndarray
+    acceptance: float
+    _fit: Outcome
+    _layout: CallerLayout
+
+    def __len__(self) -> int:
+        return len(self.sigma)
+
+    @property
+    def ess(self) -> np.ndarray:
+        """Effective sample size of each entry of theta, (p,): of so many independent draws the mean has this error."""
+        return np.array([effective_size(x) for x in self._flat().T])
+
+    def columns(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Each real number that was drawn, (n,), by its name: theta, w, and sigma where it is not known."""
+        of_theta, of_w = given_names(trees.map_leaves(lambda x: x[0], self.theta), self.w.shape[1:], names)
+        found = dict(zip(of_theta, self._flat().T, strict=True))
+        parts = parts_of(self.w.reshape(len(self), -1))
+        for part, x in zip(("Re ", "Im ") if len(parts) > 1 else ("",), parts, strict=True):
+            found |= {part + name: column for name, column in zip(of_w, x.T, strict=True)}
+        return found | ({} if self._known else {"sigma": self.sigma})
+
+    def predict(self, data: Tree = None, *, noise: bool = False, seed: int = 0) -> np.ndarray:
+        """``M(theta, data) w`` of every draw, or new observations, with noise: (n, m) or (n, m, k).
+
+        Parameters
+        ----------
+        data : pytree, optional
+            As for `Result.predict`; the problem's own by default, which rows in chunks do not have.
+        noise : bool
+            Add the noise of an observation, of the problem's weights for its own data, else of weight 1; of one of
+            weight 0 the result is NaN.
+        seed : int
+            Of that noise.
+
+        Raises
+        ------
+        ProblemError
+            Rows come in chunks and `data` is missing; noise is asked of a problem with a covariance, or for other data
+            of one with weights.
+        ModelError
+            M fails with this data.
+        """
+        switch("noise", noise)
+        problem = self._fit.stated
+        if data is None and problem.in_rows:
+            raise ProblemError("predictions of a fit to rows in chunks need data=, such as those of a chunk; got none")
+        correlated = problem.lower.covariance is not None or isinstance(problem.lower.weights, Whitening)
+        if noise and correlated:
+            raise ProblemError("noise of a covariance is not drawn for predictions; got noise=True. Add draws of yours")
+        given = problem.data if data is None else data
+        leaves = trees.leaves(self.theta)
+        found, host = [], get("numpy")
+        for i, w in enumerate(self.w):
+            theta = self._layout.to_caller(tuple(np.asarray(x[i]) for x in leaves), host)
+            found.append(to_numpy(predict(problem, theta, w, given)))
+        values = np.stack(found)
+        if noise:
+            draw, root = np.random.default_rng(seed), observation_roots(problem, data, None, values.shape[1:])
+            parts = [draw.normal(size=values.shape) for _ in parts_of(values)]
+            spread = np.expand_dims(self.sigma, tuple(range(1, values.ndim)))
+            values = values + joined(parts) * spread / np.where(root > 0, root, np.nan)
+        return values
+
+    def band(self, data: Tree = None, level: float = 0.9, *, noise: bool = False, seed: int = 0) -> Band:
+        """Mean and quantiles of `predict`: each point lies between these with the probability `level`."""
+        confidence(level)
+        values = self.predict(data, noise=noise, seed=seed)
+        lower, upper = (
+            joined([np.quantile(x, q, axis=0) for x in parts_of(values)]) for q in (0.5 - level / 2, 0.5 + level / 2)
+        )
+        return Band(values.mean(axis=0), lower, upper)
+
+    def to_arviz(self) -> Any:
+        """As an ``arviz.InferenceData`` of one chain: theta by its keys, w and sigma, ``lp`` among the statistics.
+
+        Raises
+        ------
+        ImportError
+            ArviZ is not installed.
+        """
+        try:
+            import arviz
+        except ImportError as error:
+            raise ImportError("to_arviz needs ArviZ: pip install arviz", name="arviz") from error
+        leaves, treedef = trees.flatten(self.theta)
+        keys = each_name(trees.unflatten(treedef, range(len(leaves))))
+        posterior = {key: x[None] for key, x in zip(keys, leaves, strict=True)}
+        w = {"w": self.w} if np.isrealobj(self.w) else {"w_real": self.w.real, "w_imag": self.w.imag}
+        posterior |= {key: x[None] for key, x in w.items()} | ({} if self._known else {"sigma": self.sigma[None]})
+        groups = {"posterior": posterior, "sample_stats": {"lp": self.log_density[None]}}
+        return arviz.from_dict(**groups) if hasattr(arviz, "InferenceData") else arviz.from_dict(groups)
+
+    def plot(self, names: Sequence[str] | None = None, *, figure: FigureBase | None = None) -> Figure:
+        """Histograms of up to eight numbers that were drawn, theta first, and pairs of them against each other.
+
+        Parameters
+        ----------
+        names : sequence of str, optional
+            Of the entries of theta.
+        figure : matplotlib Figure or SubFigure, optional
+            As for `Result.plot_fit`.
+
+        Returns
+        -------
+        matplotlib Figure
+        """
+        from xvarpro.fit.figures import COLOURS, blank, tidy
+
+        shown = list(self.columns(names).items())[:SHOWN]
+        k = len(shown)
+        fig = blank(figure, 1.6 + 1.4 * k, 1.2 + 1.4 * k)
+        axes = fig.subplots(k, k, sharex="col", squeeze=False)
+        for i, (name, y) in enumerate(shown):
+            for j, (below, x) in enumerate(shown):
+                ax = axes[i, j]
+                ax.set_visible(j <= i)
+                if j < i:
+                    ax.plot(x, y, ".", color=COLOURS[0], markersize=2, alpha=0.3)
+                elif j == i:
+                    ax.hist(x, bins="auto", color="0.8")
+                    ax.set_yticks([])
+                ax.set_xlabel(below if i == k - 1 else "")
+                ax.set_ylabel(name if j == 0 < i else "")
+                ax.tick_params(labelleft=j == 0 < i, labelbottom=i == k - 1)
+                ax.locator_params(nbins=3)
+                tidy(ax)
+        return fig
+
+    def __repr__(self) -> str:
+        head = f"{len(self)} draws, {100 * self.acceptance:.0f} % of the proposals accepted"
+        if self.acceptance < 0.1:
+            head += ": the density is far from a normal one; use another sampler of problem.unconstrained(...)"
+        rows: list[tuple[str, ...]] = [("", "mean", "sd", "5 %", "95 %", "ess")]
+        columns = self.columns().items()
+        for name, x in list(columns)[:LISTED]:
+            numbers = (x.mean(), x.std(), *np.quantile(x, (0.05, 0.95)), effective_size(x))
+            rows.append(
+                (name, *(f"{number:.{digits}g}" for number, digits in zip(numbers, (6, 3, 6, 6, 3), strict=True)))
+            )
+        return "\n".join([head, *aligned(rows, len(columns) - LISTED)])
+
+    @property
+    def _known(self) -> bool:
+        noise: Any = self._fit.stated.noise
+        return noise.sigma is not None
+
+    def _flat(self) -> np.ndarray:
+        """Entries of theta, (n, p)."""
+        return np.concatenate([x.reshape(len(self), -1) for x in trees.leaves(self.theta)], axis=1)
+
+
+def effective_size(x: np.ndarray) -> float:
+    """Of a chain (n,), by Geyer's initial monotone sequence of autocovariances (Statistical Science 7, 1992)."""
+    n, off = len(x), x - x.mean()
+    spectrum = np.fft.rfft(off, 2 * n)
+    covariance = np.fft.irfft(spectrum * spectrum.conj())[:n]
+    if n < 4 or covariance[0] <= 1e-24 * max(1.0, float(x @ x)):
+        return float(n)
+    pairs = (covariance[: n - n % 2].reshape(-1, 2) / covariance[0]).sum(axis=1)
+    end = np.argmax(pairs <= 0) if (pairs <= 0).any() else len(pairs)
+    time = 2 * float(np.minimum.accumulate(pairs[:end]).sum()) - 1
+    return min(float(n), n / max(time, 1e-12))

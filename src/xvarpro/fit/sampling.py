@@ -1,0 +1,216 @@
+"""Draws of theta by independence Metropolis, and exact ones of w and of the noise given theta."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from xvarpro.backends import to_numpy
+from xvarpro.core import trees
+from xvarpro.core.checks import described
+from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.prepare import Prepared, prepare
+from xvarpro.errors import ProblemError
+from xvarpro.fit.draws import Draws
+from xvarpro.fit.unconstrained import Unconstrained
+from xvarpro.objective.interface import Objective
+from xvarpro.results.outcome import Outcome
+from xvarpro.results.recipe import Opaque
+
+DOF = 5.0  # of the proposals, whose tails are then those of no smooth density with an exponent
+BURN_IN = 0.1  # more draws, which are left out
+STEPS = 50  # of Newton's method
+EXACT, ROUGH = 1e-10, 0.1  # twice what the logarithm of the density may still rise
+
+
+def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[[Tree], Array] | None = None) -> Draws:
+    """Draws of theta, w and the noise given the data, of a fit of a marginal likelihood.
+
+    Independence Metropolis: proposals have Student's t distribution with 5 degrees of freedom in the coordinates of
+    `Marginal.unconstrained`, its centre at the maximum of the density there and its scale that of Laplace's
+    approximation. Then ``sigma^2`` is drawn from its inverse gamma density, where it is not known, and w from its
+    normal one, of covariance ``sigma^2 (M^H M + lam Omega^H Omega)^-1``, for every theta: exactly.
+
+    It serves densities with one maximum and few entries of theta, which `Draws.acceptance` shows: 0.5 and more is
+    good, below 0.1 another sampler of ``problem.unconstrained(...)`` is better. Of maxima that an exchange of
+    components makes it finds that of the fit.
+
+    Parameters
+    ----------
+    fit : Result
+        Of ``xv.solve(xv.marginal(...))``.
+    n : int
+        Number of draws; the density is evaluated 1.1 n times.
+    seed : int
+        Of NumPy's generator, which draws on every backend.
+    prior_theta : callable, optional
+        The log density of theta, ``prior_theta(theta)``, 0-d, written with the namespace of theta; by default theta is
+        uniform in its set, which where that has no bound is proper only if the likelihood falls off.
+
+    Returns
+    -------
+    Draws
+
+    Raises
+    ------
+    ProblemError
+        The fit is none of a marginal likelihood, theta is in a set that `Marginal.unconstrained` does not take, or the
+        density has no maximum near the fit, as where theta is not determined.
+
+    References
+    ----------
+    L. Tierney, Markov chains for exploring posterior distributions, Annals of Statistics 22 (1994).
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> x = np.linspace(0.0, 1.0, 40)
+    >>> y = 2.0 * x**1.5 + 0.05 * np.cos(40 * x)
+    >>> m = xv.marginal(xv.separable(lambda theta, x: x[:, None] ** theta, y, data=x), noise=0.05)
+    >>> fit = xv.solve(m, np.array([1.0]), over=xv.sets.Box(0.1, 10.0))
+    >>> draws = fit.sample(200)
+    >>> draws.theta.shape, draws.w.shape, draws.acceptance > 0.5
+    ((200, 1), (200, 1), True)
+    """
+    problem: Any = fit.stated
+    if problem.noise is None:
+        raise ProblemError(
+            "draws need a fit of a marginal likelihood, xv.solve(xv.marginal(problem, noise), ...); got one of least "
+            "squares. Its errors are those of fit.statistics() or of xv.statistics.Bootstrap()"
+        )
+    if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
+        raise ProblemError(f"n must be a whole number >= 1; got {described(n)}")
+    if isinstance(fit.recipe.over, Opaque):
+        raise ProblemError(
+            f"draws need the set of theta, which the file of this fit does not hold; got {fit.recipe.over}"
+        )
+    here = {"backend": fit.provenance["backend"], "dtype": fit.provenance["dtype"]}
+    target = Unconstrained(problem, fit.theta, fit.recipe.over, prior_theta, **here)
+    draw = np.random.default_rng(seed)
+    us, logs, acceptance = _chain(target, int(n), draw)
+    kept, index = np.unique(us, axis=0, return_inverse=True)
+    mapped = [target._jacobian(u) for u in kept]
+    prepared = prepare(replace(problem, compress=False), fit.theta, **here)
+    theta = [np.stack(x)[index] for x in zip(*(leaves for leaves, _ in mapped), strict=True)]
+    free = np.array([float(jacobian) for _, jacobian in mapped])[index]
+    w, sigma = _amplitudes(prepared, [target._moved(leaves) for leaves, _ in mapped], index, draw)
+    return Draws(
+        theta=trees.unflatten(prepared.layout.treedef, theta),
+        w=w[..., 0] if prepared.vector else w,
+        sigma=sigma,
+        log_density=logs - free,
+        acceptance=acceptance,
+        _fit=fit,
+        _layout=prepared.layout,
+    )
+
+
+# -- theta
+
+
+def _chain(target: Unconstrained, n: int, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
+    """Points (n, size) of a Markov chain, the logarithms of their densities, and the share of accepted proposals."""
+    mode, root = _laplace(target)
+    total, p = n + 1 + math.ceil(BURN_IN * n), target.size
+    steps = draw.normal(size=(total, p)) * np.sqrt(DOF / draw.chisquare(DOF, total))[:, None]
+    us, toss = mode + steps @ root.T, np.log(draw.uniform(size=total))
+    logs = np.array([float(target.log_density(u)) for u in (us if p else us[:1])]) + np.zeros(total)
+    weights = logs + 0.5 * (DOF + p) * np.log1p(np.sum(steps**2, axis=1) / DOF)
+    at, path = int(np.argmax(np.isfinite(weights))), []
+    for i in range(1, total):
+        at = i if toss[i] < weights[i] - weights[at] else at
+        path.append(at)
+    kept = np.array(path[-n:])
+    moves = np.diff(np.array(path), prepend=-1) != 0
+    return us[kept], logs[kept], float(np.mean(moves[-n:]))
+
+
+def _laplace(target: Unconstrained) -> tuple[np.ndarray, np.ndarray]:
+    """The maximum of the density by Newton's method, and a root of the inverse curvature there."""
+    u = target._inner()
+    value, slope = _at(target, u)
+    for _ in range(STEPS):
+        H = _curvature(target, u) if np.isfinite(value) else np.full((u.size, u.size), np.nan)
+        if not np.isfinite(H).all():
+            break
+        units = np.sqrt(np.abs(np.diagonal(H)))
+        units = np.where(units > 0, units, 1.0)
+        bends, V = np.linalg.eigh(H / np.outer(units, units))
+        root = V / np.sqrt(np.maximum(np.abs(bends), 1e-8)) / units[:, None]
+        step = root @ (root.T @ slope)
+        rise, lengths = float(slope @ step), iter(0.5 ** np.arange(30))
+        if rise < EXACT and (bends > 0).all():
+            return u, root
+        ahead, steeper, t = -np.inf, slope, 0.0
+        while not ahead > value and (t := next(lengths, 0.0)):
+            ahead, steeper = _at(target, u + t * step)
+        if not t and rise < ROUGH and (bends > 0).all():  # as near as rounding lets it come
+            return u, root
+        if not t:
+            break
+        u, value, slope = u + t * step, ahead, steeper
+    raise ProblemError(
+        "draws need a density with a maximum in the coordinates of problem.unconstrained(...); got none near the fit, "
+        "as where the data leave an entry of theta open that no bound holds. Bound it, or give prior_theta"
+    )
+
+
+def _at(target: Unconstrained, u: Any) -> tuple[float, np.ndarray]:
+    value, slope = target.log_density_and_gradient(u)
+    return float(value), to_numpy(slope)
+
+
+def _curvature(target: Unconstrained, u: np.ndarray) -> np.ndarray:
+    """Minus the matrix of second derivatives, by differences of gradients."""
+    h = np.finfo(target._prepared.dtype).eps ** (1 / 3) * (1 + np.abs(u))
+    ends = [[_at(target, u + sign * d)[1] for sign in (-1, 1)] for d in np.diag(h)]
+    H = np.array([(low - high) / (2 * d) for (low, high), d in zip(ends, h, strict=True)]).reshape(u.size, u.size)
+    return 0.5 * (H + H.T)
+
+
+# -- w
+
+
+def _conditional(f: Objective, theta: Leaves) -> tuple[Array, Array, Array, Array]:
+    marginal: Any = f
+    w, R, half = marginal.conditional(theta)
+    return w, R, half, 0 * half + marginal.noise.freedom
+
+
+def _amplitudes(
+    prepared: Prepared, thetas: list[Leaves], index: np.ndarray, draw: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of w, (n, rows, k), and of sigma, (n,), for every theta of an index into some."""
+    noise: Any = prepared.problem.noise
+
+    def at(theta: Leaves) -> list[np.ndarray]:
+        return [to_numpy(x) for x in prepared.call(_conditional, theta)]
+
+    first, _, _, freedom = at(thetas[0])
+    gamma: Any = noise.sigma or draw.gamma(noise.shape + 0.5 * float(freedom), size=len(index))
+    z = draw.normal(size=(len(index), *first.shape))
+    if noise.parts == 2:
+        z = z + 1j * draw.normal(size=z.shape)
+    w, sigma = np.empty(z.shape, z.dtype), np.full(len(index), noise.sigma or 0.0)
+    for i, theta in enumerate(thetas):
+        rows = index == i
+        mean, R, half, _ = at(theta)
+        if noise.sigma is None:
+            sigma[rows] = np.sqrt((noise.scale + half) / gamma[rows])
+        w[rows] = mean + sigma[rows, None, None] * _solved(R.astype(z.dtype), z[rows])
+    return w, sigma
+
+
+def _solved(R: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """``R^-1 z``, (q, n, k), R with a positive diagonal: one root of a precision, whatever a factorisation gives."""
+    d = np.diagonal(R, axis1=-2, axis2=-1)
+    R = (d.conj() / np.abs(d))[..., None] * R
+    if R.ndim == 3:  # a matrix for each right-hand side
+        return np.linalg.solve(R, z.T).T
+    flat = np.moveaxis(z, 0, -1)
+    return np.moveaxis(np.linalg.solve(R, flat.reshape(len(R), -1)).reshape(flat.shape), -1, 0)
