@@ -244,7 +244,7 @@ def test_what_chunks_of_a_loss_do_not_have():
     with pytest.raises(ProblemError, match=r"convex loss.*got Cauchy"):
         xv.bilevel(lower=xv.Level(design, cut("cauchy"), loss=LOSSES["cauchy"]), upper=above, data=data())
     lower = xv.Level(design, target("huber"), W=xv.lower.Nonnegative())
-    with pytest.raises(ProblemError, match=r"no W and a constant lam.*got W"):
+    with pytest.raises(ProblemError, match=r"no W and a constant ridge.*got W"):
         xv.bilevel(lower=lower, upper=xv.Level(design, cut("huber")), data=data())
     with pytest.raises(ProblemError, match=r"a function weights\(data\) of a chunk, .*got weights"):
         xv.separable(design, cut("huber"), weights=np.ones(T.size))
