@@ -3,10 +3,12 @@
 python benchmarks/many.py [rates] [--problems 10000] [--points 64] [--sample 100] [--backends numpy torch jax] [--write]
 python benchmarks/many.py first --problems 200 [--backends jax]
 python benchmarks/many.py stored --problems 2000000 --points 32 [--chunks 102400] [--backends jax]
+python benchmarks/many.py counts --problems 1000000 [--chunks 62500] [--backends numpy jax]
 
 Models are in batch form, and stated for one problem and lifted. Loops are timed on a sample, whose rate is the rate of
 the whole; `--write` puts the table into docs/many.md. `first` is a process's first call, compilations included, with
-nonnegative amplitudes. `stored` fits a Zarr array in chunks, in a process that is killed twice and resumed.
+nonnegative amplitudes. `stored` fits a Zarr array in chunks, in a process that is killed twice and resumed. `counts`
+fits counts by their likelihood, in two processes that are begun anew, and takes their errors.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +164,29 @@ def resumed(args: argparse.Namespace) -> None:
     print(f"answers have {answers:.0f} MB, a chunk of spectra {chunk:.0f}", flush=True)
 
 
+def counts(args: argparse.Namespace) -> None:
+    t, rng = np.linspace(0.0, 2.0, args.points), np.random.default_rng(0)
+    rates = np.stack([rng.uniform(0.5, 1.5, args.problems), rng.uniform(3.0, 8.0, args.problems)], axis=1)
+    w = np.array([400.0, 200.0])
+    every = (rng.poisson(np.exp(-x[:, None, :] * t[:, None]) @ w) for x in np.array_split(rates, 100))
+    problem = xv.separable(decays, np.concatenate(list(every)).astype(float), data={"t": t}, loss="poisson")
+    for backend in args.backends:
+        began, own = time.perf_counter(), {"backend": backend, "progress": False}
+        with ProcessPoolExecutor(2, get_context("forkserver")) as pool:
+            theta0 = np.tile(START, (args.problems, 1))
+            fit = xv.solve_many(problem, theta0, BOX, chunks=args.chunks, executor=pool, **own)
+            solved = time.perf_counter()
+            errors = fit.statistics(executor=pool).theta_stderr
+        used, later = (time.perf_counter() - x for x in (began, solved))
+        told = np.isfinite(errors) & (errors > 0)  # by the data, and at no bound
+        near = np.mean(np.abs(fit.theta - rates)[told] <= 1.645 * errors[told])
+        ends = ", ".join(f"{n} {x.name}" for x, n in fit.counts.items())
+        print(
+            f"{backend}: {used:.0f} s, of which errors {later:.0f}; {ends}; {near:.1%} within 90 % intervals",
+            flush=True,
+        )
+
+
 def rates(args: argparse.Namespace) -> None:
     t = np.linspace(0.0, 2.0, args.points)
     y = signals(args.problems, t)
@@ -193,7 +220,7 @@ def rates(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=["rates", "first", "stored"], default="rates")
+    parser.add_argument("what", nargs="?", choices=["rates", "first", "stored", "counts"], default="rates")
     parser.add_argument("--problems", type=int, default=10_000)
     parser.add_argument("--chunks", type=int, default=102_400)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -202,7 +229,8 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", default=["numpy", "torch", "jax"])
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
-    {"rates": rates, "first": first, "stored": resumed if args.folder else stored}[args.what](args)
+    made = {"rates": rates, "first": first, "stored": resumed if args.folder else stored, "counts": counts}
+    made[args.what](args)
 
 
 if __name__ == "__main__":
