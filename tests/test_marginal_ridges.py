@@ -95,16 +95,27 @@ def test_reml_of_a_smoothing_spline_on_a_straight_line_keeps_two_degrees_of_free
 
 
 def test_an_omega_that_loses_a_rank_at_theta_has_no_density():
-    m = xv.marginal(xv.separable(design("real"), T, data=T, lam=1.0, Omega=moving), 0.4)
+    def singular(theta, t):
+        one = 1 + 0 * theta[0]
+        xp = xv.array_namespace(theta)
+        return xp.stack(
+            [xp.stack([theta[0], 0 * one, -theta[0]]), xp.stack([0 * one, one, one]), xp.stack([one, one, one])]
+        )
+
+    m = xv.marginal(xv.separable(design("real"), T, data=T, lam=1.0, Omega=singular), 0.4)
+    assert np.isfinite(m.log_density(THETA))
     with pytest.raises(xv.errors.ProblemError, match="finite"):
-        m.log_density(np.array([0.0, 0.0]))
+        m.log_density(np.array([0.0, 1.0]))
 
 
 def test_laplace_under_a_constant_wide_omega_has_the_curvature_of_the_density():
     y = design("real")(THETA, T) @ np.array([1.0, 0.5, -0.4])
-    m = xv.marginal(xv.separable(design("real"), y, data=T, lam=0.01, Omega=WIDE), 0.01)
-    fit = xv.solve(m, THETA, over=xv.sets.Box(0.1, 4.0))
+    m = xv.marginal(xv.separable(design("real"), y, data=T, lam=1e-9, Omega=WIDE), 1e-4)
+    fit = xv.solve(m, THETA, over=xv.sets.Box(0.1, 9.0))
     h = 1e-5
     ends = [[m.log_density_and_gradient(fit.theta + s * h * e)[1] for s in (-1, 1)] for e in np.eye(2)]
-    H = -np.array([(b - a) / (2 * h) for a, b in ends])
-    np.testing.assert_allclose(np.linalg.inv(fit.laplace().covariance), H, rtol=1e-5, atol=1e-5 * abs(H).max())
+    H, covariance = -np.array([(b - a) / (2 * h) for a, b in ends]), fit.laplace().covariance
+    free = np.diagonal(covariance) > 0
+    assert free.any()
+    known = np.linalg.inv(H[np.ix_(free, free)])
+    np.testing.assert_allclose(covariance[np.ix_(free, free)], known, rtol=1e-4)
