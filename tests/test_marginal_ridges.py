@@ -119,3 +119,38 @@ def test_laplace_under_a_constant_wide_omega_has_the_curvature_of_the_density():
     assert free.any()
     known = np.linalg.inv(H[np.ix_(free, free)])
     np.testing.assert_allclose(covariance[np.ix_(free, free)], known, rtol=1e-4)
+
+
+def test_columns_with_weights_of_their_own_add_up_and_blocks_are_their_stack(subtests):
+    y, weights = np.stack([np.cos(3 * T), T**2], axis=1), np.stack([1 + T, 2 - T], axis=1)
+    for Omega in (moving, WIDE):
+        whole = xv.separable(design("real"), y, data=T, lam=strength, Omega=Omega, weights=weights)
+        value, gradient = xv.marginal(whole, 0.4).log_density_and_gradient(THETA)
+        alone = [
+            xv.separable(design("real"), y[:, j], data=T, lam=strength, Omega=Omega, weights=weights[:, j])
+            for j in range(2)
+        ]
+        found = [xv.marginal(p, 0.4).log_density_and_gradient(THETA) for p in alone]
+        with subtests.test("columns", moving=Omega is moving):
+            assert value == pytest.approx(sum(v for v, _ in found), rel=1e-12)
+            np.testing.assert_allclose(gradient, sum(g for _, g in found), rtol=1e-10)
+    with subtests.test("blocks"):
+
+        def lams(theta, t):
+            return xv.array_namespace(theta).exp(theta)
+
+        blocks = xv.separable(design("real"), y[:, 0], data=T, lam=lams, Omega=[WIDE[:1], WIDE[1:]])
+        stack = np.exp(THETA / 2)[:, None] * WIDE
+        m = xv.marginal(blocks, 0.4)
+        value, gradient = m.log_density_and_gradient(THETA)
+        assert value == pytest.approx(known(design("real"), stack, 1.0, THETA, y[:, 0], 0.4), rel=1e-11)
+        h = 1e-5
+        ends = [[m.log_density(THETA + s * h * e) for s in (-1, 1)] for e in np.eye(2)]
+        np.testing.assert_allclose(gradient, [(b - a) / (2 * h) for a, b in ends], rtol=1e-6)
+    for name in ("torch", "jax"):
+        with subtests.test(name):
+            pytest.importorskip(name)
+            problem = xv.marginal(xv.separable(design("real"), y[:, 0], data=T, lam=strength, Omega=moving), 0.4)
+            other = problem.log_density_and_gradient(THETA, backend=name)
+            here = problem.log_density_and_gradient(THETA)
+            np.testing.assert_allclose(np.asarray(other[1]), here[1], rtol=1e-9)

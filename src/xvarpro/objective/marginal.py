@@ -73,6 +73,11 @@ class _Marginal:
     def prior(self, volume: Volume) -> tuple[Array, Array, Array]:
         """`Ridge.log_det`, NaN where Omega has lost a rank, with which the flat amplitudes would be others."""
         noise, ridge, (_, p) = self.noise, volume.ridge, volume.pair()
+        if ridge.columns is not None:
+            raise ProblemError(
+                "a marginal likelihood with an Omega that is a function of theta or not square needs one lam for all "
+                f"right-hand sides; got {ridge.columns} of them"
+            )
         like = p if p.ndim == 2 else p[0, ...]
         found, by_lam, by_Omega = ridge.log_det(self.backend, like)
         xp = namespace_of(found)
