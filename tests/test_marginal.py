@@ -211,9 +211,9 @@ def test_a_density_that_is_not_finite_is_a_sentence(subtests):
     iterative = xv.separable(decays, y, data=T, lam=1.0, solver=xv.lower.LSMR())
     with subtests.test("an iterative solver"), pytest.raises(xv.errors.ProblemError, match="determinant"):
         xv.marginal(iterative, 0.1).log_density(THETA)
-    for name, Omega in {"wide": np.array([[1.0, -1.0]]), "of theta": lambda theta, t: theta[:, None] * theta}.items():
-        smooth = xv.separable(decays, y, data=T, lam=1.0, Omega=Omega)
-        with subtests.test(name), pytest.raises(xv.errors.ProblemError, match="constant square Omega"):
+    for name, options in {"solver": {"solver": xv.lower.SVD()}, "lam": {"lam": np.array([[0.0]])}}.items():
+        smooth = xv.separable(decays, y, data=T, **{"lam": 1.0, **options}, Omega=np.array([[1.0, -1.0]]))
+        with subtests.test(f"a wide Omega, another {name}"), pytest.raises(xv.errors.ProblemError, match="lam > 0"):
             xv.marginal(smooth, 0.1).log_density(THETA)
     with subtests.test("equal columns during a solve"):
         fit = xv.solve(xv.marginal(problem, 0.1), np.ones(2), over=xv.sets.Box(0.5, 2.0))

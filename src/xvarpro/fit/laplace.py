@@ -123,6 +123,12 @@ def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None,
     if problem.noise is None or problem.in_rows:
         found = "rows in chunks" if problem.noise is not None else "a fit of least squares"
         raise ProblemError(f"laplace needs a fit of xv.marginal with all rows in memory; got {found}")
+    level: Any = problem.lower
+    if callable(level.Omega) or (callable(level.lam) and not level.ridge.square):
+        raise ProblemError(
+            "laplace needs a ridge whose determinant it can differentiate twice; got an Omega that is a function of "
+            "theta, or a lam that is, with an Omega that is not square"
+        )
     if not fit.success:
         raise ProblemError(f"laplace needs a fit at a maximum; got one that ended with {fit.status.name}. Solve again")
     if not isinstance(components, int) or components < 1:

@@ -15,7 +15,7 @@ from xvarpro.backends.calculus import hessian_product
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import adjoint, dot, partition, plus, scaled
-from xvarpro.lower.interface import Volume
+from xvarpro.lower.interface import NO_RIDGE, Volume
 from xvarpro.objective.least_squares import EvaluatedLevel
 from xvarpro.objective.marginal import Marginal
 
@@ -43,7 +43,8 @@ def marginal_hessian(f: Marginal, theta: Leaves, u: Leaves) -> Leaves:
 
     def lagrangian(*given: Array) -> Array:
         level, _, fit = parts(*given)
-        found = Volume(level.ridge, namespace_of(w).ones_like(volume.sizes), volume.pair).log_det()
+        ridge = NO_RIDGE if noise.Omega is None else level.ridge  # that of an Omega with other rows is constant
+        found = Volume(ridge, namespace_of(w).ones_like(volume.sizes), volume.pair).log_det()
         for _, column in volume._replace(pair=lambda: (given[p + 1], given[p + 1])).pairs():
             found = level.value(column, level.system.M.matvec(column)) + found
         return fit + share * found

@@ -6,6 +6,7 @@ the factor already. The derivative of that by M is ``Q R^-H``, in the rows of M:
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +14,11 @@ import numpy as np
 
 from xvarpro import lower
 from xvarpro.backends import Backend, to_numpy
-from xvarpro.core.namespace import device, namespace_of
+from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import plus, rounding
+from xvarpro.core.trees import plus, rounding, sum_
 from xvarpro.errors import ProblemError
-from xvarpro.lower.interface import Condensed, LowerSolver, Volume
+from xvarpro.lower.interface import NO_RIDGE, Condensed, LowerSolver, Ridge, Volume
 from xvarpro.lower.stack import as_columns, eye_like, stacked
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, like_target, outers
@@ -62,9 +63,27 @@ class _Marginal:
 
     def total(self, volume: Volume) -> Array:
         """V of `Noise`, from that of one right-hand side, or of as many as there are factors."""
-        found = volume.log_det() * (self.noise.columns / volume.stack)
+        share = self.noise.columns / volume.stack
+        if self.noise.Omega is None:
+            return volume._replace(ridge=NO_RIDGE).log_det() * share - self.noise.columns * self.prior(volume)[0]
+        found = volume.log_det() * share
         apart = volume.dual or not volume.ridge.present
         return found if apart else found - self.noise.columns * self.noise.Omega
+
+    def prior(self, volume: Volume) -> tuple[Array, Array, Array]:
+        """`Ridge.log_det`, NaN where Omega has lost a rank, with which the flat amplitudes would be others."""
+        noise, ridge, (_, p) = self.noise, volume.ridge, volume.pair()
+        if ridge.columns is not None:
+            raise ProblemError(
+                "a marginal likelihood with an Omega that is a function of theta or not square needs one lam for all "
+                f"right-hand sides; got {ridge.columns} of them"
+            )
+        like = p if p.ndim == 2 else p[0, ...]
+        found, by_lam, by_Omega = ridge.log_det(self.backend, like)
+        xp = namespace_of(found)
+        rank = 2 * xp.sum(ridge.lam * by_lam)  # of log det, which is homogeneous in lam
+        full = rank > like.shape[-1] - noise.flat / (noise.parts * noise.columns) - 0.5
+        return xp.where(full, found, xp.full_like(found, xp.nan)), by_lam, by_Omega
 
 
 class Marginal(_Marginal, Reduced):
@@ -78,7 +97,7 @@ class Marginal(_Marginal, Reduced):
 
     def solver(self, low: EvaluatedLevel) -> LowerSolver:
         found = super().solver(low)
-        return found if isinstance(found, INTEGRATED) else lower.QR()
+        return found if isinstance(found, INTEGRATED) and self.noise.Omega is not None else lower.QR()
 
     def solution(self, solver: LowerSolver, low: EvaluatedLevel, factor: Any) -> tuple[Array, Array]:
         w, r = super().solution(solver, low, factor)
@@ -108,12 +127,30 @@ class Marginal(_Marginal, Reduced):
         noise = self.noise
         precision = noise.precision(None if noise.sigma is not None else low.value(w, r))
         volume: Any = solver.volume(self.backend, system, point.factor)
-        share, lam = noise.parts * noise.columns / volume.stack, outputs.lower.lam
-        if lam is not None:
+        share, lam, Omega = noise.parts * noise.columns / volume.stack, outputs.lower.lam, None
+        if noise.Omega is None:
+            lam, Omega = self._ridge_slopes(outputs.lower, low.ridge, precision, w, volume)
+        elif lam is not None:
             lam = 0.5 * precision * low.ridge.by_lam(w, w) + share * volume.by_lam(low.M.shape[1])
         M = self._outer(low.M, r, precision * self._whole(w), volume, share)
         y = None if outputs.lower.y is None else like_target(-precision * r, outputs.lower.y)
-        return ModelOutputs(LevelOutputs(M, y, lam), None, None)
+        return ModelOutputs(LevelOutputs(M, y, lam, Omega), None, None)
+
+    def _ridge_slopes(self, outputs: LevelOutputs, ridge: Ridge, precision: Array, w: Array, volume: Volume) -> Any:
+        """Cotangents of lam and of Omega: half of ``<Omega w, lam Omega w>``, of w and of columns of R^-1."""
+        noise, lam, Omega = self.noise, None, None
+        times = noise.parts * noise.columns
+        _, by_lam, by_Omega = self.prior(volume)
+        pairs = [(0.5 * precision, w), *((0.5 * times / volume.stack, p) for _, p in volume.pairs())]
+        if outputs.lam is not None:
+            xp = namespace_of(by_lam)
+            by_lam = xp.reshape(by_lam if math.prod(ridge.lam.shape) > 1 else xp.sum(by_lam), ridge.lam.shape)
+            lam = sum_(c * ridge.by_lam(v, v) for c, v in pairs) - times * by_lam
+        if outputs.Omega is not None:
+            if is_complex(by_Omega) and not is_complex(outputs.Omega):
+                by_Omega = namespace_of(by_Omega).real(by_Omega)
+            Omega = sum_(c * ridge.by_Omega(v, v) for c, v in pairs) - times * by_Omega
+        return lam, Omega
 
     def _outer(self, M: Operator, r: Array, w: Array, volume: Volume, share: float) -> Operator:
         """Cotangents of M, by one product where right-hand sides share its matrix; none of the roots of weights."""
@@ -209,28 +246,23 @@ def settled(problem: Problem, structure: ModelStructure, backend: Backend, dtype
             "a marginal likelihood needs a design that is an array, and a solver whose factor has its determinant: "
             f"lower.QR(), DualQR() or SVD(); got {level.solver or 'a design known by its products'}. Leave solver= out"
         )
-    given: Any = level.Omega
-    if callable(given) or not level.ridge.square:
-        found = "a function of theta" if callable(given) else f"one of shape {given.shape}"
-        raise ProblemError(
-            f"a marginal likelihood needs a constant square Omega, which has a determinant; got {found}. Give a "
-            "difference operator rows for the ends, with small numbers"
-        )
     lam: Any = None if callable(level.lam) else to_numpy(level.lam) if level.ridge.present else 0.0
-    flat, Omega = flat_amplitudes(lam, (n, k)), level.ridge.array
-    if Omega is not None and 0 < flat < n * k:
+    Omega = None if callable(level.Omega) else level.ridge.array
+    moving = callable(level.Omega) or not level.ridge.square
+    flat = _flat(problem, lam, Omega, (n, k)) if moving else flat_amplitudes(lam, (n, k))
+    if not moving and Omega is not None and 0 < flat < n * k:
         raise ProblemError(
-            "a prior that is flat in some amplitudes needs Omega to be the identity; got a lam with entries that are 0 "
-            "and an Omega. Give them a small lam"
+            "a prior that is flat in some amplitudes needs Omega to be the identity, or with fewer rows than "
+            "amplitudes; got a lam with entries that are 0 and a square Omega. Give them a small lam"
         )
 
     def moved(x: Any) -> Array:
         kind = np.result_type(dtype, "complex64") if np.iscomplexobj(x) else dtype
         return backend.asarray(np.asarray(x, kind), device=place)
 
-    size = 0.0 if Omega is None else float(np.linalg.slogdet(to_numpy(Omega).astype(complex))[1])
+    size = 0.0 if Omega is None or moving else float(np.linalg.slogdet(to_numpy(Omega).astype(complex))[1])
     parts = 2 if structure.complex_w else 1
-    fields: dict[str, Any] = {"parts": parts, "columns": k, "Omega": moved(size)}
+    fields: dict[str, Any] = {"parts": parts, "columns": k, "Omega": None if moving else moved(size)}
     if noise.mean is not None:
         mean = to_numpy(noise.mean)
         if mean.shape not in ((n,), (n, 1), (n, k)) or (parts == 1 and np.iscomplexobj(mean)):
@@ -245,6 +277,19 @@ def settled(problem: Problem, structure: ModelStructure, backend: Backend, dtype
         noise = noise.counted(*_data(level.weights, (structure.rows[0], k), flat))
         noise = replace(noise, constant=moved(noise.constant), freedom=moved(noise.freedom))
     return replace(problem, noise=noise)
+
+
+def _flat(problem: Problem, lam: Any, Omega: Any, shape: tuple[int, int]) -> float:
+    """How many entries of w have no prior, where Omega moves or is not square; that of theta has full column rank."""
+    level = problem.lower
+    each = lam is not None and np.ndim(lam) == 2 and (np.shape(lam)[1] > 1 or np.any(lam == 0))
+    if problem.in_rows or each or not (level.solver is None or isinstance(level.solver, lower.QR)) or np.all(lam == 0):
+        raise ProblemError(
+            "a marginal likelihood with an Omega that is a function of theta or not square needs all rows in memory, "
+            "lower.QR(), and lam > 0, the same for all right-hand sides; got RowChunks, another solver or another lam"
+        )
+    rank = shape[0] if Omega is None else int(np.linalg.matrix_rank(to_numpy(Omega)))
+    return float(shape[1] * (shape[0] - rank))
 
 
 def _data(weights: Any, shape: tuple[int, int], flat: float) -> tuple[float, float, float]:

@@ -1,0 +1,156 @@
+"""Marginal likelihoods under an Omega that is a function of theta or has fewer rows than amplitudes."""
+
+import mpmath
+import numpy as np
+import pytest
+
+import xvarpro as xv
+
+T = np.linspace(0.0, 1.0, 7)
+THETA = np.array([0.7, 1.9])
+
+
+def design(kind):
+    """Three columns, complex where asked."""
+    turn = 1.0 + (0.5j if kind == "complex" else 0.0)
+
+    def M(theta, t):
+        xp = xv.array_namespace(theta)
+        t = xp.expand_dims(t, axis=1)
+        return xp.concat([xp.exp(-t * theta[0]), turn * t * theta[1], xp.cos(t * theta[1]) + 0 * turn], axis=1)
+
+    return M
+
+
+def moving(theta, t):
+    """Four rows for three amplitudes."""
+    xp = xv.array_namespace(theta)
+    a, b, one = theta[0], theta[1], 1 + 0 * theta[0]
+    return xp.stack([xp.stack(row) for row in ([a, b, one], [one, a * b, -b], [0 * a, a, b], [one, -one, a * a])])
+
+
+def strength(theta, t):
+    return xv.array_namespace(theta).exp(theta[1] - theta[0])
+
+
+WIDE = np.array([[1.0, -2.0, 1.0], [0.5, 0.0, 3.0]])
+CASES = {"Omega of theta": (moving, strength), "wide": (WIDE, strength), "wide, constant": (WIDE, 0.3)}
+
+
+def known(M, Omega, lam, theta, y, sigma):
+    """The log density, with 60 digits in the determinants."""
+    with mpmath.workdps(60):
+        A = mpmath.matrix(M(theta, T).tolist())
+        B = mpmath.matrix((Omega(theta, T) if callable(Omega) else Omega).tolist())
+        lam = mpmath.mpf(float(lam(theta, T) if callable(lam) else lam))
+        b, n = mpmath.matrix(y.tolist()), A.cols
+        parts, rank = 2 if np.iscomplexobj(y) else 1, min(B.rows, n)
+        H = A.H * A + lam * B.H * B
+        w = mpmath.lu_solve(H, A.H * b)
+        r = A * w - b
+        S = mpmath.re((r.H * r)[0] + lam * ((B * w).H * (B * w))[0])
+        prior = mpmath.det(B.H * B if rank == n else B * B.H)
+        V = mpmath.log(mpmath.re(mpmath.det(H))) / 2 - (mpmath.log(mpmath.re(prior)) + rank * mpmath.log(lam)) / 2
+        nu = parts * (len(y) - n + rank)
+        return -float(nu * mpmath.log(2 * mpmath.pi * sigma**2) / 2 + parts * V + S / (2 * sigma**2))
+
+
+@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.parametrize("case", CASES)
+def test_density_and_gradient_are_those_of_many_digits(case, kind):
+    (Omega, lam), M = CASES[case], design(kind)
+    y = np.cos(3 * T) + (1j * T if kind == "complex" else 0.0)
+    m = xv.marginal(xv.separable(M, y, data=T, lam=lam, Omega=Omega), 0.4)
+    value, gradient = m.log_density_and_gradient(THETA)
+    assert value == pytest.approx(known(M, Omega, lam, THETA, y, 0.4), rel=1e-11)
+    h = 1e-5
+    slopes = [
+        (known(M, Omega, lam, THETA + h * e, y, 0.4) - known(M, Omega, lam, THETA - h * e, y, 0.4)) / (2 * h)
+        for e in np.eye(2)
+    ]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-7, atol=1e-7)
+
+
+def spline(theta, x):
+    xp = xv.array_namespace(theta)
+    return xp.eye(x.shape[0]) + 0 * theta[0]
+
+
+def test_reml_of_a_smoothing_spline_on_a_straight_line_keeps_two_degrees_of_freedom():
+    x = np.linspace(0.0, 1.0, 20)
+    y = 1 + 2 * x + 0.1 * np.random.default_rng(3).normal(size=x.size)
+    D = np.diff(np.eye(x.size), 2, axis=0)
+    line = np.polyval(np.polyfit(x, y, 1), x)  # no curvature that the data tell beyond the noise
+    y = line + 1e-3 * np.cos(np.pi * np.arange(x.size))
+
+    def lam(theta, x):
+        return xv.array_namespace(theta).exp(theta[0])
+
+    m = xv.marginal(xv.separable(spline, y, data=x, lam=lam, Omega=D))
+    fit = xv.solve(m, np.array([2.0]), over=xv.sets.Box(-5.0, 15.0))
+    dof = np.trace(np.linalg.inv(np.eye(x.size) + np.exp(fit.theta[0]) * D.T @ D))
+    assert 2.0 <= dof <= 2.1
+    with pytest.raises(xv.errors.ProblemError, match="twice"):
+        fit.laplace()
+
+
+def test_an_omega_that_loses_a_rank_at_theta_has_no_density():
+    def singular(theta, t):
+        one = 1 + 0 * theta[0]
+        xp = xv.array_namespace(theta)
+        return xp.stack(
+            [xp.stack([theta[0], 0 * one, -theta[0]]), xp.stack([0 * one, one, one]), xp.stack([one, one, one])]
+        )
+
+    m = xv.marginal(xv.separable(design("real"), T, data=T, lam=1.0, Omega=singular), 0.4)
+    assert np.isfinite(m.log_density(THETA))
+    with pytest.raises(xv.errors.ProblemError, match="finite"):
+        m.log_density(np.array([0.0, 1.0]))
+
+
+def test_laplace_under_a_constant_wide_omega_has_the_curvature_of_the_density():
+    y = design("real")(THETA, T) @ np.array([1.0, 0.5, -0.4])
+    m = xv.marginal(xv.separable(design("real"), y, data=T, lam=1e-9, Omega=WIDE), 1e-4)
+    fit = xv.solve(m, THETA, over=xv.sets.Box(0.1, 9.0))
+    h = 1e-5
+    ends = [[m.log_density_and_gradient(fit.theta + s * h * e)[1] for s in (-1, 1)] for e in np.eye(2)]
+    H, covariance = -np.array([(b - a) / (2 * h) for a, b in ends]), fit.laplace().covariance
+    free = np.diagonal(covariance) > 0
+    assert free.any()
+    known = np.linalg.inv(H[np.ix_(free, free)])
+    np.testing.assert_allclose(covariance[np.ix_(free, free)], known, rtol=1e-4)
+
+
+def test_columns_with_weights_of_their_own_add_up_and_blocks_are_their_stack(subtests):
+    y, weights = np.stack([np.cos(3 * T), T**2], axis=1), np.stack([1 + T, 2 - T], axis=1)
+    for Omega in (moving, WIDE):
+        whole = xv.separable(design("real"), y, data=T, lam=strength, Omega=Omega, weights=weights)
+        value, gradient = xv.marginal(whole, 0.4).log_density_and_gradient(THETA)
+        alone = [
+            xv.separable(design("real"), y[:, j], data=T, lam=strength, Omega=Omega, weights=weights[:, j])
+            for j in range(2)
+        ]
+        found = [xv.marginal(p, 0.4).log_density_and_gradient(THETA) for p in alone]
+        with subtests.test("columns", moving=Omega is moving):
+            assert value == pytest.approx(sum(v for v, _ in found), rel=1e-12)
+            np.testing.assert_allclose(gradient, sum(g for _, g in found), rtol=1e-10)
+    with subtests.test("blocks"):
+
+        def lams(theta, t):
+            return xv.array_namespace(theta).exp(theta)
+
+        blocks = xv.separable(design("real"), y[:, 0], data=T, lam=lams, Omega=[WIDE[:1], WIDE[1:]])
+        stack = np.exp(THETA / 2)[:, None] * WIDE
+        m = xv.marginal(blocks, 0.4)
+        value, gradient = m.log_density_and_gradient(THETA)
+        assert value == pytest.approx(known(design("real"), stack, 1.0, THETA, y[:, 0], 0.4), rel=1e-11)
+        h = 1e-5
+        ends = [[m.log_density(THETA + s * h * e) for s in (-1, 1)] for e in np.eye(2)]
+        np.testing.assert_allclose(gradient, [(b - a) / (2 * h) for a, b in ends], rtol=1e-6)
+    for name in ("torch", "jax"):
+        with subtests.test(name):
+            pytest.importorskip(name)
+            problem = xv.marginal(xv.separable(design("real"), y[:, 0], data=T, lam=strength, Omega=moving), 0.4)
+            other = problem.log_density_and_gradient(THETA, backend=name)
+            here = problem.log_density_and_gradient(THETA)
+            np.testing.assert_allclose(np.asarray(other[1]), here[1], rtol=1e-9)
