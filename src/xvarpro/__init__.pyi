@@ -27,7 +27,7 @@ from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.fit.comparison import Comparison, compare
 from xvarpro.fit.draws import Draws
 from xvarpro.fit.evidence import ModelComparison, compare_models
-from xvarpro.fit.laplace import Laplace
+from xvarpro.fit.laplace_approximation import Laplace
 from xvarpro.fit.marginal import Marginal, marginal
 from xvarpro.fit.nonlinear import least_squares
 from xvarpro.fit.result import Result

@@ -271,6 +271,7 @@ class Run:
 
     def _parted(self, members: np.ndarray, max_iter: int, bar: Bar) -> None:
         for _ in range(PARTINGS):
+            members = members[self.state.n_iter[members] < max_iter]
             members = self.part(members) if len(members) else members
             if not len(members):
                 return

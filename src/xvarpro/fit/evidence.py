@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xvarpro.errors import ProblemError
-from xvarpro.fit.laplace import Laplace, laplace
+from xvarpro.fit.laplace_approximation import Laplace, laplace
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.frames import aligned
 

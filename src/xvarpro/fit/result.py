@@ -14,8 +14,7 @@ from xvarpro.problem.problem import Problem, with_loss
 from xvarpro.results.outcome import Outcome
 
 if TYPE_CHECKING:
-    from xvarpro.fit import intervals, plotting, sampling, stored
-    from xvarpro.fit import laplace as evidence
+    from xvarpro.fit import intervals, laplace_approximation, plotting, sampling, stored
     from xvarpro.statistics import bands, reports, theory
 
 
@@ -54,7 +53,7 @@ class Result(Outcome):
     """
 
     if TYPE_CHECKING:
-        laplace = evidence.laplace
+        laplace = laplace_approximation.laplace
         statistics = theory.statistics
         report = reports.report
         interval = intervals.interval
@@ -68,7 +67,7 @@ class Result(Outcome):
         save = stored.save
         like = stored.like
     else:
-        laplace = Method("xvarpro.fit.laplace.laplace")
+        laplace = Method("xvarpro.fit.laplace_approximation.laplace")
         statistics = Method("xvarpro.statistics.theory.statistics")
         report = Method("xvarpro.statistics.reports.report")
         interval = Method("xvarpro.fit.intervals.interval")

@@ -128,8 +128,9 @@ def evaluate_ridge(level: Level, theta: Tree, data: Tree) -> tuple[Array | None,
     """Lam and Omega of a level's functions, blocks one below the other; None for what is constant."""
     lam: Any = level.lam(theta, data) if callable(level.lam) else None
     Omega: Any = level.Omega(theta, data) if callable(level.Omega) else None
-    blocks = Omega if isinstance(Omega, list | tuple) else getattr(level.Omega, "blocks", None)
-    if blocks and is_array(lam) and lam.ndim == 1:
+    stacked = level.Omega.blocks if isinstance(level.Omega, Stacked) else ()
+    blocks = Omega if isinstance(Omega, list | tuple) else stacked
+    if len(blocks) and is_array(lam) and lam.ndim == 1:
         lam = by_block(lam, blocks)
     return lam, namespace_of(Omega[0]).concat(list(Omega)) if isinstance(Omega, list | tuple) else Omega
 
