@@ -145,10 +145,12 @@ def test_columns_with_weights_of_their_own_add_up_and_blocks_are_their_stack(sub
         h = 1e-5
         ends = [[m.log_density(THETA + s * h * e) for s in (-1, 1)] for e in np.eye(2)]
         np.testing.assert_allclose(gradient, [(b - a) / (2 * h) for a, b in ends], rtol=1e-6)
-    for name in ("torch", "jax"):
-        with subtests.test(name):
-            pytest.importorskip(name)
-            problem = xv.marginal(xv.separable(design("real"), y[:, 0], data=T, lam=strength, Omega=moving), 0.4)
-            other = problem.log_density_and_gradient(THETA, backend=name)
-            here = problem.log_density_and_gradient(THETA)
-            np.testing.assert_allclose(np.asarray(other[1]), here[1], rtol=1e-9)
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_gradients_are_the_same_in_every_framework(name):
+    pytest.importorskip(name)
+    m = xv.marginal(xv.separable(design("real"), np.cos(3 * T), data=T, lam=strength, Omega=moving), 0.4)
+    other, here = (m.log_density_and_gradient(THETA, backend=backend)[1] for backend in (name, "numpy"))
+    np.testing.assert_allclose(np.asarray(other), here, rtol=1e-9)

@@ -60,13 +60,13 @@ def test_it_is_short():
 
 
 QUICK = (
-    "autoencoder", "callbacks", "constraints", "deconvolution", "experiments", "fewshot", "first_fit", "levels",
-    "models", "networks", "parameters", "reproducibility", "special", "stopping", "streaming", "threads", "two_levels",
+    "constraints", "deconvolution", "experiments", "fewshot", "first_fit", "levels", "models", "networks", "parameters",
+    "reproducibility", "special", "stopping", "threads", "two_levels",
 )  # fmt: skip
 # more than a second each
 LONG = (
-    "backends", "kernels", "kinetics", "layers", "long_runs", "many", "marginal", "matrices", "minibatches", "modules",
-    "pipelines", "robust", "scale", "statistics",
+    "autoencoder", "backends", "callbacks", "kernels", "kinetics", "layers", "long_runs", "many", "marginal", "matrices",
+    "minibatches", "modules", "pipelines", "robust", "scale", "statistics", "streaming",
 )  # fmt: skip
 SKLEARN = sorted((README.parent / "docs" / "sklearn").glob("*.md"))
 

@@ -19,7 +19,7 @@ from xvarpro_conformance import plugin, runner, suite
 SOLVES = ("solves", "results", "paper", "distributed")  # areas whose cases are whole solves
 LONG = ("step decisions", "known minimum", "first member")  # many iterations
 # what JAX compiles for more than a second
-SLOW_TO_COMPILE = ("results", "mixtures", "modes of the caller")
+SLOW_TO_COMPILE = ("results", "mixtures", "modes of the caller", "draws of densities", "unconstrained densities")
 NUMPY, STRICT = suite.NUMPY, "array-api-strict"
 COMPILED = 2  # cases of a check that --quick compiles
 
