@@ -86,7 +86,7 @@ def test_a_bound_without_a_slope_is_cut_off_at_the_width_of_the_set():
     found = fit.laplace()
     assert found.active == ["theta[0]"]
     beside = xv.solve(m, np.array([low[0], 0.0]), over=xv.sets.Box(low, np.array([low[0], 30.0])), tol=1e-12).laplace()
-    assert found.log_evidence == pytest.approx(beside.log_evidence, abs=1e-4)  # of a set that has no width
+    assert found.log_evidence == pytest.approx(beside.log_evidence, abs=1e-4)
     assert beside.parameters == 1
 
 
