@@ -20,7 +20,7 @@ from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_on
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
-from xvarpro.driver.restarts import DEPENDENT, PARTED, flat_directions, looks
+from xvarpro.driver.restarts import Look, dependent, left_behind, without_curvature
 from xvarpro.lower.stack import units
 from xvarpro.objective.gauss_newton import diagonal
 from xvarpro.problem.problem import Problem
@@ -110,7 +110,7 @@ class Run:
         return namespace_of(x).take(x, at, axis=0)
 
     def _blocks(self, members: np.ndarray) -> Iterator[np.ndarray]:
-        for i in range(0, max(len(members), 1), max(self.size, 1)):
+        for i in range(0, len(members) or not self.b, max(self.size, 1)):
             yield self._padded(members[i : i + self.size], self.size)
 
     def _padded(self, members: np.ndarray, size: int) -> np.ndarray:
@@ -145,49 +145,13 @@ class Run:
             self._keep(members, self._start(self._of(members), self._taken(members, self.prepared.theta)))
 
     def part(self, members: np.ndarray) -> np.ndarray:
-        """Which of some problems start again, at a lower point than that where they have ended.
-
-        There an entry of theta that a closed weight has left behind has another value; or it lies next to a saddle,
-        along a direction without curvature in the Gauss-Newton matrix, as two equal rates have, tried both ways.
-        """
+        """Which of some problems start again, at a lower point than that where they have ended."""
         if self.prepared.region.without_projection:
             return members[:0]
-        members, x, curvature = members[_ended(self.state.status[members])], self.state.point.theta, self._curvature
-        opened = members[:0]
-        if self.prepared.problem.lower.W is not None:
-            opened = self._again(members[self._left_behind(members)[0].any(axis=1)], self._opened, lowest=True)
-        members = np.setdiff1d(members, opened)
-
-        def parted(members: np.ndarray) -> Iterator[np.ndarray]:
-            down = flat_directions(x[members], curvature(members))
-            return (x[members] + step * down for step in PARTED)
-
-        flat = members[flat_directions(x[members], curvature(members)).any(axis=1)]
-        return np.concatenate([opened, self._again(flat, parted, lowest=False)])
-
-    def _curvature(self, members: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self.state.point.local.curvature[members]
-        return found
-
-    def _left_behind(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Which entries of theta do nothing or are at a bound, (b, p), and their least and largest values."""
-        x, bends = self.state.point.theta[members], np.diagonal(self._curvature(members), axis1=1, axis2=2)
-        reach = 1e3 * np.where(x != 0, np.abs(x), 1)
-        low, high = (
-            np.stack(
-                [self._nearest(members, x + s * reach * e)[:, j] for j, e in enumerate(np.eye(x.shape[1]))], axis=1
-            )
-            for s in (-1, 1)
-        )
-        return (low < high) & ((bends == 0) | (x == low) | (x == high)), low, high
-
-    def _opened(self, members: np.ndarray) -> Iterator[np.ndarray]:
-        """Points with another value of one such entry."""
-        x, (asked, low, high) = self.state.point.theta[members], self._left_behind(members)
-        for j, unit in enumerate(np.eye(x.shape[1])):
-            if (own := asked[:, j]).any():
-                ends = looks(low[:, j], high[:, j])
-                yield from (x + np.where(own, end - x[:, j], 0)[:, None] * unit for end in ends.T)
+        members = members[_ended(self.state.status[members])]
+        has_faces = self.prepared.problem.lower.W is not None
+        opened = self._again(members, left_behind, lowest=True) if has_faces else members[:0]
+        return np.concatenate([opened, self._again(np.setdiff1d(members, opened), without_curvature, lowest=False)])
 
     def _nearest(self, members: np.ndarray, x: np.ndarray) -> np.ndarray:
         """The feasible points next to x, by NumPy, which compiles nothing."""
@@ -196,25 +160,29 @@ class Run:
         found: np.ndarray = region.nearest(x, self.state.point.local.grad[members])
         return found
 
-    def _again(
-        self, asked: np.ndarray, points: Callable[[np.ndarray], Iterator[np.ndarray]], lowest: bool
-    ) -> np.ndarray:
-        """Which of some problems start again at the first of their points that is lower, or at the lowest one."""
-        began = []
-        for members in self._blocks(asked) if len(asked) else ():
+    def _again(self, asked: np.ndarray, look: Callable[..., Look], lowest: bool) -> np.ndarray:
+        """Which of some problems start again at the first point of a look that is lower, or at the lowest one."""
+        x, B = self.state.point.theta, self.state.point.local.curvature
+
+        def found_by(members: np.ndarray) -> Look:
+            return look(x[members], B[members], lambda step: self._nearest(members, x[members] + step))
+
+        began = [asked[:0]]
+        for members in self._blocks(asked[found_by(asked)[0]]):
             operands, ended = self._of(members), trees.map_leaves(self._moved, self._states(members))
             value, xp = ended.point.local.value, self.backend.xp
             least = xp.maximum(noise(value, ended.floor), self.tol * xp.abs(value))
             below, state, found = value - least, ended, ended.status < 0
-            for x in points(members):
-                there = self._start(operands, self._moved(self._nearest(members, x).astype(self.prepared.dtype)))
+            for step in found_by(members)[1]:
+                tried = self._nearest(members, x[members] + step).astype(self.prepared.dtype)
+                there = self._start(operands, self._moved(tried))
                 lower = there.point.local.value < below
                 state = select(self.backend, lower, there._replace(floor=ended.floor, n_iter=ended.n_iter), state)
                 below = xp.where(lower, there.point.local.value if lowest else -xp.inf, below)
                 found = found | lower
             self._keep(members, state)
             began.append(members[self.backend.to_numpy(found)])
-        return np.concatenate(began) if began else asked
+        return np.concatenate(began)
 
     def iterate(self, max_iter: int, bar: Bar) -> None:
         """All problems until they end, some at a time: those that have ended make place for others."""
@@ -257,17 +225,24 @@ class Run:
 
     def _dependent(self) -> np.ndarray:
         """Problems without descent whose columns have become dependent on the way."""
-        lost = np.flatnonzero(self.state.status == Status.NO_DESCENT.code)
-        found: Any = None
-        for members in self._blocks(lost) if len(lost) else ():
-            given, region = (self._of(members), self._states(members)), self.prepared.region
-            bounded = region.constrained and not region.unbounded
-            status = self._assess(*given) if bounded else given[1].status
-            found = self._put(found, members, (self._end(*given)[1], status))
-        if found is None:
-            return lost
-        condition, status = (x[lost] for x in found)
-        return lost[(status == Status.NO_DESCENT.code) & (condition > np.finfo(condition.dtype).eps ** DEPENDENT)]
+        lost = np.flatnonzero(self._assessed() == Status.NO_DESCENT.code)
+        return lost[dependent(self._ends(lost)[1][lost])] if len(lost) else lost
+
+    def _assessed(self) -> np.ndarray:
+        """The statuses, some of them another one at a second look."""
+        status, region = self.state.status.copy(), self.prepared.region
+        if region.constrained and not region.unbounded:
+            for members in self._blocks(np.flatnonzero(status == Status.NO_DESCENT.code)):
+                status[members] = self.backend.to_numpy(self._assess(self._of(members), self._states(members)))
+        return status
+
+    def _ends(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The weights and conditions of some problems, among those of all; where theta is shared, of all."""
+        ends: Any = None
+        for members in self._blocks(asked):
+            end = self._end(self._of(members), self._states(members))
+            ends = tuple(map(self.backend.to_numpy, end)) if self.prepared.shared else self._put(ends, members, end)
+        return cast(tuple[np.ndarray, np.ndarray], ends)
 
     def _parted(self, members: np.ndarray, max_iter: int, bar: Bar) -> None:
         for _ in range(PARTINGS):
@@ -282,19 +257,8 @@ class Run:
         self._keep(*self._kept)
         prepared, backend, state = self.prepared, self.backend, self.state
         point, layout = state.point, prepared.layout
-        ends: Any = None
-        for members in self._blocks(np.arange(self.b)):
-            end = self._end(self._of(members), self._states(members))
-            if prepared.shared:  # of one vector, for all problems
-                ends = tuple(map(backend.to_numpy, end))
-            else:
-                ends = self._put(ends, members, end)
-        w, condition = ends
-        unit, status = prepared.y_units.astype(prepared.dtype), state.status.astype(np.int64)
-        unsure = np.flatnonzero(status == Status.NO_DESCENT.code)
-        if len(unsure) and prepared.region.constrained and not prepared.region.unbounded:
-            for members in self._blocks(unsure):
-                status[members] = backend.to_numpy(self._assess(self._of(members), self._states(members)))
+        w, condition = self._ends(np.arange(self.b))
+        unit, status = prepared.y_units.astype(prepared.dtype), self._assessed().astype(np.int64)
         own = point.local.w[0, :] if prepared.shared else point.local.value
         numbers = [np.broadcast_to(x, own.shape) / unit / unit for x in (own, point.gap_A, point.gap_B)]
         value, gap_A, gap_B, condition = (layout.array(self._moved(x), backend) for x in (*numbers, condition))

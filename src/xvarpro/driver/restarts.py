@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from xvarpro.driver.run import Run
 
 STEPS = 10  # products with the Hessian at most, which are all of it up to as many parameters
-LOOKS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
+OTHERS = 8  # other values of an entry of theta that a closed weight has left, in equal steps and in equal ratios
 DEPENDENT = -0.3  # power of the machine epsilon: a condition of M from which on its columns are dependent
 PARTED = 0.5, -0.5, 0.1, -0.1  # steps along a direction without curvature, such as that in which two equal rates part
 AROUND = np.array([0.1, 0.03, 0.01])  # of the size of a single theta: where another of many minima may be
+
+
+# what is looked for among b ends, with vectors (b, p) on the host: for which, (b,), and the steps that are tried there
+Look = tuple[np.ndarray, Iterator[np.ndarray]]
 
 
 class End(NamedTuple):
@@ -65,28 +69,23 @@ def _nearer(run: Run, found: Iterate) -> Tracked | None:
     prepared = run.prepared
     if run.status is not Status.NO_DESCENT or run.state.best or not prepared.structure.exact:
         return None
-    condition = prepared.backend.to_floats([prepared.call(_condition, found.theta, once=True)])[0]
-    if not condition > float(np.finfo(prepared.dtype).eps) ** DEPENDENT:
+    if not dependent(to_numpy(prepared.call(_condition, found.theta, once=True))):
         return None
     state = run.algorithm.nearer(run.started(prepared.theta).state)
     return None if state is None else Tracked.of(state, found)
 
 
 def _opened(run: Run, end: End) -> Tracked | None:
-    """The first state where another value of an entry of theta that a closed weight has left behind is lower.
+    """The first state where another value of an entry of theta that a closed weight has left behind is lower."""
+    B, prepared = run.algorithm.gauss_newton(run.state.state), run.prepared
+    if B is None or not _has_faces(prepared):
+        return None
 
-    Such an entry does nothing, or has gone to a bound.
-    """
-    B = run.algorithm.gauss_newton(run.state.state)
-    if B is None or not _has_faces(run.prepared):
-        return None
-    points: list[Leaves] = []
-    for j, bend in enumerate(np.diagonal(to_numpy(B))):
-        points += _along(run.prepared, end.theta, j, idle=bend == 0)
-    if not points or run.late:
-        return None
-    lowest = _lowest(run, points, end)
-    return None if lowest is None else run.started(points[lowest])
+    def moved(step: np.ndarray) -> np.ndarray:
+        return _vector(_moved(prepared, end.theta, step[0])).astype(np.float64)[None, :]
+
+    _, steps = left_behind(_vector(end.theta)[None, :], to_numpy(B)[None, ...], moved)
+    return None if run.late else _at_lowest(run, [step for (step,) in steps], end)
 
 
 def _has_faces(prepared: Prepared) -> bool:
@@ -94,13 +93,14 @@ def _has_faces(prepared: Prepared) -> bool:
     return not (W is None or W.linear)
 
 
-def _lowest(run: Run, points: list[Leaves], end: End) -> int | None:
-    """Which of some points is the lowest one, where it is lower than the end."""
+def _at_lowest(run: Run, steps: list[np.ndarray], end: End) -> Tracked | None:
+    """The first state after that of some steps which leads lowest, where that is lower than the end."""
     prepared = run.prepared
+    points = [_moved(prepared, end.theta, step) for step in steps]
     values = np.asarray(prepared.backend.to_floats([prepared.call(_value, point) for point in points]))
     run.worked((len(points), 0, 0, 0, 0))
-    lowest = int(np.argmin(np.where(np.isnan(values), np.inf, values)))
-    return lowest if values[lowest] < end.value - end.least else None
+    below = np.where(values < end.value - end.least, values, np.inf)
+    return run.started(points[int(np.argmin(below))]) if (below < np.inf).any() else None
 
 
 def _moved(prepared: Prepared, theta: Leaves, step: np.ndarray) -> Leaves:
@@ -113,31 +113,8 @@ def _leaves(prepared: Prepared, theta: Leaves, step: np.ndarray) -> Leaves:
     return tuple(prepared.backend.asarray(x, dtype=prepared.dtype, device=prepared.device) for x in parts)
 
 
-def _along(prepared: Prepared, theta: Leaves, j: int, idle: bool) -> list[Leaves]:
-    """Points with other values of one entry of theta over its set, where it is idle or at a bound."""
-
-    def vector(theta: Leaves) -> np.ndarray:
-        return np.asarray(prepared.backend.to_numpy(trees.raveled(theta)), dtype=np.float64)
-
-    def moved(step: float) -> Leaves:
-        return _moved(prepared, theta, np.where(np.arange(x.size) == j, step, 0.0))
-
-    x = vector(theta)
-    size = np.abs(x[j]) or 1.0
-    low, high = (float(vector(moved(sign * 1e3 * size))[j]) for sign in (-1, 1))
-    if not low < high or not (idle or x[j] in (low, high)):
-        return []
-    return [moved(end - x[j]) for end in dict.fromkeys(looks(np.asarray(low), np.asarray(high)).tolist())]
-
-
-def looks(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Values between two ends, along a last axis: in equal steps, and where 0 is not among them in equal ratios."""
-    low, high = low[..., None], high[..., None]
-    shares = np.linspace(0.0, 1.0, LOOKS + 2)[1:-1]
-    near, far = np.sort(np.abs([low, high]), axis=0)
-    near = np.maximum(near, 1e-3 * far)
-    steps, ratios = low + (high - low) * shares, np.sign(low + high) * near * (far / positive_or_one(near)) ** shares
-    return np.concatenate([steps, np.where(low * high >= 0, ratios, steps)], axis=-1)
+def _vector(theta: Leaves) -> np.ndarray:
+    return to_numpy(trees.raveled(theta))
 
 
 def _below(run: Run, end: End) -> Tracked | None:
@@ -156,8 +133,7 @@ def _below(run: Run, end: End) -> Tracked | None:
     scale, eps = _scale(prepared, end.theta), float(np.finfo(prepared.dtype).eps)
     if on_a_line:
         steps = [sign * share * scale for share in AROUND for sign in (1, -1)]
-        lowest = _lowest(run, [_moved(prepared, end.theta, step) for step in steps], end)
-        return None if lowest is None else run.started(_moved(prepared, end.theta, steps[lowest]))
+        return _at_lowest(run, steps, end)
 
     def probe(step: np.ndarray) -> np.ndarray:
         if run.late:
@@ -170,12 +146,10 @@ def _below(run: Run, end: End) -> Tracked | None:
         return None
     if steps and _has_faces(prepared):  # where weights meet their bounds a Hessian is one-sided: entry by entry too
         steps += [0.25 * sign * row for row in np.diag(scale) for sign in (1, -1)]
-    if (
-        B := run.algorithm.gauss_newton(run.state.state)
-    ) is not None:  # at bounds a Hessian does not see two equal rates
-        x = np.asarray(prepared.backend.to_numpy(trees.raveled(end.theta)))
-        (down,) = flat_directions(x[None, :], to_numpy(B)[None, ...])
-        steps += [step * down for step in PARTED if down.any()]
+    B = run.algorithm.gauss_newton(run.state.state)
+    if B is not None:  # at bounds a Hessian does not see two equal rates
+        flat, apart = without_curvature(_vector(end.theta)[None, :], to_numpy(B)[None, ...])
+        steps += [step for (step,) in apart if flat.all()]
     least = run.tol * run.tol * abs(end.value)  # tol**2 of a large float raises
     if not run.status.success and not slope <= max(run.tol, eps**0.5) * abs(end.value):
         return None  # descent has not come to its end: what its gradients say is in doubt
@@ -227,21 +201,57 @@ def _well_determined(run: Run) -> bool:
     return bool(size.all()) and bool(np.linalg.eigvalsh(B / np.outer(size, size))[0] > left_out)
 
 
-def flat_directions(x: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-    """Directions along which the model of a problem has no curvature, (b, p); else 0.
+def left_behind(x: np.ndarray, B: np.ndarray, moved: Callable[[np.ndarray], np.ndarray]) -> Look:
+    """Entries that a closed weight has left behind, which do nothing or have gone to a bound; others of their values.
+
+    `B` are Gauss-Newton matrices, and ``moved(step)`` the feasible points next to ``x + step``.
+    """
+    units, bends = np.eye(x.shape[1]), np.diagonal(B, axis1=1, axis2=2)
+    reach = 1e3 * positive_or_one(np.abs(x))
+    low, high = (
+        np.stack([moved(sign * reach * unit)[:, j] for j, unit in enumerate(units)], axis=1) for sign in (-1, 1)
+    )
+    asked = (low < high) & ((bends == 0) | (x == low) | (x == high))
+
+    def steps() -> Iterator[np.ndarray]:
+        for j in np.flatnonzero(asked.any(axis=0)):
+            for end in _between(low[:, j], high[:, j]):
+                yield np.where(asked[:, j], end - x[:, j], 0)[:, None] * units[j]
+
+    return asked.any(axis=1), steps()
+
+
+def _between(low: np.ndarray, high: np.ndarray) -> Iterator[np.ndarray]:
+    """Values between two ends: in equal steps, and where 0 is not among them in equal ratios."""
+    shares = np.linspace(0.0, 1.0, OTHERS + 2)[1:-1, None]
+    near, far = np.sort(np.abs([low, high]), axis=0)
+    near, apart, even = np.maximum(near, 1e-3 * far), low * high >= 0, low + (high - low) * shares
+    yield from even
+    if apart.any():
+        yield from np.where(apart, np.sign(low + high) * near * (far / positive_or_one(near)) ** shares, even)
+
+
+def without_curvature(x: np.ndarray, B: np.ndarray, moved: object = None) -> Look:
+    """Problems whose model has no curvature along a direction, as next to a saddle; both ways along it.
 
     The entry that changes most does so by its own size.
     """
-    eps, B = np.finfo(x.dtype).eps, curvature.astype(np.float64)
+    eps, B = np.finfo(x.dtype).eps, B.astype(np.float64)
     size = np.sqrt(np.abs(np.diagonal(B, axis1=1, axis2=2)))
     known = (size > 0).all(axis=1) & np.isfinite(size).all(axis=1)
     down = np.zeros_like(size)
     bends, vectors = np.linalg.eigh(B[known] / size[known, :, None] / size[known, None, :])
     steps, own = vectors[:, :, 0] / size[known], np.abs(x[known])
     own = np.where(own > 0, own, np.mean(own, axis=1, keepdims=True))
-    reach = np.max(np.abs(steps) / np.where(own > 0, own, 1.0), axis=1)
+    reach = np.max(np.abs(steps) / positive_or_one(own), axis=1)
     down[known] = np.where(bends[:, 0] <= eps**0.5, 1 / reach, 0.0)[:, None] * steps
-    return down
+    return down.any(axis=1), (step * down for step in PARTED)
+
+
+def dependent(condition: np.ndarray) -> np.ndarray:
+    """Where columns of M have become dependent on the way: of a solve that began nearer to its start they may not."""
+    found: np.ndarray = condition > float(np.finfo(condition.dtype).eps) ** DEPENDENT
+    return found
 
 
 class Curvature(NamedTuple):
