@@ -20,9 +20,9 @@ from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_on
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
-from xvarpro.driver.restarts import Look, dependent, left_behind, without_curvature
+from xvarpro.driver.restarts import STEPS, Look, dependent, left_behind, parabola, without_curvature
 from xvarpro.lower.stack import units
-from xvarpro.objective.gauss_newton import diagonal
+from xvarpro.objective.gauss_newton import diagonal, times
 from xvarpro.problem.problem import Problem
 from xvarpro.results.recipe import provenance
 from xvarpro.sets import each
@@ -90,8 +90,11 @@ class Run:
             f, _, tol = filled(operands)
             return lambda state: _assessed(f, tol, state, state.status)
 
+        def bends(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array]]:
+            return partial(_bends, filled(operands)[0])
+
         self._start, self._advance, self._end = (_call(prepared, make, skeleton) for make in (start, advance, end))
-        self._assess = _call(prepared, assess, skeleton, once=True)
+        self._assess, self._bends = (_call(prepared, make, skeleton, once=True) for make in (assess, bends))
 
     def _operands(self, problem: Problem, region: Region) -> tuple[Leaves, Any]:
         rest, skeleton = trees.partition((problem, region, self.method))
@@ -234,6 +237,33 @@ class Run:
         if region.constrained and not region.unbounded:
             for members in self._blocks(np.flatnonzero(status == Status.NO_DESCENT.code)):
                 status[members] = self.backend.to_numpy(self._assess(self._of(members), self._states(members)))
+        unsure = np.isin(status, [Status.NO_DESCENT.code, Status.ROUNDING.code])
+        few = self.state.point.theta.shape[1] <= STEPS and not self.prepared.shared
+        for members in self._blocks(np.flatnonzero(unsure & few)):
+            status[members] = self._parabolas(members, status[members])
+        return status
+
+    def _parabolas(self, members: np.ndarray, status: np.ndarray) -> np.ndarray:
+        """The statuses of some problems, by the parabola of the objective itself, to whose lowest point they have gone.
+
+        A model that is singular, as where two rates are equal, promises what no step keeps, and is no guide to the end.
+        """
+        operands, tol, host = self._of(members), self.backend.to_numpy(self.tol), self.backend.to_numpy
+        for steps_left in (True, False):
+            now = self._states(members)
+            slope, H, size = map(host, self._bends(operands, now))
+            left, step = parabola(slope, H)
+            value, gap = self.state.point.local.value[members], self.state.point.gap_A[members]
+            least, margin = tol * tol * np.abs(value), noise(value, self.state.floor[members])
+            ended = (left <= np.maximum(margin, least)) & (gap <= negligible_gap(value, tol, self.state.floor[members]))
+            status = np.where(ended, np.where(left <= least, Status.CONVERGED.code, Status.ROUNDING.code), status)
+            if steps_left and not (status == Status.CONVERGED.code).all():
+                x = self._nearest(members, self.state.point.theta[members] + size * step)
+                there = self._start(operands, self._moved(x.astype(self.prepared.dtype)))
+                better = (host(there.point.gap_A) < gap) & (host(there.point.local.value) <= value + margin)
+                there = there._replace(floor=now.floor, status=now.status, n_iter=now.n_iter)
+                moved = trees.map_leaves(self._moved, (better & (left <= margin), now))
+                self._keep(members, select(self.backend, moved[0], there, moved[1]))
         return status
 
     def _ends(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -396,6 +426,28 @@ def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
     small = state.point.gap_A <= negligible_gap(value, tol, state.floor)
     done = (code == Status.NO_DESCENT.code) & small & (left <= (tol * tol) * xp.abs(value))
     return xp.where(done, xp.full_like(code, Status.CONVERGED.code), code)
+
+
+def _bends(f: Batch, state: BatchState) -> tuple[Array, Array, Array]:
+    """Gradients in the smallest faces, Hessians there by differences, (b, p, p), in units of theta, and these, (b, p).
+
+    What is held bends up as much as the rest does.
+    """
+    x, grad, region = state.point.theta, state.point.local.grad, f.region
+    xp, p, P, size = namespace_of(x), x.shape[1], region.tangents(x), abs(x)
+    size = region.evened(positive_or_one(xp.where(size > 0, size, xp.mean(size, axis=1, keepdims=True))))
+    h, eye = xp.finfo(x.dtype).eps ** (1 / 3), xp.eye(p, dtype=x.dtype, device=device(x))
+
+    def column(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        j, H = carry
+        unit = xp.take(eye, xp.reshape(j, (1,)), axis=0)
+        change = f.local(x + h * times(P, size * unit)).grad - grad
+        return j + 1, H + ((size / h) * times(P, change))[:, :, None] * unit
+
+    j = xp.zeros((), dtype=xp.int32, device=device(x))
+    _, H = f.backend.while_loop(lambda carry: carry[0] < p, column, (j, 0 * P))
+    held = xp.max(xp.abs(diagonal(xp, H)), axis=1)[:, None, None]
+    return size * times(P, grad), H + held * (eye - P), size
 
 
 def _condition(backend: Backend, R: Array) -> Array:

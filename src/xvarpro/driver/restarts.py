@@ -309,6 +309,19 @@ def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps:
     return Curvature([], slope, float(0.5 * (np.sum(along / bends) + rest / bends[0])))
 
 
+def parabola(slope: np.ndarray, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By how much the lowest point lies below, (b,), inf where there is none, and the step to it, (b, p).
+
+    H are Hessians by differences, (b, p, p).
+    """
+    known = np.isfinite(H).all(axis=(1, 2)) & np.isfinite(slope).all(axis=1)
+    bends, vectors = np.linalg.eigh(np.where(known[:, None, None], 0.5 * (H + H.mT), 0.0))
+    up = bends[:, :1] > np.finfo(H.dtype).eps ** (1 / 3) * bends[:, -1:]
+    along = np.where(up, (slope[:, None, :] @ vectors)[:, 0, :], 0.0) / np.where(up, bends, 1.0)
+    left = 0.5 * np.sum(along * along * bends, axis=1)
+    return np.where(up[:, 0], left, np.inf), -(vectors @ along[:, :, None])[:, :, 0]
+
+
 def _condition(f: Objective, theta: Leaves) -> Array:
     return f.diagnose(theta).condition
 
