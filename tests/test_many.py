@@ -535,6 +535,16 @@ def test_rates_that_become_one_on_the_way_are_fitted_once_more_nearer_to_their_s
     assert abs(fit.theta[0, 1] / fit.theta[0, 0] - 1) <= 2e-8
 
 
+def test_rates_that_have_become_one_end_where_the_objective_bends_up():
+    """Both weights at their bound: the Gauss-Newton matrix is singular, and 6 of 40 ended without a certificate."""
+    draw = rng(0)
+    rates = np.stack([draw.uniform(0.5, 1.5, 40), draw.uniform(3.0, 8.0, 40)], axis=1)
+    y = np.exp(-rates[:, None, :] * T[:, None]).sum(axis=2) + 5e-2 * draw.normal(size=(40, 30))
+    problem = xv.separable(together, y, data={"t": T}, W=xv.lower.Bounded(0.0, 0.6))
+    fit = xv.solve_many(problem, start(40), over=BOX, tol=1e-9)
+    assert (fit.status == xv.Status.CONVERGED.code).all()
+
+
 def assessed(x, g, of, lowest, tol):
     """What ends without descent at x, (b, 1), in [lowest, 1] are: slopes there are g, and `of` gives gradients."""
     one, zero = np.ones(len(x)), np.zeros(len(x))
