@@ -90,7 +90,7 @@ class Run:
             f, _, tol = filled(operands)
             return lambda state: _assessed(f, tol, state, state.status)
 
-        def bends(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array]]:
+        def bends(operands: Leaves) -> Callable[[BatchState], tuple[Array, Array, Array]]:
             return partial(_bends, filled(operands)[0])
 
         self._start, self._advance, self._end = (_call(prepared, make, skeleton) for make in (start, advance, end))
@@ -237,28 +237,31 @@ class Run:
         if region.constrained and not region.unbounded:
             for members in self._blocks(np.flatnonzero(status == Status.NO_DESCENT.code)):
                 status[members] = self.backend.to_numpy(self._assess(self._of(members), self._states(members)))
-        unsure = np.isin(status, [Status.NO_DESCENT.code, Status.ROUNDING.code])
         few = self.state.point.theta.shape[1] <= STEPS and not self.prepared.shared
-        for members in self._blocks(np.flatnonzero(unsure & few)):
-            status[members] = self._parabolas(members, status[members])
+        if few and not region.without_projection:
+            unsure = np.isin(status, [Status.NO_DESCENT.code, Status.ROUNDING.code])
+            for members in self._blocks(np.flatnonzero(unsure)):
+                status[members] = self._at_parabolas(members, status[members])
         return status
 
-    def _parabolas(self, members: np.ndarray, status: np.ndarray) -> np.ndarray:
+    def _at_parabolas(self, members: np.ndarray, status: np.ndarray) -> np.ndarray:
         """The statuses of some problems, by the parabola of the objective itself, to whose lowest point they have gone.
 
         A model that is singular, as where two rates are equal, promises what no step keeps, and is no guide to the end.
         """
-        operands, tol, host = self._of(members), self.backend.to_numpy(self.tol), self.backend.to_numpy
+        operands, host = self._of(members), self.backend.to_numpy
+        tol: Any = host(self.tol)
         for steps_left in (True, False):
             now = self._states(members)
             slope, H, size = map(host, self._bends(operands, now))
             left, step = parabola(slope, H)
-            value, gap = self.state.point.local.value[members], self.state.point.gap_A[members]
-            least, margin = tol * tol * np.abs(value), noise(value, self.state.floor[members])
-            ended = (left <= np.maximum(margin, least)) & (gap <= negligible_gap(value, tol, self.state.floor[members]))
+            point, floor = self.state.point, self.state.floor[members]
+            value, gap = point.local.value[members], point.gap_A[members]
+            least, margin = tol * tol * np.abs(value), np.asarray(noise(value, floor))
+            ended = (left <= np.maximum(margin, least)) & (gap <= negligible_gap(value, tol, floor))
             status = np.where(ended, np.where(left <= least, Status.CONVERGED.code, Status.ROUNDING.code), status)
             if steps_left and not (status == Status.CONVERGED.code).all():
-                x = self._nearest(members, self.state.point.theta[members] + size * step)
+                x = self._nearest(members, point.theta[members] + size * step)
                 there = self._start(operands, self._moved(x.astype(self.prepared.dtype)))
                 better = (host(there.point.gap_A) < gap) & (host(there.point.local.value) <= value + margin)
                 there = there._replace(floor=now.floor, status=now.status, n_iter=now.n_iter)
@@ -266,13 +269,13 @@ class Run:
                 self._keep(members, select(self.backend, moved[0], there, moved[1]))
         return status
 
-    def _ends(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _ends(self, asked: np.ndarray) -> Any:
         """The weights and conditions of some problems, among those of all; where theta is shared, of all."""
         ends: Any = None
         for members in self._blocks(asked):
             end = self._end(self._of(members), self._states(members))
             ends = tuple(map(self.backend.to_numpy, end)) if self.prepared.shared else self._put(ends, members, end)
-        return cast(tuple[np.ndarray, np.ndarray], ends)
+        return ends
 
     def _parted(self, members: np.ndarray, max_iter: int, bar: Bar) -> None:
         for _ in range(PARTINGS):
@@ -287,8 +290,8 @@ class Run:
         self._keep(*self._kept)
         prepared, backend, state = self.prepared, self.backend, self.state
         point, layout = state.point, prepared.layout
-        w, condition = self._ends(np.arange(self.b))
         unit, status = prepared.y_units.astype(prepared.dtype), self._assessed().astype(np.int64)
+        w, condition = self._ends(np.arange(self.b))
         own = point.local.w[0, :] if prepared.shared else point.local.value
         numbers = [np.broadcast_to(x, own.shape) / unit / unit for x in (own, point.gap_A, point.gap_B)]
         value, gap_A, gap_B, condition = (layout.array(self._moved(x), backend) for x in (*numbers, condition))
