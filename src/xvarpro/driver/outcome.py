@@ -84,6 +84,8 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
             status = Status.NEGATIVE_RIDGE
         elif bool(end.deficient) and bool(end.finite):
             status = Status.RANK_DEFICIENT
+    if status.success and bool(report.deficient):  # to rounding: a value has been found on the way there, and no w
+        status = Status.RANK_DEFICIENT
     if status in (Status.NO_DESCENT, Status.STALLED) and _ends_at_ridge(prepared, last.theta):
         status = Status.NEGATIVE_RIDGE
     numbers = [report.condition, report.zero_columns, report.columns, report.kinks, report.cancellation]
