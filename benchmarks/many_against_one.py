@@ -1,11 +1,13 @@
 """Answers, standard errors and statuses of `solve_many` against those of `solve`, in random problems of every kind.
 
 python benchmarks/many_against_one.py [--problems 1000] [--batches 4] [--kinds free poisson]
-                                      [--backends numpy torch jax] [--dtype float64] [--tol 1e-9] [--show]
+                                      [--backends numpy torch jax] [--alone own] [--dtype float64] [--tol 1e-9] [--show]
 
-A row for each kind and backend; `--show` prints every problem that differs. Theta and w are compared in standard errors
-of the problem alone, and these errors relative to themselves, where both solves succeed. Problems that share a rate are
-compared with one solve of all of them; kinds without a batch of their own, such as `l1`, are solved alone in either.
+A row for each kind and backend; `--show` prints every problem that differs. What `solve` answers is found once, on
+NumPy, for the batches of all backends; with `--alone own` on that of the batch. Theta and w are compared in standard
+errors of the problem alone, and these errors relative to themselves, where both solves succeed. Problems that share a
+rate are compared with one solve of all of them; kinds without a batch of their own, such as `l1`, are solved alone in
+either.
 """
 
 from __future__ import annotations
@@ -235,32 +237,47 @@ def compared(a: One, b: One) -> tuple[float, float, float]:
     return off(a.theta, b.theta, b.errors), off(a.w, b.w, b.of_w), errors
 
 
-def row(name: str, backend: str, args: argparse.Namespace) -> str:
-    of_theta, of_errors = PROMISED[args.dtype]
-    found, pairs = [], Counter[tuple[int, int]]()
-    shared = KINDS[name].M is sharing
+class Tally:
+    """What was found for a kind on a backend."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.pairs = args, Counter[tuple[int, int]]()
+        self.found: list[tuple[float, float, float]] = []
+
+    def add(self, name: str, a: One, b: One) -> None:
+        """A problem of a batch, and the same alone."""
+        (of_theta, of_errors), good = PROMISED[self.args.dtype], a.status in GOOD and b.status in GOOD
+        self.pairs[a.status, b.status] += 1
+        off = compared(a, b) if good else (0.0, 0.0, 0.0)
+        self.found += [off] * good
+        if self.args.show and (a.status != b.status or off[0] > of_theta or off[2] > of_errors):
+            print(f"{name}: {off}", a, b, sep="\n  ", flush=True)
+
+    def row(self, name: str, backend: str) -> str:
+        (of_theta, of_errors), every = PROMISED[self.args.dtype], np.array(self.found).reshape(-1, 3)
+        agree = np.sum((every[:, 0] <= of_theta) & (every[:, 2] <= of_errors))
+        words = {status.code: status.name for status in Status} | {-1: "refused"}
+        pairs = sorted(self.pairs.items())
+        shown = ", ".join(f"{n} {words[a]}" + f" for {words[b]}" * (a != b) for (a, b), n in pairs)
+        worst = " | ".join(f"{x:.0e}" for x in np.max(every, axis=0, initial=0.0))
+        unlike = sum(n for (a, b), n in pairs if a != b)
+        return f"| {name} | {backend} | {agree} of {len(every)} | {worst} | {unlike} | {shown} |"
+
+
+def rows(name: str, args: argparse.Namespace) -> list[str]:
+    tallies, shared = {backend: Tally(args) for backend in args.backends}, KINDS[name].M is sharing
     size = OF if shared else max(args.problems // args.batches, 1)
     for seed in range(max(args.problems // size, 1)):
         rng = np.random.default_rng([args.seed, list(KINDS).index(name), seed])
         m = 40 if shared else int(rng.integers(20, 60))
-        problem, start, over = drawn(KINDS[name], size, m, rng, args.dtype)
-        options = {"tol": args.tol, "backend": backend}
-        both = zip(*(solved(problem, start, over, options) for solved in (many, singles)), strict=True)
-        for i, (a, b) in enumerate(both):
-            pairs[a.status, b.status] += 1
-            good = a.status in GOOD and b.status in GOOD
-            off = compared(a, b) if good else (0.0, 0.0, 0.0)
-            if good:
-                found.append(off)
-            if args.show and (a.status != b.status or off[0] > of_theta or off[2] > of_errors):
-                print(f"{name}, {backend}, batch {seed}, problem {i}: {off}", a, b, sep="\n  ")
-    every = np.array(found).reshape(-1, 3)
-    agree = np.sum((every[:, 0] <= of_theta) & (every[:, 2] <= of_errors))
-    words = {status.code: status.name for status in Status} | {-1: "refused"}
-    shown = ", ".join(f"{n} {words[a]}" + f" for {words[b]}" * (a != b) for (a, b), n in sorted(pairs.items()))
-    worst = " | ".join(f"{x:.0e}" for x in np.max(every, axis=0, initial=0.0))
-    unlike = sum(n for (a, b), n in pairs.items() if a != b)
-    return f"| {name} | {backend} | {agree} of {len(every)} | {worst} | {unlike} | {shown} |"
+        given, alone = drawn(KINDS[name], size, m, rng, args.dtype), None
+        for backend, tally in tallies.items():
+            options = {"tol": args.tol, "backend": backend}
+            if alone is None or args.alone == "own":
+                alone = singles(*given, options if args.alone == "own" else {**options, "backend": "numpy"})
+            for i, pair in enumerate(zip(many(*given, options), alone, strict=True)):
+                tally.add(f"{name}, {backend}, batch {seed}, problem {i}", *pair)
+    return [tally.row(name, backend) for backend, tally in tallies.items()]
 
 
 def main() -> None:
@@ -269,6 +286,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=4, help="each of other shapes and constraints")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--backends", nargs="+", default=["numpy", "torch", "jax"])
+    parser.add_argument("--alone", default="numpy", choices=["numpy", "own"], help="the backend of single solves")
     parser.add_argument("--dtype", default="float64", choices=list(PROMISED))
     parser.add_argument("--tol", type=float, default=1e-9)
     parser.add_argument("--seed", type=int, default=0)
@@ -277,8 +295,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print("| kind | backend | agree | theta | w | errors | other statuses | statuses |", "|---" * 8 + "|", sep="\n")
     for name in args.kinds:
-        for backend in args.backends:
-            print(row(name, backend, args), flush=True)
+        print(*rows(name, args), sep="\n", flush=True)
 
 
 if __name__ == "__main__":
