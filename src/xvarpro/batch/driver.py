@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, MarquardtState, Point
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, to_numpy
 from xvarpro.backends.interface import select
 from xvarpro.batch.objective import Batch, Linear
-from xvarpro.batch.prepare import Prepared, restricted
+from xvarpro.batch.prepare import Prepared
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_one
 from xvarpro.core.status import Bar, Status
@@ -102,15 +102,13 @@ class Run:
 
     def _of(self, members: np.ndarray) -> Leaves:
         """The operands of some problems."""
-        problem, region = self.prepared.problem, self.prepared.region
-        if len(members) != self.b or np.any(members != np.arange(self.b)):
-            take = partial(self._taken, members)
-            problem, region = restricted(problem, take), each.taken(region, take)
-        return self._operands(problem, region)[0]
+        prepared = self.prepared
+        every = len(members) == self.b and np.all(members == np.arange(self.b))
+        return self._operands(*((prepared.problem, prepared.region) if every else prepared.of(members)))[0]
 
-    def _taken(self, members: np.ndarray, x: Array) -> Array:
-        at = self.backend.asarray(members.astype(np.int64), device=device(self.prepared.theta))
-        return namespace_of(x).take(x, at, axis=0)
+    def _first(self, members: np.ndarray) -> BatchState:
+        found: BatchState = self._start(self._of(members), self.prepared.taken(self.prepared.theta, members))
+        return found
 
     def _blocks(self, members: np.ndarray) -> Iterator[np.ndarray]:
         for i in range(0, len(members) or not self.b, max(self.size, 1)):
@@ -130,22 +128,14 @@ class Run:
         found: BatchState = trees.map_leaves(lambda x: move(x[members]), self.state)
         return found
 
-    def _put(self, whole: Any, members: np.ndarray, part: Any) -> Any:
-        """What some problems have, among that of all, on the host."""
-        part = trees.map_leaves(self.backend.to_numpy, part)
-        if whole is None:
-            whole = trees.map_leaves(lambda x: np.empty((self.b, *x.shape[1:]), x.dtype), part)
-        trees.map_leaves(lambda x, y: x.__setitem__(members, y), whole, part)
-        return whole
-
     def _keep(self, members: np.ndarray, state: BatchState) -> None:
         self._kept = members, state  # an interruption may leave some of what follows undone
-        self.state = self._put(self.state, members, state)
+        self.state = put(self.state, members, state, self.b)
 
     def start(self) -> None:
         """The first states."""
         for members in self._blocks(np.arange(self.b)):
-            self._keep(members, self._start(self._of(members), self._taken(members, self.prepared.theta)))
+            self._keep(members, self._first(members))
 
     def part(self, members: np.ndarray) -> np.ndarray:
         """Which of some problems start again, at a lower point than that where they have ended."""
@@ -158,8 +148,8 @@ class Run:
 
     def _nearest(self, members: np.ndarray, x: np.ndarray) -> np.ndarray:
         """The feasible points next to x, by NumPy, which compiles nothing."""
-        own = each.plain(each.taken(self.prepared.region, partial(self._taken, members)))
-        region = trees.map_arrays(self.backend.to_numpy, own)
+        own = each.taken(self.prepared.region, partial(self.prepared.taken, members=members))
+        region = trees.map_arrays(self.backend.to_numpy, each.plain(own))
         found: np.ndarray = region.nearest(x, self.state.point.local.grad[members])
         return found
 
@@ -218,8 +208,9 @@ class Run:
         if len(members := self._dependent()):
             before = trees.map_leaves(lambda x: x[members], self.state)
             for block in self._blocks(members):
-                state, none = self._start(self._of(block), self._taken(block, self.prepared.theta)), cast(Any, None)
-                self._keep(block, state._replace(point=self.method.nearer(MarquardtState(none, state.point)).point))
+                state = self._first(block)
+                nearer = self.method.nearer(MarquardtState(cast(Any, None), state.point))
+                self._keep(block, state._replace(point=nearer.point))
             self.iterate(max_iter, bar)
             self._parted(members, max_iter, bar)
             value, was = self.state.point.local.value[members], before.point.local.value
@@ -274,7 +265,7 @@ class Run:
         ends: Any = None
         for members in self._blocks(asked):
             end = self._end(self._of(members), self._states(members))
-            ends = tuple(map(self.backend.to_numpy, end)) if self.prepared.shared else self._put(ends, members, end)
+            ends = tuple(map(self.backend.to_numpy, end)) if self.prepared.shared else put(ends, members, end, self.b)
         return ends
 
     def _parted(self, members: np.ndarray, max_iter: int, bar: Bar) -> None:
@@ -315,20 +306,27 @@ class Run:
         )
 
 
+def put(whole: Any, at: Any, part: Any, b: int) -> Any:
+    """What some of b problems have, among that of all, on the host."""
+    part = trees.map_leaves(to_numpy, part)
+    if whole is None:
+        whole = trees.map_leaves(lambda x: np.empty((b, *x.shape[1:]), x.dtype), part)
+    whole = trees.map_leaves(lambda x, y: x.astype(np.result_type(x, y), copy=False), whole, part)
+    trees.map_leaves(lambda x, y: x.__setitem__(at, y), whole, part)
+    return whole
+
+
 def linear(prepared: Prepared, members: np.ndarray) -> Linear:
     """Some problems to first order in theta and w, as NumPy's arrays in double precision."""
     backend = prepared.backend
     with backend.scope(prepared.dtype):
-        at = backend.asarray(members.astype(np.int64), device=device(prepared.theta))
-        problem = restricted(prepared.problem, lambda x: namespace_of(x).take(x, at, axis=0))
-        region = each.taken(prepared.region, lambda x: namespace_of(x).take(x, at, axis=0))
-        operands, skeleton = trees.partition((problem, region))
+        operands, skeleton = trees.partition(prepared.of(members))
         assemble = prepared.assemble
 
         def make(operands: Leaves) -> Callable[[Array], Linear]:
             return assemble(*skeleton.fill(operands)).linear
 
-        found = _call(prepared, make, skeleton)(operands, backend.xp.take(prepared.theta, at, axis=0))
+        found = _call(prepared, make, skeleton)(operands, prepared.taken(prepared.theta, members))
 
         def host(x: Any) -> Any:
             x = None if x is None else backend.to_numpy(x)

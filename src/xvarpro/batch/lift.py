@@ -14,7 +14,7 @@ from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.operators.interface import Operator
-from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.problem import Level, Problem, by_level
 from xvarpro.problem.stored import part
 from xvarpro.sets import Box, each
 from xvarpro.sets.each import Each
@@ -63,9 +63,7 @@ def lifted(problem: Problem) -> Problem:
         raise ProblemError(f"problem must come from xv.separable or xv.bilevel; got {type(problem).__name__}")
     marked = tuple(map(each.is_each, each.leaves(problem.data)))
 
-    def level(level: Level | None) -> Any:
-        if level is None:
-            return None
+    def level(level: Level) -> Level:
         y: Any = level.y
         if trees.is_array(y) and y.ndim > 2:
             raise ProblemError(
@@ -79,7 +77,7 @@ def lifted(problem: Problem) -> Problem:
         return replace(level, M=Lifted(level.M, marked), y=y, weights=weights)
 
     R = None if problem.R is None else Lifted(problem.R)
-    return replace(problem, lower=level(problem.lower), upper=level(problem.upper), R=R)
+    return by_level(problem, level, R=R)
 
 
 @final
@@ -122,9 +120,7 @@ def members(problem: Any, picked: slice) -> Any:
     if not isinstance(problem, Problem):
         return each.mapped(own, problem)
 
-    def level(level: Level | None) -> Any:
-        if level is None:
-            return None
+    def level(level: Level) -> Level:
         marked = {name: own(getattr(level, name)) for name in ("y", "lam", "weights")}
         level = replace(level, **marked)  # what is marked is cut before it is shaped: it may not be in memory
         weights = None if level.weights is None else by_problem(level, each.unmarked(level.weights))
@@ -132,7 +128,7 @@ def members(problem: Any, picked: slice) -> Any:
         rest = [name for name, x in given.items() if trees.is_array(x) and not each.is_each(marked[name])]
         return replace(level, **given | {name: part(given[name], picked) for name in rest if given[name].shape[0] > 1})
 
-    return replace(problem, lower=level(problem.lower), upper=level(problem.upper), data=each.mapped(own, problem.data))
+    return by_level(problem, level, data=each.mapped(own, problem.data))
 
 
 def single(problem: Any, i: int) -> Any:
@@ -164,9 +160,7 @@ def single(problem: Any, i: int) -> Any:
         return each.mapped(lambda x: _entry(x, i), problem, Box)
     one = members(problem, slice(i, i + 1))
 
-    def level(level: Level | None) -> Any:
-        if level is None:
-            return None
+    def level(level: Level) -> Level:
         y: Any = level.y
         lam, weights = level.lam, level.weights
         own: dict[str, Any] = {"M": Unlifted(level.M), "y": Unlifted(y) if callable(y) else y[0, ...]}
@@ -177,7 +171,7 @@ def single(problem: Any, i: int) -> Any:
         return replace(level, **own)
 
     R = None if one.R is None else Unlifted(one.R)
-    return replace(one, lower=level(one.lower), upper=level(one.upper), data=each.plain(one.data), R=R)
+    return by_level(one, level, data=each.plain(one.data), R=R)
 
 
 def _entry(x: Any, i: int) -> Any:

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 from xvarpro.backends import Backend
 from xvarpro.batch import small
 from xvarpro.batch.objective import Batch, Linear, Lower, Outputs, grouped, products, rows, stacked, with_held
-from xvarpro.batch.small import Factor
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.losses.interface import Loss, Squares
 from xvarpro.lower.newton import descended
-from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.problem import Problem
 from xvarpro.sets.region import Region
 
 
@@ -49,10 +48,8 @@ class LossBatch(Batch):
     ) -> None:
         super().__init__(problem, backend, treedef, region, found)
         self._weights = [level.weights for level in problem.levels]
-        bare = {"lower": trees.changed(self.problem.lower, weights=None)}
-        if self.problem.upper is not None:
-            bare["upper"] = trees.changed(self.problem.upper, weights=None)
-        self.problem = trees.changed(self.problem, **bare)
+        bare = [trees.changed(level, weights=None) for level in self.problem.levels]
+        self.problem = trees.changed(self.problem, **dict(zip(("lower", "upper"), bare, strict=False)))
 
     def _levels(self, which: int, b: int) -> _Levels:
         level: Any = self.problem.levels[which]
@@ -80,7 +77,7 @@ class LossBatch(Batch):
         at = xp.where(xp.isfinite(z[..., :m]), z[..., :m], low.loss.start(low.y).mT)
         rows = _scaled(A, low.curvature(at, exact=not self.problem.is_separable))
         f = small.factor(rows)
-        lost = self._lost(f, level, m)
+        lost = self._lost(f, m)
         if level.W is None:
             return Lower(f, w, z, lost, f.R)
         return Lower(small.factor(with_held(rows, free)), w, z, lost, f.R, free)
@@ -111,27 +108,17 @@ class LossBatch(Batch):
         return Linear(A, low.w, slope, root * X, low.free, root, 2 * xp.sum(terms, axis=(1, 2)))
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
-        f, w, m, p = low.factor, low.w, outputs.M_L.shape[1], len(tangents)
+        w, m, p = low.w, outputs.M_L.shape[1], len(tangents)
         below, above = (self._levels(i, w.shape[0]) for i in (0, 1))
         z, X = low.r[..., :m], self._moved(low, tangents)
         xp = namespace_of(X)
-        slope, root = below.slope(z), xp.sqrt(below.curvature(z, exact=True))
-        C = xp.concat([slope @ t.M_L for t in tangents], axis=1)  # ``dM^T`` times the slope
-        if low.free is not None:
-            C = xp.where(low.free[:, None, :], C, xp.zeros_like(C))
-        dw = -small.solve_upper(f.R, small.solve_adjoint(f.R, C) + small.coefficients(f, root * X))
+        dw = self._answer(low, below.slope(z), xp.sqrt(below.curvature(z, exact=True)) * X, tangents)
         dz = xp.concat([w @ t.M_U.mT for t in tangents], axis=1) + dw @ outputs.M_U.mT
         z = w @ outputs.M_U.mT
         ridge, dridge = self._ridge_below(z[..., :0], w), self._ridge_below(dz[..., :0], dw)
         root = xp.sqrt(above.curvature(z, exact=False))
         grad = products(grouped(xp.concat([dz, dridge], axis=2), p), xp.concat([above.slope(z), ridge], axis=2))
         return above.value(z) + _half_squares(ridge), grad, grouped(xp.concat([root * dz, dridge], axis=2), p)
-
-    def _lost(self, f: Factor, level: Level, rows: int) -> Array:
-        lost = small.deficient(f, rows)
-        if level.ridge.definite:
-            return namespace_of(lost).zeros_like(lost)
-        return lost & namespace_of(lost).any(level.ridge.lam == 0, axis=(1, 2)) if level.ridge.present else lost
 
     def _minimum(self, A: Array, low: _Levels) -> tuple[Array, Array]:
         """The minimisers, (b, 1, n), NaN where none is found, and which entries are at no bound, (b, n)."""

@@ -237,18 +237,20 @@ class Batch:
         M, y = outputs.M_L.mT, self._target(level, outputs.y_L, outputs.M_L.shape[0])
         if self._is_wide(outputs.M_L):
             return self._by_dual(outputs.M_L, y)
-        xp = namespace_of(M)
         A = stacked(M, level.ridge)
         f = small.factor(A)
         along = small.coefficients(f, y)
-        lost = small.deficient(f, M.shape[-1])
-        if level.ridge.definite:
-            lost = xp.zeros_like(lost)
-        elif level.ridge.present and level.ridge.square:
-            lost = lost & xp.any(level.ridge.lam == 0, axis=(1, 2))
+        lost = self._lost(f, M.shape[-1])
         if level.W is not None:
             return self._bounded(A, f, along, y, lost)
         return Lower(f, small.solve_upper(f.R, along), -small.rest(f, y, along), lost, f.R)
+
+    def _lost(self, f: Factor, rows: int) -> Array:
+        """Where columns depend on each other, and no ridge makes up for it."""
+        lost, ridge = small.deficient(f, rows), self.problem.lower.ridge
+        if ridge.definite:
+            return namespace_of(lost).zeros_like(lost)
+        return lost & namespace_of(lost).any(ridge.lam == 0, axis=(1, 2)) if ridge.present and ridge.square else lost
 
     def _is_wide(self, M: Array) -> bool:
         """Whether the dual form solves the lower level: w and r are then products, and no differences of the target."""
@@ -287,12 +289,6 @@ class Batch:
         w, free = W.part(of_column, 1.0).solver(None).weights(self.backend, R, c[:, 0, :].mT)
         return w.mT[:, None, :], free.mT
 
-    def _upper_residual(self, outputs: Outputs, low: Lower) -> Array:
-        """Residual of the upper level, the rows of its ridge last."""
-        level: Any = self.problem.upper
-        r = low.w @ outputs.M_U.mT - self._target(level, outputs.y_U, low.w.shape[0])
-        return self._ridge_below(r, low.w)
-
     def _ridge_below(self, r: Array, w: Array) -> Array:
         level: Any = self.problem.upper
         return namespace_of(r).concat([r, level.ridge.rows(w.mT).mT], axis=-1) if level.ridge.present else r
@@ -307,18 +303,22 @@ class Batch:
         return _half_squares(low.r), products(J, low.r), J
 
     def _bilevel(self, outputs: Outputs, low: Lower, tangents: list[Outputs]) -> tuple[Array, Array, Array]:
-        f, w = low.factor, low.w
         X, r = self._moved(low, tangents), low.r[..., : outputs.M_L.shape[1]]
-        xp = namespace_of(X)
+        dw = self._answer(low, r, X, tangents)
+        own = namespace_of(X).concat([_less(low.w @ t.M_U.mT, t.y_U) for t in tangents], axis=1)
+        J = grouped(self._ridge_below(own + dw @ outputs.M_U.mT, dw), len(tangents))
+        level: Any = self.problem.upper
+        r = low.w @ outputs.M_U.mT - self._target(level, outputs.y_U, low.w.shape[0])
+        r = self._ridge_below(r, low.w)
+        return _half_squares(r), products(J, r), J
+
+    def _answer(self, low: Lower, r: Array, X: Array, tangents: list[Outputs]) -> Array:
+        """``dw`` for all tangents: r is the slope of the loss, and X are the tangents as rows of the factor."""
+        f, xp = low.factor, namespace_of(X)
         C = xp.concat([r @ _conj(t.M_L) for t in tangents], axis=1)  # ``dM^H r``
         if low.free is not None:
             C = xp.where(low.free[:, None, :], C, xp.zeros_like(C))
-        dw = -small.solve_upper(f.R, small.solve_adjoint(f.R, C) + small.coefficients(f, X))
-        own = xp.concat([_less(w @ t.M_U.mT, t.y_U) for t in tangents], axis=1)
-        J = self._ridge_below(own + dw @ outputs.M_U.mT, dw)
-        r = self._upper_residual(outputs, low)
-        J = grouped(J, len(tangents))
-        return _half_squares(r), products(J, r), J
+        return -small.solve_upper(f.R, small.solve_adjoint(f.R, C) + small.coefficients(f, X))
 
     def _moved(self, low: Lower, tangents: list[Outputs]) -> Array:
         """``dM w - dy`` for all tangents, those of one problem behind one another, (b, p k, m)."""

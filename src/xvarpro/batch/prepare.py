@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from xvarpro.backends import Backend
 from xvarpro.batch.losses import LossBatch
-from xvarpro.batch.objective import ADVICE, Batch, Outputs
+from xvarpro.batch.objective import ADVICE, Batch
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import (
     PROVEN,
@@ -31,7 +33,7 @@ from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Bounded, Nonnegative
 from xvarpro.objective.in_memory import model_failures
 from xvarpro.problem.column_chunks import ColumnChunks
-from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.problem import Level, Problem, by_level
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.whitening import Whitening
 from xvarpro.results.recipe import Fingerprints
@@ -63,6 +65,16 @@ class Prepared:
     def units(self) -> np.ndarray:
         """Those of the entries of theta, (p,)."""
         return np.repeat(self.theta_units, [math.prod(shape) for shape in self.region.shapes])
+
+    def taken(self, x: Array, members: np.ndarray) -> Array:
+        """Entries of some problems along the first axis."""
+        at = self.backend.asarray(members.astype(np.int64), device=device_of(self.theta))
+        return namespace_of(x).take(x, at, axis=0)
+
+    def of(self, members: np.ndarray) -> tuple[Problem, Region]:
+        """Some of the problems, and their sets."""
+        take = partial(self.taken, members=members)
+        return restricted(self.problem, take), each.taken(self.region, take)
 
     def apart(self) -> Prepared:
         """The problems, each with a theta of its own."""
@@ -102,9 +114,7 @@ class Prepared:
 def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
     """The problem of some members of the batch; `take` picks them along the first axis."""
 
-    def level(level: Level | None) -> Level | None:
-        if level is None:
-            return None
+    def level(level: Level) -> Level:
         own: dict[str, Any] = {}
         for name in ("y", "lam", "weights"):
             x = getattr(level, name)
@@ -112,8 +122,7 @@ def restricted(problem: Problem, take: Callable[[Array], Array]) -> Problem:
                 own[name] = x if x.shape[0] == 1 else take(x)  # one entry along the first axis is for all
         return replace(level, **own)
 
-    lower: Any = level(problem.lower)
-    return replace(problem, lower=lower, upper=level(problem.upper), data=each.taken(problem.data, take))
+    return by_level(problem, level, data=each.taken(problem.data, take))
 
 
 def prepare(
@@ -193,11 +202,10 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             raise ProblemError(
                 f"xv.Each must hold an array whose first axis has b = {b} entries; got {described(x.array)}"
             )
-    single, losses = problem.is_separable, has_losses(problem)
+    losses = has_losses(problem)
 
-    def level(level: Level | None, name: str) -> Any:
-        if level is None:
-            return None
+    def level(level: Level) -> Level:
+        name = "" if problem.is_separable else "upper." if level is problem.upper else "lower."
         if isinstance(level.y, ColumnChunks | RowChunks):
             raise ProblemError(
                 f"{name}y of a batch must be an array or a function; got it in pieces, {type(level.y).__name__}"
@@ -224,7 +232,7 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             own["lam"] = transfer.to.xp.broadcast_to(transfer.cast(lam, f"{name}lam", real=True), (b, *lam.shape[1:]))
         if level.covariance is not None:
             P = transfer.whitening(level.covariance, name, own["y"].shape[1] if "y" in own else None)
-            own |= {"weights": P, "covariance": None} | ({"y": by_rows(own["y"], P)} if "y" in own else {})
+            own |= {"weights": P, "covariance": None} | ({"y": _in_columns(P, own["y"])} if "y" in own else {})
         elif level.weights is not None:
             own |= _weighted(level, own.get("y"), transfer, name, b, not losses)
         if level.W is not None:
@@ -242,12 +250,7 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             own["loss"] = level.loss.on(transfer.to)
         return replace(level, **own)
 
-    return replace(
-        problem,
-        lower=level(problem.lower, "" if single else "lower."),
-        upper=level(problem.upper, "upper."),
-        data=data,
-    )
+    return by_level(problem, level, data=data)
 
 
 def has_losses(problem: Problem) -> bool:
@@ -257,15 +260,12 @@ def has_losses(problem: Problem) -> bool:
 
 def together(problem: Problem) -> bool:
     """Whether the problems of a batch can be solved all at once."""
-    if problem.noise is not None:
+    if problem.noise is not None or not isinstance(problem.lower.W, Nonnegative | Bounded | None):
         return False
-    W, losses = problem.lower.W, [level.loss for level in problem.levels if level.loss is not None]
-    if not losses:
-        return W is None or isinstance(W, Nonnegative | Bounded)
+    losses = [level.loss for level in problem.levels if level.loss is not None]
     ys = [each.unmarked(level.y) for level in problem.levels]
-    return (
-        (W is None or isinstance(W, Nonnegative | Bounded))
-        and all(trees.is_array(y) and not trees.is_complex(y) for y in ys)
+    return not losses or (
+        all(trees.is_array(y) and not trees.is_complex(y) for y in ys)
         and all(level.covariance is None for level in problem.levels)
         and all(loss.by_entry and loss.convex and not loss.needs_scale for loss in losses)
     )
@@ -288,9 +288,9 @@ def by_problem(level: Level, weights: Array) -> Array:
     return weights if weights.ndim == 3 else weights[:, :, None]
 
 
-def by_rows(y: Array, P: Whitening) -> Array:
-    """Targets, (b, m) or (b, m, k), whitened."""
-    return P(y) if y.ndim == 3 else P(y[:, :, None])[:, :, 0]
+def _in_columns(fun: Callable[[Array], Array], y: Array) -> Array:
+    """Targets, (b, m) or (b, m, k), after what `fun` does to columns."""
+    return fun(y) if y.ndim == 3 else fun(y[:, :, None])[:, :, 0]
 
 
 def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: int, roots: bool) -> dict[str, Array]:
@@ -311,13 +311,12 @@ def _weighted(level: Level, y: Array | None, transfer: Transfer, name: str, b: i
     if trees.is_complex(weights) or bool(xp.any(weights < 0)):
         raise ProblemError(f"{name}weights of squared residuals must be >= 0; got a negative or a complex one")
     root = xp.sqrt(weights) if roots else weights
-    if y is None:
-        return {"weights": root}
-    columns = y if y.ndim == 3 else y[:, :, None]
-    # what has no weight may be NaN
-    scaled = xp.where(weights > 0, columns, xp.zeros_like(columns))
-    scaled = scaled * root if roots else scaled
-    return {"weights": root, "y": scaled if y.ndim == 3 else scaled[:, :, 0]}
+
+    def scaled(y: Array) -> Array:
+        used = xp.where(weights > 0, y, xp.zeros_like(y))  # what has no weight may be NaN
+        return used * root if roots else used
+
+    return {"weights": root} | ({} if y is None else {"y": _in_columns(scaled, y)})
 
 
 def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int, one: bool) -> tuple[Problem, np.ndarray]:
@@ -433,8 +432,8 @@ def _check_independence(prepared: Prepared) -> None:
     probe = np.broadcast_to(np.sin(1 + np.arange(x.shape[1])).astype(x.dtype), x.shape)
     ways = [region.nearest(x - sign * probe, sign * probe) - x for sign in (1.0, -1.0)]
     odd = (np.arange(b) % 2 == 1)[:, None]
-    together = _host(prepared, np.where(odd, x + 0.03 * ways[0] + 0.01 * ways[1], x), slice(0, b))
-    alone = _host(prepared, x[::2, :], slice(0, b, 2))
+    together = _outputs(prepared, np.where(odd, x + 0.03 * ways[0] + 0.01 * ways[1], x), slice(0, b))
+    alone = _outputs(prepared, x[::2, :], slice(0, b, 2))
     eps = np.finfo(x.dtype).eps
     for name, a in alone.items():
         other = together[name][::2]
@@ -450,15 +449,11 @@ def _check_independence(prepared: Prepared) -> None:
         )
 
 
-def _host(prepared: Prepared, x: np.ndarray, members: slice) -> dict[str, np.ndarray]:
-    outputs = _outputs(prepared, prepared.backend.asarray(x, device=device_of(prepared.theta)), members)
-    return {k: prepared.backend.to_numpy(y) for k, y in outputs._asdict().items() if y is not None}
-
-
-def _outputs(prepared: Prepared, x: Array, members: slice) -> Outputs:
-    problem = restricted(prepared.problem, lambda a: a[members, ...])
+def _outputs(prepared: Prepared, x: np.ndarray, members: slice) -> dict[str, np.ndarray]:
+    problem, backend = restricted(prepared.problem, lambda a: a[members, ...]), prepared.backend
+    f, theta = prepared.assemble(problem, prepared.region), backend.asarray(x, device=device_of(prepared.theta))
     try:
-        return prepared.assemble(problem, prepared.region).outputs(x)
+        return {k: backend.to_numpy(y) for k, y in f.outputs(theta)._asdict().items() if y is not None}
     except Exception as error:
         raise ProblemError(
             f"the model function fails when it is called with some of the problems only ({type(error).__name__}: "

@@ -120,8 +120,8 @@ class Shared(Prepared):
         with self.backend.scope(self.dtype):
             return replace(self.batch, theta=self.sharing.apart(self.theta))
 
-    def to_caller(self, x: Array) -> Tree:
-        return self.layout.to_caller(self._own(self.batch.leaves(self.sharing.apart(x))), self.backend)
+    def leaves(self, x: Array) -> Leaves:
+        return self._own(self.batch.leaves(self.sharing.apart(x)))
 
     def measures(self, x: np.ndarray) -> Tree:
         with self.backend.scope(self.dtype):

@@ -16,7 +16,7 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
 from xvarpro.lower import WeightSet
 from xvarpro.objective.least_squares import EvaluatedLevel, is_complex_design
-from xvarpro.problem.problem import Level, Problem
+from xvarpro.problem.problem import Level, Problem, by_level
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import Region
 
@@ -105,19 +105,16 @@ def theta_near_one(
         return problem, region, theta, tuple(units)
     factors = tuple(1 / unit for unit in units)
 
-    def scaled(level: Level | None) -> Any:
-        if level is None:
-            return None
+    def scaled(level: Level) -> Level:
         own: dict[str, Any] = {
             name: _OfScaled(f, factors) for name in ("M", "y", "lam", "Omega") if callable(f := getattr(level, name))
         }
         return replace(level, **own)
 
-    lower, upper = map(scaled, (problem.lower, problem.upper))
     R = None if problem.R is None else _OfScaled(problem.R, factors)
     constrained = tuple((i, _scaled_set(C, units[i])) for i, C in region.constrained)
-    problem = replace(problem, lower=lower, upper=upper, R=R)
-    return problem, replace(region, constrained=constrained), multiplied(theta, units), tuple(units)
+    region = replace(region, constrained=constrained)
+    return by_level(problem, scaled, R=R), region, multiplied(theta, units), tuple(units)
 
 
 def _unit(x: np.ndarray, dtype: str) -> float:

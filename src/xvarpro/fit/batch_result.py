@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from xarray import Dataset
 
-PER_PROBLEM = ("w", "value", "gap_A", "gap_B", "condition", "status", "n_iter")  # fields with an entry for each
+NUMBERS = ("theta", "w", "value", "gap_A", "gap_B", "condition")  # fields in theta0's framework
+PER_PROBLEM = (*NUMBERS, "status", "n_iter")  # fields with an entry for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +97,11 @@ class ManyResult:
 
     def members(self, picked: slice) -> ManyResult:
         """The result of some of the problems, for what follows from it."""
-        arrays = {name: getattr(self, name)[picked, ...] for name in PER_PROBLEM}
-        theta = trees.map_leaves(lambda x: x[picked, ...], self._feasible)
+        every = {name: getattr(self, name) for name in PER_PROBLEM} | {"theta": self._feasible}
+        arrays = trees.map_leaves(lambda x: x[picked, ...], every)
         anew: dict[str, Any] = {"_problem": members(self.stated, picked), "_prepared": None, "chunks": None}
         anew["over"] = members(self.over, picked)
-        return replace(self, theta=theta, **arrays, **anew, _fits=self._fits and self._fits[picked])
+        return replace(self, **arrays, **anew, _fits=self._fits and self._fits[picked])
 
     @property
     def prepared(self) -> Any:
@@ -210,19 +211,6 @@ def _by_entry(theta: Tree, w: Array) -> dict[str, np.ndarray]:
     return found
 
 
-def joined(parts: list[ManyResult], seconds: float) -> ManyResult:
-    """Results of successive problems as one. They leave the list, and memory, as they are joined."""
-
-    def along(*arrays: Any) -> Any:
-        return namespace_of(arrays[0]).concat(arrays, axis=0)
-
-    first, names = parts[0], ("theta", *PER_PROBLEM)
-    apart: dict[str, Any] = {name: [getattr(x, name) for x in parts] for name in names}
-    parts.clear()
-    arrays: dict[str, Any] = {name: trees.map_leaves(along, *apart.pop(name)) for name in names}
-    return replace(first, **arrays, seconds=seconds, setup_seconds=0.0)
-
-
 def blanked(fit: ManyResult) -> ManyResult:
     """The result with NO_DATA and NaN for the problems that have no data to fit."""
     ended = np.isin(fit.status, [Status.NON_FINITE.code, Status.RANK_DEFICIENT.code])
@@ -235,7 +223,7 @@ def blanked(fit: ManyResult) -> ManyResult:
 
     leaves, names, treedef = trees.named(fit.theta)
     theta = [x if name in fit.shared else blank(x) for x, name in zip(leaves, names, strict=True)]
-    arrays: dict[str, Any] = {name: blank(getattr(fit, name)) for name in {*PER_PROBLEM} - {"status", "n_iter"}}
+    arrays: dict[str, Any] = {name: blank(getattr(fit, name)) for name in NUMBERS[1:]}
     arrays["theta"] = trees.unflatten(treedef, theta)
     status, n_iter = np.where(at, Status.NO_DATA.code, fit.status), np.where(at, 0, fit.n_iter)
     return replace(fit, **arrays, status=status, n_iter=n_iter)

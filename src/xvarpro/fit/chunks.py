@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro.backends import owner, to_numpy
+from xvarpro.batch.driver import put
 from xvarpro.batch.lift import members
 from xvarpro.batch.prepare import batch_size
 from xvarpro.core import trees
@@ -26,7 +27,7 @@ from xvarpro.core.status import Bar
 from xvarpro.core.struct import Tree
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
-from xvarpro.fit.batch_result import PER_PROBLEM, ManyResult, joined
+from xvarpro.fit.batch_result import NUMBERS, PER_PROBLEM, ManyResult
 from xvarpro.fit.missing import chosen
 from xvarpro.problem.problem import Problem
 from xvarpro.results.files import reading, write_atomically
@@ -59,9 +60,11 @@ def in_chunks(
 ) -> ManyResult:
     """See `solve_many`: what a chunk holds in arrays on disk, such as memory maps, is read when its turn comes."""
     began = time.perf_counter()
-    start: Tree = None
     given = destination(theta0, None, None, None)
-    b, parts, tasks = batch_size(given.leaves, given.names), list[ManyResult](), deque[Any]()
+    b, tasks = batch_size(given.leaves, given.names), deque[Any]()
+    whole: Any = None  # the answers on the host, at one place from the start: pieces would lie between what is freed
+    start: Tree = None
+    last: Any = None
     _check_lengths(problem, b)
     if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
         raise ProblemError(f"chunks, or order, must be a whole number > 0 of problems; got {size!r}")
@@ -69,35 +72,42 @@ def in_chunks(
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
 
+    def begin(picked: slice) -> None:
+        nonlocal start
+        part, sets = members(problem, picked), members(over, picked)
+        own = trees.map_leaves(lambda x: x[picked, ...], theta0)
+        start = _next(last, start, own) if follow and last else own
+        kept: Any = None
+        if folder is not None:
+            stamp = {**Fingerprints(part, start), **hashes(sets, "over"), "options": repr(options)}
+            kept = Path(folder) / f"problems_{picked.start:012d}.npz", stamp
+        if kept is not None and kept[0].exists():
+            tasks.append((picked, None, _here(_read, *kept, start)))
+        else:
+            tasks.append((picked, kept, hand_out(solve_many, part, start, sets, progress=False, **options)))
+
     def finish() -> None:
         """The first of the tasks; one that is done here is written before the next chunk is read."""
-        kept, task = tasks.popleft()
-        found = task.result()
+        nonlocal whole, last
+        picked, kept, task = tasks.popleft()
+        last = replace(task.result(), _problem=None, _prepared=None, _fits=None)
         if kept is not None:
-            _write(found, *kept)
-        parts.append(replace(found, _problem=None, _prepared=None, _fits=None))
-        bar.update(len(found))
+            _write(last, *kept)
+        whole = put(whole, picked, {name: getattr(last, name) for name in PER_PROBLEM}, b)
+        bar.update(len(last))
 
     with Bar(b, progress, "problem") as bar:
         for i in range(0, max(b, 1), int(size)):
-            picked = slice(i, min(i + int(size), b))
             while len(tasks) >= ahead:
                 finish()
-            sets = members(over, picked)
-            part, own = members(problem, picked), trees.map_leaves(lambda x, s=picked: x[s, ...], theta0)
-            start = _next(parts[-1], start, own) if follow and parts else own
-            kept: Any = None
-            if folder is not None:
-                stamp = {**Fingerprints(part, start), **hashes(sets, "over"), "options": repr(options)}
-                kept = Path(folder) / f"problems_{i:012d}.npz", stamp
-            if kept is not None and kept[0].exists():
-                tasks.append((None, _here(_read, *kept, start)))
-            else:
-                tasks.append((kept, hand_out(solve_many, part, start, sets, progress=False, **options)))
+            begin(slice(i, min(i + int(size), b)))
         while tasks:
             finish()
-    whole = joined(parts, time.perf_counter() - began)
-    return replace(whole, over=over, chunks=max(int(size), follow * TOGETHER), _problem=problem)
+    to, place = owner(given.leaves[0]), device(given.leaves[0])
+    for name in NUMBERS:
+        whole[name] = trees.map_leaves(lambda x: to.asarray(x, device=place), whole[name])
+    seconds = {"seconds": time.perf_counter() - began, "setup_seconds": 0.0}
+    return replace(last, **whole, **seconds, over=over, chunks=max(int(size), follow * TOGETHER), _problem=problem)
 
 
 def _next(before: ManyResult, start: Tree, own: Tree) -> Tree:
@@ -116,7 +126,7 @@ def _check_lengths(problem: Problem, b: int) -> None:
 
 def _write(found: ManyResult, path: Path, stamp: dict[str, str]) -> None:
     record = {"stamp": stamp, "method": found.method, "provenance": found.provenance}
-    arrays: Any = {name: to_numpy(getattr(found, name)) for name in PER_PROBLEM}
+    arrays: Any = {name: to_numpy(getattr(found, name)) for name in PER_PROBLEM[1:]}
     arrays |= {f"theta_{i}": to_numpy(x) for i, x in enumerate(trees.leaves(found.theta))}
     text = np.array(json.dumps(record, default=str))
     write_atomically(path, lambda file: np.savez(file, record=text, **arrays))
@@ -128,15 +138,13 @@ def _read(path: Path, stamp: dict[str, str], start: Tree) -> ManyResult:
     with reading(path, WRITER) as file:
         record = json.loads(file.text("record"))
         theta = [file.array(f"theta_{i}", shape=tuple(x.shape)) for i, x in enumerate(leaves)]
-        arrays: dict[str, Any] = {name: file[name] for name in PER_PROBLEM}
+        arrays: dict[str, Any] = {name: file[name] for name in PER_PROBLEM[1:]}
         changed = sorted(name for name in {*stamp, *record["stamp"]} if stamp.get(name) != record["stamp"].get(name))
     if changed:
         raise ProblemError(
             f"{path} must be of the same problems, starts and options; got others: {', '.join(changed)}. Take another "
             "folder for checkpoint=, or remove this one"
         )
-    for name in {*PER_PROBLEM} - {"status", "n_iter"}:
-        arrays[name] = backend.asarray(arrays[name], device=place)
     return ManyResult(
         theta=trees.unflatten(treedef, [backend.asarray(x, device=place) for x in theta]),
         **arrays,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial, reduce
+from operator import attrgetter
 from os import PathLike
 from typing import Any
 
@@ -58,12 +59,11 @@ def solve_many(
 ) -> ManyResult:
     """Solve thousands of independent problems together: pixels, voxels, spectra, bootstrap samples.
 
-    The problem is stated once, for the whole batch: functions are given leaves (b, ...) of theta, and return designs
-    (b, m, n); targets are (b, m), or (b, m, k) for k right-hand sides, with a first axis of length 1 where all problems
-    share them. `many.lifted` makes this form of a problem that is stated for one. ``M[i]`` may depend on ``theta[i]``
-    alone, and on the i-th entry of what `Each` marks in `data`: functions are called with all problems or with those
-    that still run. The first problems are evaluated alone and together with others, and an error is raised where they
-    differ.
+    Functions are given leaves (b, ...) of theta, and return designs (b, m, n); targets are (b, m), or (b, m, k) for k
+    right-hand sides, with a first axis of length 1 where all problems share them. `many.lifted` makes this form of a
+    problem that is stated for one. ``M[i]`` may depend on ``theta[i]`` alone, and on the i-th entry of what `Each`
+    marks in `data`: functions are called with some of the problems, too. The first ones are evaluated alone and
+    together with others, and an error is raised where they differ.
 
     Parameters
     ----------
@@ -93,19 +93,19 @@ def solve_many(
         A folder that keeps the result of each chunk: a call that was killed, made again, goes on after the last one.
     executor : concurrent.futures.Executor, optional
         Where chunks are solved, such as a ``ProcessPoolExecutor(2)`` or ``client.get_executor(pure=False)`` of Dask; in
-        this process by default. Two for each processor of this machine are handed out at once.
+        this process by default.
     method : LevenbergMarquardt, optional
-        For a damping of one's own. It builds Jacobians, with one tangent of the model per entry of theta, and matrices
-        of (b, p, p) entries: for problems of many parameters a loop over `xv.solve` is faster.
+        For a damping of one's own. It has matrices of (b, p, p) entries: for problems of many parameters a loop over
+        `xv.solve` is faster.
     tol : float
         Per problem, the decrease that its model promises over the sets must fall below ``tol^2/100 * |f|``, or
         ``tol^2 * |f|`` where a set offers no projection.
     max_iter : int
-        Iterations per problem at most, each of which is one trial point.
+        Iterations per problem at most, one trial point each.
     backend, device, dtype : optional
         Where and in what precision to compute; theta0's by default.
     progress : bool, optional
-        Progress bar; None shows one on a terminal only.
+        A progress bar; by default on a terminal only.
 
     Returns
     -------
@@ -249,13 +249,11 @@ def _stacked(problem: Problem, theta0: Tree, over: Tree, ends: list[Result | Sta
     points = (start if fit is None else trees.leaves(fit.theta) for fit, start in zip(fits, starts, strict=True))
     theta = [namespace_of(x[0]).stack(x, axis=0) for x in map(list, zip(*points, strict=True))]
     number = namespace_of(leaves[0]).zeros((), dtype=leaves[0].dtype, device=device_of(leaves[0]))
+    names = {name: name for name in ("value", "gap_A", "gap_B")} | {"condition": "verified.condition"}
     return ManyResult(
         theta=trees.unflatten(treedef, theta),
-        w=stacked(lambda fit: fit.w, known.w),
-        value=stacked(lambda fit: fit.value, number),
-        gap_A=stacked(lambda fit: fit.gap_A, number),
-        gap_B=stacked(lambda fit: fit.gap_B, number),
-        condition=stacked(lambda fit: fit.verified.condition, number),
+        w=stacked(attrgetter("w"), known.w),
+        **{name: stacked(attrgetter(path), number) for name, path in names.items()},
         status=np.array([end.code if isinstance(end, Status) else end.status.code for end in ends]),
         n_iter=np.array([0 if fit is None else fit.n_iter for fit in fits]),
         method=f"{known.algorithm}, one problem after the other",
@@ -293,6 +291,6 @@ def _lower(a: ManyResult, b: ManyResult) -> ManyResult:
     better = (after < before) | ~np.isfinite(before)
     fits = a._fits and [y if lower else x for x, y, lower in zip(a._fits, b._fits, better, strict=True)]
     found: dict[str, Any] = {"_prepared": None, "_fits": fits}
-    for name in ("theta", *PER_PROBLEM):
+    for name in PER_PROBLEM:
         found[name] = trees.map_leaves(partial(chosen, better), getattr(b, name), getattr(a, name))
     return replace(a, **found | effort)

@@ -290,6 +290,12 @@ class Problem(Struct):
         return self.upper is None
 
 
+def by_level(problem: Problem, fun: Callable[[Level], Any], **fields: Any) -> Problem:
+    """The problem with what `fun` makes of each level, and other fields."""
+    upper = None if problem.upper is None else fun(problem.upper)
+    return replace(problem, lower=fun(problem.lower), upper=upper, **fields)
+
+
 def reading(level: Level, i: int) -> Level:
     """The level with functions that read entry i of the data, where both levels have data of their own."""
     y = _Reads(level.y, i) if callable(level.y) else level.y

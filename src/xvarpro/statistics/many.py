@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from xvarpro.fit.batch_result import ManyResult
 
 T = TypeVar("T")
+NUMBERS = ("data", "parameters", "dof", "chi2", "reduced_chi2", "aic")
 AHEAD = 2  # chunks for each processor of this machine that an executor is handed at once
 AT_ONCE = 2**17  # numbers in the tangents of the problems that are looked at together: as a cache holds
 UNSURE = "near a kink, or with parameters that are nearly dependent, these errors may not hold"
@@ -194,13 +195,10 @@ def _joined(fit: ManyResult, options: dict[str, Any], executor: Executor | None)
         for why, at in part["reasons"].items():
             reasons.setdefault(why, []).extend((at + picked.start).tolist())
 
-    def along(*arrays: Any) -> Any:
-        return namespace_of(arrays[0]).concat(arrays, axis=0)
-
-    names = ("w_stderr", "data", "parameters", "dof", "chi2", "reduced_chi2", "aic")
+    names = ("theta_stderr", "w_stderr", *NUMBERS)
+    numbers = [{name: part[name] for name in names} for part in parts]
     return BatchStatistics(
-        theta_stderr=trees.map_leaves(along, *(part["theta_stderr"] for part in parts)),
-        **{name: along(*(part[name] for part in parts)) for name in names},
+        **trees.map_leaves(lambda *x: namespace_of(x[0]).concat(x, axis=0), *numbers),
         reasons={why: np.asarray(at) for why, at in reasons.items()},
         _covariances=lambda: np.concatenate([statistics(fit.members(x), **options).covariance for x in slices]),
     )
@@ -237,11 +235,10 @@ def _gathered(fit: ManyResult, absolute_sigma: bool | None, sandwich: bool | Non
 
     leaves, treedef = trees.flatten(fit.theta)
     errors = zip(*([None] * len(leaves) if s is None else trees.leaves(s.theta_stderr) for s in found), strict=True)
-    names = ("data", "parameters", "dof", "chi2", "reduced_chi2", "aic")
     return BatchStatistics(
         theta_stderr=trees.unflatten(treedef, [stacked(list(x), y) for x, y in zip(errors, leaves, strict=True)]),
         w_stderr=stacked([None if s is None else s.w_stderr for s in found], fit.w),
-        **{name: numbers(name) for name in names},
+        **{name: numbers(name) for name in NUMBERS},
         reasons={why: np.asarray(at) for why, at in reasons.items()},
         _covariances=covariances,
     )
