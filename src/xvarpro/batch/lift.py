@@ -83,18 +83,10 @@ def lifted(problem: Problem) -> Problem:
 @final
 @dataclass(frozen=True)
 class Lifted(Struct):
-    """A function of one problem, mapped over a batch.
-
-    Parameters
-    ----------
-    fun : callable
-        A function of theta, and of `data`.
-    marked : tuple of bool
-        Which leaves of data have an entry per problem; those of theta have.
-    """
+    """A function of theta, and data, of one problem, mapped over a batch."""
 
     fun: Callable[..., Any] = REQUIRED
-    marked: tuple[bool, ...] = ()
+    marked: tuple[bool, ...] = ()  # which leaves of data have an entry per problem; those of theta have
 
     def __call__(self, theta: Tree, *data: Tree) -> Array:
         found, treedef = trees.flatten((theta, *data))
@@ -184,12 +176,7 @@ def _entry(x: Any, i: int) -> Any:
 @final
 @dataclass(frozen=True)
 class Unlifted(Struct):
-    """A function of a batch, for one problem: theta gets the axis of the batch, and the result loses it.
-
-    Parameters
-    ----------
-    fun : callable
-    """
+    """A function of a batch, for one problem: theta gets the axis of the batch, and the result loses it."""
 
     fun: Callable[..., Any] = REQUIRED
 

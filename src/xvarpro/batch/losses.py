@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xvarpro.backends import Backend
 from xvarpro.batch import small
 from xvarpro.batch.objective import Batch, Linear, Lower, Outputs, grouped, products, rows, stacked, with_held
 from xvarpro.core import trees
@@ -16,7 +15,6 @@ from xvarpro.core.struct import Array
 from xvarpro.losses.interface import Loss, Squares
 from xvarpro.lower.newton import descended
 from xvarpro.problem.problem import Problem
-from xvarpro.sets.region import Region
 
 
 class _Levels(NamedTuple):
@@ -43,10 +41,8 @@ class _Levels(NamedTuple):
 class LossBatch(Batch):
     """The reduced objectives of a batch in which a level has a loss of entries, convex, with constant targets."""
 
-    def __init__(
-        self, problem: Problem, backend: Backend, treedef: Any, region: Region, found: tuple[Any, ...] = ()
-    ) -> None:
-        super().__init__(problem, backend, treedef, region, found)
+    def __init__(self, problem: Problem, *given: Any) -> None:
+        super().__init__(problem, *given)
         self._weights = [level.weights for level in problem.levels]
         bare = [trees.changed(level, weights=None) for level in self.problem.levels]
         self.problem = trees.changed(self.problem, **dict(zip(("lower", "upper"), bare, strict=False)))

@@ -71,18 +71,8 @@ class Linear(NamedTuple):
 class Batch:
     """The reduced objectives of `problem` in batch form, at vectors (b, p).
 
-    Parameters
-    ----------
-    problem : Problem
-        With arrays of `backend`, whose first axis is the batch's where they belong to single problems.
-    backend : Backend
-    treedef : optree.PyTreeSpec
-        Structure of theta.
-    region : Region
-        For the shapes of its leaves.
-    found : tuple
-        Name of what a user's function returns, and its shape, without the batch's axis, and dtype; () before they have
-        been called.
+    Of theta `treedef` is the structure, and `region` has the shapes. `found` has the name of what each of the user's
+    functions returns, its shape, without the batch's axis, and dtype; () before they have been called.
     """
 
     def __init__(

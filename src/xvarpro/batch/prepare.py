@@ -28,7 +28,7 @@ from xvarpro.driver.model_check import (
 )
 from xvarpro.driver.prepare import violation
 from xvarpro.driver.transfer import CallerLayout, Transfer, destination
-from xvarpro.driver.units import multiplied, near_one, theta_near_one
+from xvarpro.driver.units import largest, multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Bounded, Nonnegative
 from xvarpro.objective.in_memory import model_failures
@@ -329,7 +329,7 @@ def _rescaled(problem: Problem, backend: Backend, dtype: str, b: int, one: bool)
     ys: list[Any] = [level.y for level in levels]
     if has_losses(problem) or not all(trees.is_array(y) for y in ys) or not math.prod(ys[0].shape):
         return problem, units
-    sizes = [backend.to_numpy(backend.xp.max(backend.xp.abs(y), axis=tuple(range(1, y.ndim)))) for y in ys]
+    sizes = [backend.to_numpy(largest(y, tuple(range(1, y.ndim)))) for y in ys]
     size = np.max(np.broadcast_arrays(*sizes), axis=0)
     W = levels[0].W
     if one or problem.R is not None or isinstance(W, Bounded):

@@ -38,7 +38,7 @@ def targets_near_one(problem: Problem, backend: Backend, dtype: str) -> tuple[Pr
     ys: list[Any] = [level.y for level in levels]
     if not all(trees.is_array(y) and math.prod(y.shape) for y in ys):
         return problem, 1.0
-    size = max(map(_largest, exchange.readable(*ys)))
+    size = max(float(largest(y)) for y in exchange.readable(*ys))
     unit = float(near_one(np.asarray(size), dtype))
     if unit == 1.0:
         return problem, unit
@@ -55,10 +55,13 @@ def targets_near_one(problem: Problem, backend: Backend, dtype: str) -> tuple[Pr
     return replace(problem, **fields), unit
 
 
-def _largest(y: Array) -> float:
+def largest(y: Array, axis: tuple[int, ...] | None = None) -> Array:
+    """The largest size of its entries, all of them or those along some axes."""
     xp = namespace_of(y)
+    if trees.is_complex(y):
+        return xp.max(xp.abs(y), axis=axis)
     # two passes over real numbers are faster than one more array of their size
-    return float(xp.max(xp.abs(y)) if trees.is_complex(y) else xp.maximum(xp.max(y), -xp.min(y)))
+    return xp.maximum(xp.max(y, axis=axis), -xp.min(y, axis=axis))
 
 
 def for_design(W: WeightSet, low: EvaluatedLevel, like: Array) -> WeightSet:
