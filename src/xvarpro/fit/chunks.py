@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.backends import owner, to_numpy
+from xvarpro.backends import get, owner, to_numpy
 from xvarpro.batch.driver import put
 from xvarpro.batch.lift import members
 from xvarpro.batch.prepare import batch_size
@@ -103,9 +103,9 @@ def in_chunks(
             begin(slice(i, min(i + int(size), b)))
         while tasks:
             finish()
-    to, place = owner(given.leaves[0]), device(given.leaves[0])
-    for name in NUMBERS:
-        whole[name] = trees.map_leaves(lambda x: to.asarray(x, device=place), whole[name])
+    layout, host = given.layout, get("numpy")
+    whole |= {name: layout.array(whole[name], host) for name in NUMBERS[1:]}
+    whole["theta"] = layout.to_caller(tuple(trees.leaves(whole["theta"])), host)
     seconds = {"seconds": time.perf_counter() - began, "setup_seconds": 0.0}
     return replace(last, **whole, **seconds, over=over, chunks=max(int(size), follow * TOGETHER), _problem=problem)
 
