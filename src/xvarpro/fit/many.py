@@ -249,11 +249,12 @@ def _stacked(problem: Problem, theta0: Tree, over: Tree, ends: list[Result | Sta
     points = (start if fit is None else trees.leaves(fit.theta) for fit, start in zip(fits, starts, strict=True))
     theta = [namespace_of(x[0]).stack(x, axis=0) for x in map(list, zip(*points, strict=True))]
     number = namespace_of(leaves[0]).zeros((), dtype=leaves[0].dtype, device=device_of(leaves[0]))
-    names = {name: name for name in ("value", "gap_A", "gap_B")} | {"condition": "verified.condition"}
+    paths = {name: name for name in ("value", "gap_A", "gap_B")} | {"condition": "verified.condition"}
+    numbers: dict[str, Any] = {name: stacked(attrgetter(path), number) for name, path in paths.items()}
     return ManyResult(
         theta=trees.unflatten(treedef, theta),
         w=stacked(attrgetter("w"), known.w),
-        **{name: stacked(attrgetter(path), number) for name, path in names.items()},
+        **numbers,
         status=np.array([end.code if isinstance(end, Status) else end.status.code for end in ends]),
         n_iter=np.array([0 if fit is None else fit.n_iter for fit in fits]),
         method=f"{known.algorithm}, one problem after the other",
