@@ -94,9 +94,8 @@ def imports(module):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative imports hide the direction"
             found += [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(called := getattr(node, "value", None), ast.Call):
-            if getattr(called.func, "id", "") == "Method":
-                found.append(ast.literal_eval(called.args[0]))
+        elif isinstance(node, ast.Assign) and getattr(getattr(node.value, "func", None), "id", "") == "Method":
+            found.append(ast.literal_eval(node.value.args[0]))
     return found
 
 

@@ -187,7 +187,6 @@ class Weights(NamedTuple):
 
 def weights(H: Vector, b: Vector, W: Any, j: int) -> Weights:
     """The least ``1/2 <w, H w> - Re <b, w>`` over the set: of all minimisers over faces the best one inside."""
-    n = len(H)
     if type(W).__name__ in REAL:
         H, b = np.asarray(real(H)), np.asarray(real(b))
     found = []
