@@ -16,6 +16,7 @@ from xvarpro.objective.curvature import marginal_hessian
 from xvarpro_conformance.references.marginal import Case, drawn
 from xvarpro_conformance.suite import Measured, Target, alternate, check
 
+
 @cache
 def cases() -> dict[str, Case]:
     """Every prior of w and of the noise, weights of every kind, real and complex."""
