@@ -5,6 +5,7 @@ Two workers with two threads each would wait for one another. ``xvarpro conforma
 
 import gc
 import os
+import re
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,7 +46,19 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """All tests of a file run in one process, which makes their fixtures and compiles their programs once."""
+    """All tests of a file run in one process, which makes their fixtures and compiles their programs once.
+
+    So do those of all files that start processes: what these are forked from imports the frameworks, for seconds.
+    """
     from xdist.scheduler import LoadFileScheduling
 
-    return LoadFileScheduling(config, log)
+    uses = re.compile(r"^from \.(processes import| import processes)", re.MULTILINE)
+    files = Path(__file__).parent.glob("tests/test_*.py")
+    forking = {f"tests/{file.name}" for file in files if uses.search(file.read_text(encoding="utf-8"))}
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "processes" if file in forking else file
+
+    return ByFile(config, log)

@@ -1,10 +1,9 @@
 """How exact the reduced gradient is: lower-level solvers on every backend, next to autodiff, against 50 digits.
 
-python benchmarks/accuracy.py [--draws 24] [--write]
+python benchmarks/accuracy.py [--draws 24]
 
 Designs are ``M(theta) = A + sum theta_k B_k`` at theta = 0 with arrays of the dtype, so that the problem handed over
 is exact and all error is the algorithm's. The promises are checked here; the exit status says whether one is broken.
-Without --write the tables are printed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import mpmath as mp
@@ -31,7 +29,6 @@ CONDITIONS = {"float64": (1e1, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12), "float32": (1e1,
 RIDGES = {"float64": 2.0**-34, "float32": 2.0**-16}
 SMALL = {"float64": 1e-8, "float32": 1e-4}
 VANISHING = (2.0**-14, 2.0**-26, 2.0**-40, 2.0**-60, 2.0**-100, 0.0)
-PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 
 
 class Case(NamedTuple):
@@ -391,59 +388,6 @@ def _worst(ratios: np.ndarray, counts: np.ndarray, table: Table, where: str) -> 
     return float(ratios[i]), f"{where}, cond {table.conditions[i]:.0e}"
 
 
-# -- the page ----------------------------------------------------------------------------------------------------------
-
-HEAD = """# Accuracy of the gradient
-
-How many digits of a gradient are right if the design is ill-conditioned? The default solvers keep the error below 10
-roundings (eps) times the condition of the design, 30 in single precision; autodiff through a solver may lose many more
-digits.
-
-| what is promised | at most | worst | where |
-|---|---|---|---|
-{bars}
-
-![Error of the gradient against the condition of the design, and on wide designs against the ridge](accuracy.svg)
-
-The left panel has two levels with a small lower residual, in float64 on NumPy. The right one has wide designs while the
-ridge goes to zero. Autodiff differentiates through the frameworks' `pinv`, `lstsq` or `solve`; at each condition the
-best of these counts.
-
-Errors are relative, against a reference of 50 digits that shares no formula with any method: medians of {draws} draws
-of 24 x 6 designs ({backends}). The arrays of a problem have its dtype, so that all error is the method's.
-`python benchmarks/accuracy.py` prints all errors; with `--write` it writes this page, and fails if a promise is broken.
-"""
-
-
-def page(found: list[Table], limits: dict[str, np.ndarray], draws: int) -> str:
-    rows = "\n".join(map(str, bars(found, limits)))
-    return HEAD.format(draws=draws, backends=", ".join(BACKENDS), bars=rows)
-
-
-def figure(table: Table, limits: dict[str, np.ndarray], path: Path) -> None:
-    """Errors against the condition, and against the ridge where designs are wide."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "accuracy", "font.size": 8})
-    import matplotlib.pyplot as plt
-
-    drawn, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained", sharey=True)
-    left.loglog(table.conditions, np.median(table.errors["QR numpy"], axis=1), "o-", ms=3, label="QR")
-    left.loglog(table.conditions, table.best_rival(), "s--", ms=3, label="best autodiff route")
-    left.loglog(table.conditions, 10 * 2.0**-52 * np.asarray(table.conditions), "k:", label="10 eps cond")
-    left.set(xlabel="condition of the design", ylabel="relative error of the gradient", ylim=(1e-17, 10))
-    ridges = np.arange(len(VANISHING))
-    for name in ("DualQR numpy", "pseudo-inverse of the normal matrix"):
-        right.plot(ridges, np.median(limits[name], axis=1), "o-", ms=3, label=name.removesuffix(" numpy"))
-    labels = [f"2^{np.log2(x):.0f}" if x else "0" for x in VANISHING]
-    right.set(xlabel="ridge lam, wide designs", xticks=ridges, xticklabels=labels)
-    for axes in (left, right):
-        axes.legend(fontsize=7, frameon=False)
-    drawn.savefig(path, metadata={"Date": None})
-    plt.close(drawn)
-
-
 def show(title: str, errors: dict[str, np.ndarray]) -> None:
     """Print the median error of every method, a column for each condition or ridge."""
     print(f"\n{title}")
@@ -455,19 +399,13 @@ def main() -> int:
     global BACKENDS
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=24)
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} and its figure")
     parser.add_argument("--backends", nargs="+", default=BACKENDS, choices=BACKENDS)
     args = parser.parse_args()
     BACKENDS = tuple(args.backends)
     found, limits = list(tables(args.draws)), vanishing(args.draws)
-    if args.write:
-        PAGE.write_text(page(found, limits, args.draws), encoding="utf-8")
-        shown = next(t for t in found if t.case == Case(True, SMALL["float64"], 0.0, "float64"))
-        figure(shown, limits, PAGE.with_suffix(".svg"))
-    else:
-        show(f"wide, cond 1e2, ridges {VANISHING}", limits)
-        for t in found:
-            show(f"{t.case}, conditions {t.conditions}", t.errors)
+    show(f"wide, cond 1e2, ridges {VANISHING}", limits)
+    for t in found:
+        show(f"{t.case}, conditions {t.conditions}", t.errors)
     kept = bars(found, limits)
     print("\n".join(map(str, kept)))
     return 0 if all(bar.met for bar in kept) else 1

@@ -8,12 +8,13 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import xvarpro as xv
-from xvarpro_conformance.references.marginal import random_case
+from xvarpro_conformance.references.marginal import drawn
 
 EPS = np.finfo(float).eps
 T = np.linspace(0.0, 2.0, 60)
 THETA = np.array([0.8, 4.0])
 NOISES = [0.01, None, xv.InverseGamma(2.0, 1e-3)]
+RIDGES = "flat", "number", "rows", "some", "columns", "entries", "theta"
 
 
 def decays(theta, t):
@@ -40,6 +41,30 @@ def differs(a, b, theta=THETA):
     """The relative differences of two densities and of their gradients."""
     (v, g), (w, h) = (m.log_density_and_gradient(theta) for m in (a, b))
     return abs(v - w) / abs(w), np.linalg.norm(g - h) / np.linalg.norm(h)
+
+
+def random_case(seed):
+    """A problem of a random kind: priors, noise, weights, right-hand sides, real or complex, conditions to 1e6."""
+    draw = np.random.default_rng(seed)
+
+    def one(*kinds):
+        return kinds[draw.integers(len(kinds))]
+
+    wide = draw.random() < 0.15
+    ridge = one(*(("number", "entries", "theta") if wide else RIDGES))
+    return drawn(
+        draw,
+        ridge,
+        one(1.3, 0.2, None, xv.InverseGamma(2.0, 0.3)),
+        complex_=one(True, False),
+        shape=(3, 7) if wide else (7, 3),
+        columns=one(1, 2, 3),
+        condition=10 ** draw.uniform(0, 6),
+        Omega=ridge not in ("flat", "some") and one(True, False),
+        weights="" if wide else one("", "rows", "entries", "covariance", "toeplitz"),
+        mean=ridge != "flat" and one(True, False),
+        solver=None if wide else one(None, None, xv.lower.SVD()),
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))

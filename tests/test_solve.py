@@ -242,8 +242,8 @@ def test_a_small_solve_is_a_short_walk():
         fit = solve(problem)
     finally:
         sys.setprofile(earlier)
-    assert calls <= 1_000 + 330 * (fit.n_iter + 1)
-    assert deepest <= 16
+    assert calls <= 1_000 + 295 * (fit.n_iter + 1)
+    assert deepest <= 14
 
 
 def test_progress_is_silent_in_pipes_and_goes_to_stderr(capfd):

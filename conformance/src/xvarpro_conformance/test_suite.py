@@ -20,6 +20,8 @@ SOLVES = ("solves", "results", "paper", "distributed")  # areas whose cases are 
 LONG = ("step decisions", "known minimum", "first member")  # many iterations
 # what JAX compiles for more than a second
 SLOW_TO_COMPILE = ("results", "mixtures", "modes of the caller", "draws of densities", "unconstrained densities")
+# checks whose first case takes JAX as long: it runs where the other frameworks do
+LATER = ("gauss newton model", "marginal likelihoods", "derivative of a solution")
 NUMPY, STRICT = suite.NUMPY, "array-api-strict"
 COMPILED = 2  # cases of a check that --quick compiles
 
@@ -86,7 +88,7 @@ def parts(target, check):
         more = thorough if compiled and (solves or check.name in SLOW_TO_COMPILE) else frameworks
         return [(some, more), (every, thorough)] if more is frameworks and some is not every else [(every, more)]
     slow = check.name in LONG or (compiled and (solves or check.name in SLOW_TO_COMPILE))
-    now = () if name in ("torch", "jax", STRICT) and not (compiled and slow) else frameworks
+    now = () if name in ("torch", "jax", STRICT) and not (compiled and (slow or check.name in LATER)) else frameworks
     return [(first, now), (others, thorough if slow else frameworks)]
 
 

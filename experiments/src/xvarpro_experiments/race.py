@@ -248,10 +248,11 @@ def run(
     Examples
     --------
     >>> import numpy as np
+    >>> from dataclasses import replace
     >>> from xvarpro_experiments import dictionary, race
     >>> from xvarpro_experiments.descent import Budget
-    >>> X = np.random.default_rng(0).normal(size=(6, 20))
-    >>> found = race.run(dictionary.experiment(X, atoms=2), Budget(3), seeds=(4,))
+    >>> made = dictionary.experiment(np.random.default_rng(0).normal(size=(6, 20)), atoms=2)
+    >>> found = race.run(replace(made, methods=made.methods[:3]), Budget(3), seeds=(4,))
     >>> all(o.objective <= o.curve.value[0] for o in found.outcomes[4])
     True
     """

@@ -155,7 +155,7 @@ def batched(below: Any, fun: Function, mapped: Leaves, shared: tuple[Any, ...]) 
     return one_by_one(fun, mapped, shared, reason)
 
 
-# where Cholesky QR is the faster one: columns at least, rows per column, and entries (benchmarks/overhead.py)
+# where Cholesky QR is the faster one: columns at least, rows per column, and entries
 NARROW, ASPECT, ENTRIES = 8, 4, 2**14
 T = TypeVar("T", bound=Any)  # an array of one framework
 

@@ -56,9 +56,8 @@ class Ridge(NamedTuple):
     @property
     def definite(self) -> bool:
         """Whether w is unique for every design: some entries of an array may be 0."""
-        if not self.square:
-            return False
-        return self.lam > 0 if isinstance(self.lam, int | float) else not self.lam.ndim
+        certain = self.lam > 0 if isinstance(self.lam, int | float) else not self.lam.ndim
+        return certain and self.square
 
     def height(self, n: int) -> int:
         """The number of its rows, of n weights."""

@@ -140,7 +140,8 @@ class Dense(Operator):
         return _by_column(A, w)
 
     def residual(self, w: Array, y: Array) -> Array:
-        r = self.matvec(w)
+        A = self.array
+        r = A @ w if A.ndim == 2 and A.dtype == w.dtype else self.matvec(w)
         if r.dtype != y.dtype:
             return r - y
         r -= y  # in place where the framework can: y may be the largest array of the problem

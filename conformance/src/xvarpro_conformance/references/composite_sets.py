@@ -11,12 +11,12 @@ import numpy as np
 from xvarpro import sets
 from xvarpro.sets.interface import Set
 from xvarpro_conformance.references import definitions as words
-from xvarpro_conformance.references.definitions import Known, defines, known
+from xvarpro_conformance.references.definitions import DEFINITIONS, Known, defines, known
 
 # -- matrices ----------------------------------------------------------------------------------------------------------
 
 
-def _of_values(C: Set, shape: tuple[int, ...], values: Known) -> Known:
+def _of_values(values: Known) -> Known:
     """Matrices whose singular values lie in a set."""
 
     def singular(x: np.ndarray) -> np.ndarray:
@@ -25,19 +25,13 @@ def _of_values(C: Set, shape: tuple[int, ...], values: Known) -> Known:
     return Known(lambda g: values.support(singular(g)), lambda x: values.outside(singular(x)))
 
 
-@defines(sets.NuclearBall)
-def _nuclear(C: sets.NuclearBall, shape: tuple[int, ...]) -> Known:
-    return _of_values(C, shape, known(sets.L1Ball(C.radius), (min(shape),)))
-
-
-@defines(sets.SpectralBall)
-def _spectral(C: sets.SpectralBall, shape: tuple[int, ...]) -> Known:
-    return _of_values(C, shape, known(sets.LinfBall(C.radius), (min(shape),)))
-
-
-@defines(sets.SchattenBall)
-def _schatten(C: sets.SchattenBall, shape: tuple[int, ...]) -> Known:
-    return _of_values(C, shape, known(sets.LpBall(C.p, C.radius), (min(shape),)))
+DEFINITIONS.update(
+    {
+        sets.NuclearBall: lambda C, shape: _of_values(known(sets.L1Ball(C.radius), (min(shape),))),
+        sets.SpectralBall: lambda C, shape: _of_values(known(sets.LinfBall(C.radius), (min(shape),))),
+        sets.SchattenBall: lambda C, shape: _of_values(known(sets.LpBall(C.p, C.radius), (min(shape),))),
+    }
+)
 
 
 @defines(sets.Spectraplex, sets.UnitSpectrahedron, sets.Fantope)
@@ -210,19 +204,19 @@ def _of_blocks(blocks: list[tuple[Known, Any]], shape: tuple[int, ...]) -> Known
     )
 
 
-@defines(sets.Columns)
-def _columns(C: sets.Columns, shape: tuple[int, ...]) -> Known:
-    return _of_blocks([(known(C.inner, shape[:1]), (..., slice(None), j)) for j in range(shape[1])], shape)
-
-
-@defines(sets.Rows)
-def _rows(C: sets.Rows, shape: tuple[int, ...]) -> Known:
-    return _of_blocks([(known(C.inner, shape[1:]), (..., i, slice(None))) for i in range(shape[0])], shape)
-
-
-@defines(sets.Groups)
-def _by_group(C: sets.Groups, shape: tuple[int, ...]) -> Known:
-    return _of_blocks([(known(C.inner, (len(G),)), (..., G)) for G in words.groups_of(C.groups, *shape)], shape)
+DEFINITIONS.update(
+    {
+        sets.Columns: lambda C, shape: _of_blocks(
+            [(known(C.inner, shape[:1]), (..., slice(None), j)) for j in range(shape[1])], shape
+        ),
+        sets.Rows: lambda C, shape: _of_blocks(
+            [(known(C.inner, shape[1:]), (..., i, slice(None))) for i in range(shape[0])], shape
+        ),
+        sets.Groups: lambda C, shape: _of_blocks(
+            [(known(C.inner, (len(G),)), (..., G)) for G in words.groups_of(C.groups, *shape)], shape
+        ),
+    }
+)
 
 
 @defines(sets.Product)

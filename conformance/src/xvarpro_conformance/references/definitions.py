@@ -123,16 +123,15 @@ def falling_over(groups: list[list[int]]) -> np.ndarray:
 
 def diameter(C: Set, shape: tuple[int, ...]) -> float:
     """The largest distance of two vertices that are met from many directions, each step going on from the farthest."""
-    n, best = int(np.prod(shape)), 0.0
-    draw = np.random.default_rng(0)
+    n, draw = int(np.prod(shape)), np.random.default_rng(0)
     signs = np.array(list(product((-1.0, 0.0, 1.0), repeat=n))[: 3**n // 2]) if n <= 4 else np.eye(n)[:2]
-    for u in np.concatenate([signs, draw.normal(size=(6, n))]).reshape(-1, *shape):
-        length = 0.0
-        for _ in range(100):
-            apart = np.asarray(C.lmo(-u)) - np.asarray(C.lmo(u))
-            longer = float(np.linalg.norm(apart))
-            if longer <= length * (1 + 1e-13):
-                break
-            length, u = longer, apart
-        best = max(best, length)
-    return best
+    u = np.concatenate([signs, draw.normal(size=(6, n))]).reshape(-1, *shape)
+    lengths = np.zeros(len(u))
+    for _ in range(100):
+        apart = np.asarray(C.lmo(-u)) - np.asarray(C.lmo(u))
+        found = norm(apart.reshape(len(u), n))
+        longer = found > lengths * (1 + 1e-13)
+        if not longer.any():
+            break
+        lengths[longer], u[longer] = found[longer], apart[longer]
+    return float(lengths.max())

@@ -149,15 +149,18 @@ BOXES = ("Nonnegative", "Bounded")
 REAL = (*BOXES, "Simplex", "L1")  # whose w is real
 
 
-def _inside(W: Any, w: Vector, slope: np.ndarray, j: int) -> bool:
-    """Whether w, the best point of a face or beyond it, lies in the set, or has the signs that gave it its slope."""
+def _inside(W: Any, w: Vector, slope: np.ndarray, j: int, by: float = 0.0) -> bool:
+    """Whether w, the best point of a face or beyond it, lies in the set, or has the signs that gave it its slope.
+
+    Or is outside `by` so much.
+    """
     kind = type(W).__name__
     if kind in BOXES:
         low, high = _bounds(W, len(w), j)
-        return all(a <= x <= c for a, x, c in zip(low.tolist(), w, high.tolist(), strict=True))
+        return all(a - by <= x <= c + by for a, x, c in zip(low.tolist(), w, high.tolist(), strict=True))
     if kind == "Simplex":
-        return all(x >= 0 for x in w)
-    return kind != "L1" or all(x * s >= 0 for x, s in zip(w, slope.tolist(), strict=True))
+        return all(x >= -by for x in w)
+    return kind != "L1" or all(x * s >= -by for x, s in zip(w, slope.tolist(), strict=True))
 
 
 def _column(x: Any, j: int) -> np.ndarray:
@@ -184,17 +187,31 @@ class Weights(NamedTuple):
 
 def weights(H: Vector, b: Vector, W: Any, j: int) -> Weights:
     """The least ``1/2 <w, H w> - Re <b, w>`` over the set: of all minimisers over faces the best one inside."""
-    n = len(H)
     if type(W).__name__ in REAL:
         H, b = np.asarray(real(H)), np.asarray(real(b))
     found = []
-    for face in faces(W, n, j):
+    for face in _likely(H, b, W, j):
         start, basis, slope = (np.asarray(digits(x)) for x in face)
         w = start + along(H, b - slope - H @ start, basis)
         if _inside(W, w, face.slope, j):
             energy = np.sum(real(np.conj(w) * (H @ w))) / 2 - np.sum(real(np.conj(b - slope) * w))
             found.append((energy, Weights(w, basis)))
     return min(found, key=lambda pair: pair[0])[1]
+
+
+def _likely(H: Vector, b: Vector, W: Any, j: int) -> list[Face]:
+    """The faces whose best points are, in double precision and but for 1e-6, inside and as good as any."""
+    every, near = list(faces(W, len(H), j)), 1e-6
+    if len(every) == 1:
+        return every
+    found, (A, c) = [], (rounded(H), rounded(b))
+    for face in every:
+        B, g = face.basis, c - face.slope
+        w = face.start + B @ np.linalg.solve(B.T @ A @ B, B.T @ (g - A @ face.start))
+        if _inside(W, w, face.slope, j, near * (1 + abs(w).max())):
+            found.append((w @ A @ w / 2 - g @ w, face))
+    least = min(energy for energy, _ in found)
+    return [face for energy, face in found if energy <= least + near * (1 + abs(least))]
 
 
 def along(H: Vector, c: Vector, basis: Vector) -> Vector:

@@ -1,4 +1,4 @@
-"""Marginal likelihoods in a hundred digits, by determinants and inverses of dense covariances; and random problems."""
+"""Marginal likelihoods in a hundred digits, by determinants and inverses of dense covariances."""
 
 from __future__ import annotations
 
@@ -194,32 +194,4 @@ def drawn(
         held(normal(n)) if mean else None,
         condition,
         solver,
-    )
-
-
-RIDGES = "flat", "number", "rows", "some", "columns", "entries", "theta"
-NOISES = 1.3, 0.2, None, xv.InverseGamma(2.0, 0.3)
-
-
-def random_case(seed: int) -> Case:
-    """A problem of a random kind: priors, noise, weights, right-hand sides, real or complex, conditions to 1e6."""
-    draw = np.random.default_rng(seed)
-
-    def one(*kinds: Any) -> Any:
-        return kinds[draw.integers(len(kinds))]
-
-    wide = draw.random() < 0.15
-    ridge = one("number", "entries", "theta") if wide else one(*RIDGES)
-    return drawn(
-        draw,
-        ridge,
-        one(*NOISES),
-        complex_=one(True, False),
-        shape=(3, 7) if wide else (7, 3),
-        columns=one(1, 2, 3),
-        condition=10 ** draw.uniform(0, 6),
-        Omega=ridge not in ("flat", "some") and one(True, False),
-        weights="" if wide else one("", "rows", "entries", "covariance", "toeplitz"),
-        mean=ridge != "flat" and one(True, False),
-        solver=None if wide else one(None, None, xv.lower.SVD()),
     )

@@ -6,9 +6,59 @@ import numpy as np
 
 from xvarpro import sets
 from xvarpro_conformance.references import definitions as words
-from xvarpro_conformance.references.definitions import Known, defines
+from xvarpro_conformance.references.definitions import DEFINITIONS, Known, defines
 
 # -- balls, boxes and simplices ----------------------------------------------------------------------------------------
+
+
+DEFINITIONS.update(
+    {
+        sets.L1Ball: lambda C, _: Known(
+            lambda g: C.radius * abs(g).max(-1), lambda x: words.excess(abs(x).sum(-1), C.radius), words.by_size
+        ),
+        sets.LinfBall: lambda C, _: Known(
+            lambda g: C.radius * abs(g).sum(-1), lambda x: words.excess(abs(x).max(-1), C.radius), np.ones_like
+        ),
+        sets.NonnegativeL2Ball: lambda C, _: Known(
+            lambda g: C.radius * words.norm(np.maximum(g, 0.0)),
+            lambda x: words.worst((-x).max(-1) / (C.radius or 1.0), words.excess(words.norm(x), C.radius)),
+            lambda g: np.where(g < 0, 0.0, 1.0),
+        ),
+        sets.LpBall: lambda C, _: Known(
+            lambda g: C.radius * words.norm(g, C.p / (C.p - 1)), lambda x: words.excess(words.norm(x, C.p), C.radius)
+        ),
+        sets.Simplex: lambda C, _: Known(
+            lambda g: C.radius * g.max(-1),
+            lambda x: words.worst((-x).max(-1), abs(x.sum(-1) - C.radius)) / (C.radius or 1.0),
+            words.by_value,
+        ),
+        sets.CappedSimplex: lambda C, _: Known(
+            lambda g: C.radius * np.maximum(g.max(-1), 0.0),
+            lambda x: words.worst((-x).max(-1), x.sum(-1) - C.radius) / (C.radius or 1.0),
+            words.by_value,
+        ),
+        sets.KSparsePolytope: lambda C, _: Known(
+            lambda g: C.radius * words.falling(abs(g))[..., : C.k].sum(-1),
+            lambda x: words.worst(words.excess(abs(x).max(-1), C.radius), words.excess(abs(x).sum(-1), C.k * C.radius)),
+            words.by_size,
+        ),
+        sets.Hypersimplex: lambda C, _: Known(
+            lambda g: C.radius * words.falling(g)[..., : C.k].sum(-1),
+            lambda x: words.worst(_beyond(x, C.radius), abs(x.sum(-1) - C.k * C.radius) / (C.k * C.radius or 1.0)),
+            words.by_value,
+        ),
+        sets.UnitHypersimplex: lambda C, _: Known(
+            lambda g: C.radius * np.maximum(words.falling(g)[..., : C.k], 0.0).sum(-1),
+            lambda x: words.worst(_beyond(x, C.radius), words.excess(x.sum(-1), C.k * C.radius)),
+            words.by_value,
+        ),
+        sets.KNormBall: lambda C, _: Known(
+            lambda g: C.radius * np.maximum(abs(g).max(-1), abs(g).sum(-1) / C.k),
+            lambda x: words.excess(words.falling(abs(x))[..., : C.k].sum(-1), C.radius),
+            words.by_size,
+        ),
+    }
+)
 
 
 @defines(sets.Box)
@@ -24,20 +74,6 @@ def _box(C: sets.Box, shape: tuple[int, ...]) -> Known:
     )
 
 
-@defines(sets.L1Ball)
-def _l1(C: sets.L1Ball, shape: tuple[int, ...]) -> Known:
-    return Known(lambda g: C.radius * abs(g).max(-1), lambda x: words.excess(abs(x).sum(-1), C.radius), words.by_size)
-
-
-@defines(sets.LinfBall)
-def _linf(C: sets.LinfBall, shape: tuple[int, ...]) -> Known:
-    return Known(
-        lambda g: C.radius * abs(g).sum(-1),
-        lambda x: words.excess(abs(x).max(-1), C.radius),
-        np.ones_like,
-    )
-
-
 @defines(sets.L2Ball)
 def _l2(C: sets.L2Ball, shape: tuple[int, ...]) -> Known:
     c = np.broadcast_to(np.asarray(C.offset, np.float64), shape)
@@ -46,22 +82,6 @@ def _l2(C: sets.L2Ball, shape: tuple[int, ...]) -> Known:
         lambda g: words.inner(g, c) + C.radius * words.norm(g),
         lambda x: words.worst(words.norm(x - c) - C.radius) / size,
     )
-
-
-@defines(sets.NonnegativeL2Ball)
-def _nonnegative_l2(C: sets.NonnegativeL2Ball, shape: tuple[int, ...]) -> Known:
-    return Known(
-        lambda g: C.radius * words.norm(np.maximum(g, 0.0)),
-        lambda x: words.worst((-x).max(-1) / (C.radius or 1.0), words.excess(words.norm(x), C.radius)),
-        lambda g: np.where(g < 0, 0.0, 1.0),
-    )
-
-
-@defines(sets.LpBall)
-def _lp(C: sets.LpBall, shape: tuple[int, ...]) -> Known:
-    q = C.p / (C.p - 1)
-
-    return Known(lambda g: C.radius * words.norm(g, q), lambda x: words.excess(words.norm(x, C.p), C.radius))
 
 
 @defines(sets.Ellipsoid)
@@ -79,24 +99,6 @@ def _ellipsoid(C: sets.Ellipsoid, shape: tuple[int, ...]) -> Known:
     return Known(
         lambda g: words.inner(g, c) + C.radius * length(g, inverse),
         lambda x: words.worst(length(x - c, A) - C.radius) / size,
-    )
-
-
-@defines(sets.Simplex)
-def _simplex(C: sets.Simplex, shape: tuple[int, ...]) -> Known:
-    return Known(
-        lambda g: C.radius * g.max(-1),
-        lambda x: words.worst((-x).max(-1), abs(x.sum(-1) - C.radius)) / (C.radius or 1.0),
-        words.by_value,
-    )
-
-
-@defines(sets.CappedSimplex)
-def _capped(C: sets.CappedSimplex, shape: tuple[int, ...]) -> Known:
-    return Known(
-        lambda g: C.radius * np.maximum(g.max(-1), 0.0),
-        lambda x: words.worst((-x).max(-1), x.sum(-1) - C.radius) / (C.radius or 1.0),
-        words.by_value,
     )
 
 
@@ -184,45 +186,8 @@ def _group_l1inf(C: sets.GroupL1InfBall, shape: tuple[int, ...]) -> Known:
     )
 
 
-@defines(sets.KSparsePolytope)
-def _k_sparse(C: sets.KSparsePolytope, shape: tuple[int, ...]) -> Known:
-    return Known(
-        lambda g: C.radius * words.falling(abs(g))[..., : C.k].sum(-1),
-        lambda x: words.worst(words.excess(abs(x).max(-1), C.radius), words.excess(abs(x).sum(-1), C.k * C.radius)),
-        words.by_size,
-    )
-
-
 def _beyond(x: np.ndarray, radius: float) -> np.ndarray:
     return words.worst((-x).max(-1), x.max(-1) - radius) / (radius or 1.0)
-
-
-@defines(sets.Hypersimplex)
-def _hypersimplex(C: sets.Hypersimplex, shape: tuple[int, ...]) -> Known:
-    total = C.k * C.radius
-    return Known(
-        lambda g: C.radius * words.falling(g)[..., : C.k].sum(-1),
-        lambda x: words.worst(_beyond(x, C.radius), abs(x.sum(-1) - total) / (total or 1.0)),
-        words.by_value,
-    )
-
-
-@defines(sets.UnitHypersimplex)
-def _unit_hypersimplex(C: sets.UnitHypersimplex, shape: tuple[int, ...]) -> Known:
-    return Known(
-        lambda g: C.radius * np.maximum(words.falling(g)[..., : C.k], 0.0).sum(-1),
-        lambda x: words.worst(_beyond(x, C.radius), words.excess(x.sum(-1), C.k * C.radius)),
-        words.by_value,
-    )
-
-
-@defines(sets.KNormBall)
-def _k_norm(C: sets.KNormBall, shape: tuple[int, ...]) -> Known:
-    return Known(
-        lambda g: C.radius * np.maximum(abs(g).max(-1), abs(g).sum(-1) / C.k),
-        lambda x: words.excess(words.falling(abs(x))[..., : C.k].sum(-1), C.radius),
-        words.by_size,
-    )
 
 
 @defines(sets.OWLBall)

@@ -1,10 +1,10 @@
-"""The autoencoder as a race, and what a ridge selects."""
+"""The autoencoder as a race."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,8 +26,6 @@ from xvarpro_experiments.race import Experiment, Race
 WIDTHS = {"mnist": (256, 128, 64, 32), "cifar10": (512, 256, 128, 64), "digits": (32, 16, 12, 8)}
 LOSS = "test loss [1/2 |x - xhat|^2 per image]"
 LATENTS = "active latents"
-REFITTED = "test loss of the active latents, decoder refitted"
-AXES = "test loss of PCA with as many axes"
 RATES = tuple(10.0 ** (k / 2) for k in range(-8, -2))  # 1e-4 ... 3e-2
 BATCH = 500  # images of each level in a mini-batch
 
@@ -158,71 +156,22 @@ def experiment(data: Data | str = "mnist", **options: Any) -> Experiment:
         Tuned("joint Adam on mini-batches, tuned", candidates=batches),
         Tuned("Adam on the reduced problem, tuned", candidates=tuple(Adam(rate=x) for x in RATES)),
     )
-    title = "sparse autoencoder with latent-dimension selection (Example 1)"
-    shown = {"figures": partial(_figures, of), "notes": partial(_notes, of)}
-    return _raced(of, "autoencoder", title, (*ours, *others), **shown)
-
-
-def selection(
-    data: Data | str = "mnist", ridges: Sequence[float] = (1e-8, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3), **options: Any
-) -> Experiment:
-    """What a ridge selects: test loss against active latents, a solve for every ridge from the same start.
-
-    Parameters
-    ----------
-    data : Data or str
-    ridges : sequence of float
-        Per image, > 0.
-    **options
-        Of `setting`, without ridge.
-
-    Examples
-    --------
-    >>> from xvarpro_experiments import autoencoder, race
-    >>> from xvarpro_experiments.descent import Budget
-    >>> digits = autoencoder.load("digits", samples=60)
-    >>> small = autoencoder.selection(digits, [1e-8, 1e-2], widths=(8, 4))
-    >>> found = race.run(small, Budget(10, 60.0))
-    >>> free, kept = (o.measured[autoencoder.LOSS].value[-1] for o in found.outcomes[0][:2])
-    >>> bool(free < kept)
-    True
-    """
-    of = setting(data, ridge=ridges[0], **options)
-    floors = model.pca_loss(model.principal_axes(of.data.train)[:, : of.widths[-1]], of.data.test)
-    kept: dict[str, Measure] = {
-        REFITTED: lambda found: model.refitted_loss(found.theta, of.data),
-        AXES: lambda found: float(floors[model.active(found.theta)]),
-    }
-
-    def stated(ridge: float, task: Task) -> Problem:
-        return replace(of, ridge=ridge).problem(of.splits)
-
-    methods = tuple(Solver(f"ridge {x:g}", algorithm=quasi_newton(), problem=partial(stated, x)) for x in ridges)
-    made = _raced(of, "autoencoder-selection", "latents that a ridge keeps (Example 1)", methods)
-    return replace(
-        made,
-        config={**made.config, "ridges": list(ridges)},
-        task=lambda seed: replace(of.task(seed), measures={**of.measures, **kept}),
-    )
-
-
-def _raced(of: Setting, name: str, title: str, methods: tuple[Method, ...], **shown: Any) -> Experiment:
-    data, numbers = of.data, ("ridge", "splits", "units", "dtype", "backend", "device")
-    n, pixels = data.train.shape
-    floor = PCA(data=data, width=of.widths[-1], splits=of.splits, units=of.units, names=(LOSS, LATENTS))
+    n, pixels = of.data.train.shape
+    numbers = ("ridge", "splits", "units", "dtype", "backend", "device")
+    floor = PCA(data=of.data, width=of.widths[-1], splits=of.splits, units=of.units, names=(LOSS, LATENTS))
     levels = (
         f"{n // 2} images below, {n - n // 2} above; rivals that keep W see all of them"
         if of.splits == 2
         else f"one level with all {n} images"
     )
     return Experiment(
-        name,
-        title,
+        "autoencoder",
+        "sparse autoencoder with latent-dimension selection (Example 1)",
         of.task,
-        (*methods, floor),
-        config={"data": data.source, "widths": list(of.widths), **{name: getattr(of, name) for name in numbers}},
+        (*ours, *others, floor),
+        config={"data": of.data.source, "widths": list(of.widths), **{name: getattr(of, name) for name in numbers}},
         facts={
-            "data": data.source + (f" ({data.fallback})" if data.fallback else ""),
+            "data": of.data.source + (f" ({of.data.fallback})" if of.data.fallback else ""),
             "problem": "min over s >= 0, sum s <= rho, phi of 1/2 |E(X_U) diag(s) W - X_U|^2 + mu/2 |s|^2, "
             "W minimising 1/2 |E(X_L) diag(s) W - X_L|^2 + lam/2 |W|^2",
             "levels": levels,
@@ -231,7 +180,8 @@ def _raced(of: Setting, name: str, title: str, methods: tuple[Method, ...], **sh
             f"intensities times {of.units:g}",
         },
         objective="reduced objective, sum over the images of the upper level [intensity^2]",
-        **shown,
+        figures=partial(_figures, of),
+        notes=partial(_notes, of),
     )
 
 

@@ -167,14 +167,9 @@ def reconstruct(theta: Tree, w: Array, X: Array, scale: float = 1.0) -> Array:
     return design(theta, {"X": X, "scale": scale}) @ w
 
 
-def kept(theta: Tree) -> np.ndarray:
-    """Which latents are active: ``s_i > ACTIVE max s``."""
-    return np.asarray(theta["s"] > ACTIVE * np.max(theta["s"]))
-
-
 def active(theta: Tree) -> int:
     """Number of latents with ``s_i > ACTIVE max s``."""
-    return int(np.count_nonzero(kept(theta)))
+    return int(np.count_nonzero(theta["s"] > ACTIVE * np.max(theta["s"])))
 
 
 def reconstruction_loss(theta: Tree, w: np.ndarray, data: Data, units: float = 1.0) -> float:
@@ -186,26 +181,8 @@ def reconstruction_loss(theta: Tree, w: np.ndarray, data: Data, units: float = 1
 
 def decoder(theta: Tree, data: Data, ridge: float) -> np.ndarray:
     """The W that is optimal for all training images."""
-    M = design(theta, {"X": data.train, "scale": 1 / data.rms})
-    return _fitted(M, data.train, ridge * len(M))
-
-
-def _fitted(M: np.ndarray, X: np.ndarray, lam: float) -> np.ndarray:
-    return np.linalg.solve(M.T @ M + lam * np.eye(M.shape[1]), M.T @ X)
-
-
-def refitted_loss(theta: Tree, data: Data) -> float:
-    """`reconstruction_loss` of the active latents, with a decoder that is fitted to all training images.
-
-    Its ridge is 1e-10 of the mean square of the latents: what an encoder has kept, without the shrinkage of the ridge
-    that it was trained with.
-    """
-    M, T = (
-        np.asarray(encode(theta["phi"], X.astype(theta["s"].dtype), 1 / data.rms)[:, kept(theta)], np.float64)
-        for X in (data.train, data.test)
-    )
-    R = T @ _fitted(M, data.train, 1e-10 * float(np.sum(M * M)) / M.shape[1]) - data.test
-    return 0.5 * float(np.sum(R * R)) / len(R)
+    M, X = design(theta, {"X": data.train, "scale": 1 / data.rms}), data.train
+    return np.linalg.solve(M.T @ M + ridge * len(M) * np.eye(M.shape[1]), M.T @ X)
 
 
 def principal_axes(X: np.ndarray) -> np.ndarray:

@@ -9,11 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from xvarpro_experiments import autoencoder, frame
-from xvarpro_experiments.checks import one_of
 
 # for `xvarpro run all`
 SMALL = {"images": "digits", "samples": 300, "iterations": 15, "time": 5.0}
-STUDIES = {"race": autoencoder.experiment, "selection": autoencoder.selection}
 
 
 @frame.command(time=60.0, out=Path("xvarpro-out/autoencoder"))
@@ -24,9 +22,7 @@ def command(
     levels: Annotated[
         int, typer.Option(help="2: decoder and encoder from a split each, the paper's. 1: from all.")
     ] = 2,
-    study: Annotated[str, typer.Option(help="race; selection: what a ridge keeps.")] = "race",
 ) -> dict[str, Any]:
     """Learn an encoder that selects its latent dimensions, the linear decoder eliminated (Example 1)."""
-    one_of("study", study, tuple(STUDIES))
     found = autoencoder.load(images, samples, folder=given.data)
-    return given.run(partial(STUDIES[study], found, splits=levels), found.fallback or None)
+    return given.run(partial(autoencoder.experiment, found, splits=levels), found.fallback or None)

@@ -137,7 +137,7 @@ def composite_method(entry: Composite) -> Method:
         return definition
 
     def method(self: Tape, *args: Any, **options: Any) -> Any:
-        return definition(self, *(self._lift(x) for x in args[:operands]), *args[operands:], **options)
+        return definition(self, *map(self._lift, args[:operands]), *args[operands:], **options)
 
     return method
 

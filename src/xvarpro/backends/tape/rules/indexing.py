@@ -15,44 +15,49 @@ from xvarpro.backends.tape.rules.table import FORWARD, Namespace, composite, con
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array
 
+ALL = slice(None)
 SLOT = object()  # where an array stood in a key; an object, because a key may hold any integer
 
 
 @composite("_getitem")
 def _getitem(xp: Namespace, x: Array, key: Any, /) -> Array:
-    # newaxis first, because the standard lets it be read but not assigned; then the arrays in the key apart
     items = key if type(key) is tuple else (key,)
-    if any(k is None for k in items):
-        x, items = _newaxes(xp, x, items)
-    arrays = [k for k in items if hasattr(k, "dtype")]
-    if len(arrays) < len(items) and not all(_is_part_of_key(k) for k in items):
-        raise TypeError(f"a key is made of integers, slices, ..., xp.newaxis and arrays, got {key!r}: use xp.asarray")
-    if not arrays:
-        return xp._slice(x, items)
-    layout = tuple(SLOT if hasattr(k, "dtype") else k for k in items)
-    return xp._gather(x, *arrays, layout=layout)
-
-
-def _is_part_of_key(k: Any) -> bool:
-    # a list is what this keeps out: NumPy reads with it, but an assignment to a repeated index is no transpose
-    return isinstance(k, (int, slice)) or k is ... or hasattr(k, "dtype")
-
-
-def _newaxes(xp: Namespace, x: Array, items: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...]]:
-    """Insert axes of length 1 and take all of each: the same reading without a None in its key."""
-    used = sum(k is not None and k is not ... for k in items)
-    if ... not in [k for k in items if not hasattr(k, "dtype")]:
-        items = (*items, ...)
-    shape: list[int] = []
-    rest = list(x.shape)
+    arrays: list[Array] = []
+    layout: list[Any] = []
+    new = False
     for k in items:
-        if k is None:
-            shape.append(1)
-        elif k is ...:
-            shape.extend(rest.pop(0) for _ in range(x.ndim - used))
+        if hasattr(k, "dtype"):
+            arrays.append(k)
+            layout.append(SLOT)
+        elif k is None or k is ... or isinstance(k, (int, slice)):
+            layout.append(k)
+            new = new or k is None
+        else:  # such as a list: NumPy reads with it, but an assignment to a repeated index is no transpose
+            raise TypeError(
+                f"a key is made of integers, slices, ..., xp.newaxis and arrays, got {key!r}: use xp.asarray"
+            )
+    # newaxis first, because the standard lets it be read but not assigned; then the arrays in the key apart
+    if new:
+        x, layout = _newaxes(xp, x, layout)
+    if arrays:
+        return xp._gather(x, *arrays, layout=tuple(layout))
+    return x if new and layout.count(ALL) + layout.count(...) == len(layout) else xp._slice(x, tuple(layout))
+
+
+def _newaxes(xp: Namespace, x: Array, layout: list[Any]) -> tuple[Array, list[Any]]:
+    """Insert axes of length 1 and take all of each: the same reading without a None in its key."""
+    if ... not in layout:
+        layout = [*layout, ...]
+    rest, before = list(x.shape), layout.index(...)
+    behind = len(layout) - 1 - before - layout[before:].count(None)
+    shape: list[int] = []
+    for k in layout:
+        if k is ...:
+            shape += rest[: len(rest) - behind]
+            rest = rest[len(rest) - behind :]
         else:
-            shape.append(rest.pop(0))
-    return xp.reshape(x, tuple(shape)), tuple(slice(None) if k is None else k for k in items)
+            shape.append(1 if k is None else rest.pop(0))
+    return xp.reshape(x, tuple(shape)), [ALL if k is None else k for k in layout]
 
 
 def _place_forward(xp: Namespace, v: Array, key: Any, shape: tuple[int, ...]) -> Array:

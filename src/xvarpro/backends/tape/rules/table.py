@@ -152,7 +152,7 @@ def unbroadcast(xp: Namespace, g: Array, like: Array) -> Array:
         extra = len(g.shape) - len(shape)
         if extra:
             g = xp.sum(g, axis=tuple(range(extra)))
-        stretched = tuple(i for i, (m, n) in enumerate(zip(g.shape, shape, strict=True)) if m != n)
+        stretched = tuple([i for i, (m, n) in enumerate(zip(g.shape, shape, strict=True)) if m != n])
         if stretched:
             g = xp.sum(g, axis=stretched, keepdims=True)
     return g if g.dtype == like.dtype else match(xp, g, like)
