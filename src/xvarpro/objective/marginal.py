@@ -16,7 +16,7 @@ from xvarpro import lower
 from xvarpro.backends import Backend, to_numpy
 from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import plus, rounding, sum_
+from xvarpro.core.trees import adjoint, plus, rounding, sum_
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import NO_RIDGE, Condensed, LowerSolver, Ridge, Volume
 from xvarpro.lower.stack import as_columns, eye_like, stacked
@@ -159,7 +159,13 @@ class Marginal(_Marginal, Reduced):
         if shared.columns is not None:
             return outers(M, (r, w), *((q, share * p) for q, p in volume.pairs()))
         q, p = volume.pair()
-        if weighted is not None:
+        n = p.shape[-1]
+        if weighted is not None and p.ndim == 3 and n <= 2 * p.shape[0] and not volume.dual:
+            # of each H_j^-1 = p p^H, sum_j s_j^2 M H_j^-1, without an array of the size of all q
+            inverses = xp.reshape(p @ adjoint(p), (-1, n * n))
+            mixed = xp.reshape(xp.astype(weighted.s**2, p.dtype) @ inverses, (-1, n, n))
+            r, q, p = weighted.s * r, (shared.dense()[:, None, :] @ mixed)[:, 0, :], eye_like(p[0, ...])
+        elif weighted is not None:
             r, q = weighted.s * r, (weighted.s if q.ndim == 2 else weighted.s.mT[:, :, None]) * q
         p = share * as_columns(p)
         found: Operator = shared.outer(xp.concat([r, as_columns(q)], axis=1), xp.concat([w, p], axis=1))
