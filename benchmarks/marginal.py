@@ -84,6 +84,106 @@ def calibration(args: argparse.Namespace) -> None:
 
 
 
+# -- samplers --------------------------------------------------------------------------------------------------------
+
+
+def quadrature(m: Any, low: np.ndarray, high: np.ndarray, nodes: int = 40) -> tuple[float, np.ndarray, np.ndarray]:
+    """The logarithm of the integral of the density over a box, mean and standard deviations, by Gauss-Legendre."""
+    x, weight = np.polynomial.legendre.leggauss(nodes)
+    points = np.stack(np.meshgrid(*(0.5 * np.outer(high - low, 1 + x) + low[:, None])), axis=-1).reshape(-1, low.size)
+    weights = np.prod(np.meshgrid(*(0.5 * np.outer(high - low, weight))), axis=0).ravel()
+    logs = np.array([float(m.log_density(point)) for point in points])
+    p = weights * np.exp(logs - logs.max())
+    mean = np.average(points, axis=0, weights=p)
+    return logs.max() + math.log(p.sum()), mean, np.average((points - mean) ** 2, axis=0, weights=p) ** 0.5
+
+
+def by_emcee(log_density: Callable, u: np.ndarray, steps: int) -> np.ndarray:
+    """Draws (steps, walkers, size) after a fifth of them."""
+    import emcee
+
+    rng, walkers = np.random.default_rng(0), 2 * u.size + 2
+    found = emcee.EnsembleSampler(walkers, u.size, log_density)
+    found.random_state = np.random.RandomState(0).get_state()
+    found.run_mcmc(u + 0.01 * rng.normal(size=(walkers, u.size)), steps + steps // 4)
+    return found.get_chain(discard=steps // 4)
+
+
+def by_numpyro(log_density: Callable, u: Any, steps: int) -> np.ndarray:
+    import jax
+    from numpyro.infer import MCMC, NUTS
+
+    chain = MCMC(NUTS(potential_fn=lambda u: -log_density(u)), num_warmup=steps // 4, num_samples=steps, progress_bar=False)
+    chain.run(jax.random.PRNGKey(0), init_params=u)
+    return np.asarray(chain.get_samples())[:, None]
+
+
+def by_blackjax(log_density: Callable, u: Any, steps: int) -> np.ndarray:
+    import blackjax
+    import jax
+
+    first, second = jax.random.split(jax.random.PRNGKey(0))
+    (state, found), _ = blackjax.window_adaptation(blackjax.nuts, log_density).run(first, u, num_steps=steps // 4)
+    step = blackjax.nuts(log_density, **found).step
+
+    def move(state: Any, key: Any) -> tuple[Any, Any]:
+        state, _ = step(key, state)
+        return state, state.position
+
+    return np.asarray(jax.lax.scan(move, state, jax.random.split(second, steps))[1])[:, None]
+
+
+def by_pyro(log_density: Callable, u: Any, steps: int) -> np.ndarray:
+    import pyro
+    from pyro.infer import MCMC, NUTS
+
+    pyro.set_rng_seed(0)
+    kernel = NUTS(potential_fn=lambda at: -log_density(at["u"]))
+    chain = MCMC(kernel, steps, steps // 4, initial_params={"u": u}, disable_progbar=True)
+    chain.run()
+    return chain.get_samples()["u"].numpy()[:, None]
+
+
+def effective(x: np.ndarray) -> np.ndarray:
+    """Effective sizes (p,) of draws (steps, walkers, p), by the integrated time of emcee."""
+    import emcee
+
+    return x.shape[0] * x.shape[1] / emcee.autocorr.integrated_time(x, quiet=True)
+
+
+def samplers(args: argparse.Namespace) -> None:
+    """Of two rates, the first of which is near a bound."""
+    import jax
+    import torch
+
+    jax.config.update("jax_enable_x64", True)
+    t, low, high = np.linspace(0.0, 2.0, 40), np.array([0.9, 3.0]), np.array([1.5, 9.0])
+    y = decays(np.array([1.0, 5.0]), t) @ np.ones(2) + 0.05 * np.random.default_rng(0).normal(size=t.size)
+    m, box = xv.marginal(xv.separable(decays, y, data=t, lam=0.05**2), 0.05), xv.sets.Box(low, high)
+    _, mean, sd = quadrature(m, low, high)
+    print(f"quadrature: means {mean.round(5)}, standard deviations {sd.round(5)}")
+    print("| sampler | means | deviations | errors of means | of variances | effective | CPU s |\n" + "|---" * 7 + "|")
+    start = xv.solve(m, np.array([1.1, 5.0]), over=box).theta
+    start = np.clip(start, low + 0.05, high - 0.05)
+    for run, like, steps in (
+        ("sample", np.asarray, 20000), (by_emcee, np.asarray, 2500), (by_numpyro, jax.numpy.asarray, 8000),
+        (by_blackjax, jax.numpy.asarray, 8000), (by_pyro, torch.asarray, 1500),
+    ):  # fmt: skip
+        began = time.process_time()
+        if run == "sample":
+            x = xv.solve(m, start, over=box).sample(steps // 4).theta[:, None]
+        else:
+            target = m.unconstrained(like(start), box)
+            us = run(target.log_density, target.from_theta(like(start)), steps)
+            x = low + (high - low) / (1 + np.exp(-us))
+        seconds, square = time.process_time() - began, ((x - mean) / sd) ** 2
+        ess, errors = effective(x), (square.mean((0, 1)) - 1) / (square.std((0, 1)) / effective(square) ** 0.5)
+        name = run if isinstance(run, str) else run.__name__[3:]
+        off = (x.mean((0, 1)) - mean) / sd * ess**0.5
+        print(f"| {name} | {x.mean((0, 1)).round(4)} | {x.std((0, 1)).round(4)} | {off.round(1)} | {errors.round(1)} "
+              f"| {ess.min():.0f} | {seconds:.0f} |", flush=True)  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("calibration", "evidence", "ringdown", "samplers", "spline", "cost"))

@@ -113,8 +113,8 @@ def test_what_has_no_evidence_is_a_sentence(subtests):
 def test_models_are_compared_in_a_table(subtests):
     y = target()
 
-    def solved(y, start, lam=1e-4):
-        return xv.solve(xv.marginal(xv.separable(decays, y, data=T, lam=lam), 0.01), start, over=BOX)
+    def solved(y, start, lam=1e-4, noise=0.01):
+        return xv.solve(xv.marginal(xv.separable(decays, y, data=T, lam=lam), noise), start, over=BOX)
 
     one, two = solved(y, np.array([2.0])), solved(y, THETA)
     table = xv.compare_models({"one": one, "two": two.laplace(components=2)})
@@ -126,7 +126,12 @@ def test_models_are_compared_in_a_table(subtests):
     assert a.aic == pytest.approx(2 * 2 + 2 * two.value)
     assert a.bic == pytest.approx(2 * math.log(60) + 2 * two.value)
     assert 3.9 < a.effective_parameters < 4.0
-    refused = {"same data": [one, solved(2 * y, THETA)], "flat": [one, solved(y, THETA, lam=0.0)], "none": []}
+    refused = {
+        "same data": [one, solved(2 * y, THETA)],
+        "flat": [one, solved(y, THETA, lam=0.0)],
+        "Jeffreys": [one, solved(y, THETA, noise=None)],
+        "none": [],
+    }
     for words, models in refused.items():
         with subtests.test(words), pytest.raises(xv.errors.ProblemError, match=words):
             xv.compare_models(models)

@@ -66,7 +66,8 @@ def compare_models(models: Sequence[Outcome | Laplace] | Mapping[str, Outcome | 
     ------
     ProblemError
         They are of different data, or of a target that is a function; amplitudes have a flat prior, with which the
-        evidence depends on the scale of the columns of M; or as from `Result.laplace`.
+        evidence depends on the scale of the columns of M; the noise has Jeffreys'
+        density in some only; or as from `Result.laplace`.
 
     Examples
     --------
@@ -91,6 +92,12 @@ def compare_models(models: Sequence[Outcome | Laplace] | Mapping[str, Outcome | 
         raise ProblemError(
             "models are compared with proper priors of w: with a flat one the evidence depends on the scale of the "
             f"columns of M; got lam = 0 in {', '.join(flat)}. Pass lam > 0 to their problems"
+        )
+    unscaled = [name for name, m in zip(named, found, strict=True) if m.unscaled]
+    if 0 < len(unscaled) < len(found):
+        raise ProblemError(
+            "models with Jeffreys' density of the noise, noise=None, are compared with each other alone: it has no "
+            f"normalisation; got it in {', '.join(unscaled)} and not in the others. Give all of them one noise="
         )
     first = found[0]
     for name, m in zip(named, found, strict=True):

@@ -49,6 +49,9 @@ class Laplace:
         Numbers in the target whose weight is not 0; a complex one counts twice.
     flat : bool
         Whether some amplitudes have a flat prior, so that the evidence depends on the scale of the columns of M.
+    unscaled : bool
+        Whether the noise is unknown under Jeffreys' density, so that the evidence has a factor that is alike only in
+        other such models.
     """
 
     log_evidence: float
@@ -60,6 +63,7 @@ class Laplace:
     effective_parameters: float
     data: int
     flat: bool
+    unscaled: bool
     target: Any = field(repr=False)  # what models of the same data have alike; None where it is not known
 
     @property
@@ -170,6 +174,7 @@ def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None,
         effective_parameters=float(np.sum(~held)) + amplitudes,
         data=data,
         flat=noise.flat > 0,
+        unscaled=noise.sigma is None and not noise.shape,
         target=backends.to_numpy(y) if trees.is_array(y) else None,
     )
 

@@ -64,6 +64,9 @@ class _Marginal:
     def total(self, volume: Volume) -> Array:
         """V of `Noise`, from that of one right-hand side, or of as many as there are factors."""
         share = self.noise.columns / volume.stack
+        if callable(self.problem.lower.lam):  # a prior that becomes flat at theta has no density there
+            lam, sizes, xp = volume.ridge.lam, volume.sizes, self.backend.xp
+            volume = volume._replace(sizes=xp.where(xp.all(lam > 0), sizes, xp.full_like(sizes, xp.nan)))
         if self.noise.Omega is None:
             return volume._replace(ridge=NO_RIDGE).log_det() * share - self.noise.columns * self.prior(volume)[0]
         found = volume.log_det() * share
@@ -271,10 +274,11 @@ def settled(problem: Problem, structure: ModelStructure, backend: Backend, dtype
     fields: dict[str, Any] = {"parts": parts, "columns": k, "Omega": None if moving else moved(size)}
     if noise.mean is not None:
         mean = to_numpy(noise.mean)
-        if mean.shape not in ((n,), (n, 1), (n, k)) or (parts == 1 and np.iscomplexobj(mean)):
+        shaped = mean.shape in ((n,), (n, 1), (n, k)) and (parts == 2 or np.isrealobj(mean))
+        if not shaped or not np.isfinite(mean).all():
             raise ProblemError(
-                f"prior must be the mean of w, of shape ({n},) or {(n, k)}, real where w is; got {mean.dtype} entries "
-                f"of shape {mean.shape}"
+                f"prior must be the mean of w, finite, of shape ({n},) or {(n, k)}, real where w is; got {mean.dtype} "
+                f"entries of shape {mean.shape}{' and some that are not finite' if shaped else ''}"
             )
         mean = np.broadcast_to(mean.reshape(n, -1), (n, k))
         fields["mean"] = moved(mean.astype(complex) if parts == 2 else mean)
