@@ -24,7 +24,7 @@ from scipy.stats import chisquare
 
 import xvarpro as xv
 
-DRAWS, THIN = 59, 3  # ranks are 0 to 59, of which 54 are inside an interval of 90 %
+DRAWS, THIN = 19, 6  # ranks are 0 to 19, of which 18 are inside an interval of 90 %
 
 
 def line(theta: Any, t: Any) -> Any:
@@ -72,7 +72,7 @@ def calibration(args: argparse.Namespace) -> None:
             found = list(pool.map(partial(ranks, name), range(args.sets or 500)))
         for key in found[0]:
             x = np.array([rank[key] for rank in found])
-            inside, p = np.mean((x >= 3) & (x <= 56)), chisquare(np.bincount(x // 3, minlength=20)).pvalue
+            inside, p = np.mean((x > 0) & (x < DRAWS)), chisquare(np.bincount(x, minlength=DRAWS + 1)).pvalue
             print(f"| {name} | {key} | {inside:.3f} | {p:.3f} |", flush=True)
 
 
