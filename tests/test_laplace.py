@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 
 import xvarpro as xv
 from tests.test_marginal import THETA, T, chunked, decays, target
@@ -51,6 +51,20 @@ def test_the_evidence_is_exact_where_the_density_is_normal_in_theta():
     assert found.log_evidence == pytest.approx(known, rel=1e-10)
     np.testing.assert_allclose(found.covariance, np.linalg.inv(precision), rtol=1e-9)
     assert fit.laplace(components=3).log_evidence == pytest.approx(known + math.log(6), rel=1e-10)
+
+
+@pytest.mark.parametrize("ahead", [-1.0, 0.2, 3.0])
+def test_a_normal_density_is_cut_off_at_a_bound(ahead):
+    """So many standard deviations before its maximum, or behind it, where the density rises toward the bound."""
+    m, _ = linear()
+    whole = xv.solve(m, np.zeros(2), over=xv.sets.Box(-30.0, 40.0), tol=1e-9)
+    free = whole.laplace()
+    bound = whole.theta[0] - ahead * free.theta_stderr[0]
+    box = xv.sets.Box(np.array([bound, -30.0]), 40.0)
+    found = xv.solve(m, np.array([39.0, 0.0]), over=box, tol=1e-9).laplace()
+    known = free.log_evidence + math.log(70 / (40 - bound)) + norm.logcdf(ahead)
+    assert found.log_evidence == pytest.approx(known, abs=1e-7)
+    assert found.active == (["theta[0]"] if ahead < 0 else [])
 
 
 def test_a_normal_prior_of_theta_moves_the_mode():
@@ -103,7 +117,7 @@ def test_what_has_no_evidence_is_a_sentence(subtests):
         "ended with": xv.solve(m, THETA, over=BOX, max_iter=1).laplace,
         "whole number": lambda: boxed.laplace(components=0),
         "do not determine": xv.solve(xv.marginal(sums, 0.01), np.ones(2), over=BOX).laplace,
-        "faces of boxes": xv.solve(m, THETA, over=xv.sets.L2Ball(20.0)).laplace,
+        "between bounds": xv.solve(m, THETA, over=xv.sets.L2Ball(20.0)).laplace,
     }
     for words, ask in asked.items():
         with subtests.test(words), pytest.raises(xv.errors.ProblemError, match=words):
@@ -113,8 +127,8 @@ def test_what_has_no_evidence_is_a_sentence(subtests):
 def test_models_are_compared_in_a_table(subtests):
     y = target()
 
-    def solved(y, start, lam=1e-4):
-        return xv.solve(xv.marginal(xv.separable(decays, y, data=T, lam=lam), 0.01), start, over=BOX)
+    def solved(y, start, lam=1e-4, noise=0.01):
+        return xv.solve(xv.marginal(xv.separable(decays, y, data=T, lam=lam), noise), start, over=BOX)
 
     one, two = solved(y, np.array([2.0])), solved(y, THETA)
     table = xv.compare_models({"one": one, "two": two.laplace(components=2)})
@@ -126,7 +140,12 @@ def test_models_are_compared_in_a_table(subtests):
     assert a.aic == pytest.approx(2 * 2 + 2 * two.value)
     assert a.bic == pytest.approx(2 * math.log(60) + 2 * two.value)
     assert 3.9 < a.effective_parameters < 4.0
-    refused = {"same data": [one, solved(2 * y, THETA)], "flat": [one, solved(y, THETA, lam=0.0)], "none": []}
+    refused = {
+        "same data": [one, solved(2 * y, THETA)],
+        "flat": [one, solved(y, THETA, lam=0.0)],
+        "Jeffreys": [one, solved(y, THETA, noise=None)],
+        "none": [],
+    }
     for words, models in refused.items():
         with subtests.test(words), pytest.raises(xv.errors.ProblemError, match=words):
             xv.compare_models(models)

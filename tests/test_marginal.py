@@ -240,6 +240,12 @@ def test_a_density_that_is_not_finite_is_a_sentence(subtests):
         smooth = xv.separable(decays, y, data=T, **{"lam": 1.0, **options}, Omega=np.array([[1.0, -1.0]]))
         with subtests.test(f"a wide Omega, another {name}"), pytest.raises(xv.errors.ProblemError, match="lam > 0"):
             xv.marginal(smooth, 0.1).log_density(THETA)
+    moving = xv.separable(decays, y, data=T, lam=lambda theta, t: 0 * theta[0])
+    with subtests.test("a ridge that is 0 at theta"), pytest.raises(xv.errors.ProblemError, match="finite"):
+        xv.marginal(moving, 0.1).log_density(THETA)
+    ridged = xv.separable(decays, y, data=T, lam=1.0)
+    with subtests.test("a mean that is not finite"), pytest.raises(xv.errors.ProblemError, match="prior must be"):
+        xv.marginal(ridged, 0.1, np.array([1.0, np.nan])).log_density(THETA)
     with subtests.test("equal columns during a solve"):
         fit = xv.solve(xv.marginal(problem, 0.1), np.ones(2), over=xv.sets.Box(0.5, 2.0))
         assert fit.status is xv.Status.RANK_DEFICIENT

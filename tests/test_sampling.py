@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
-from xvarpro.fit.draws import effective_size
+from xvarpro.bayes.draws import effective_size
 
 T = np.linspace(0.0, 2.0, 30)
 
@@ -211,6 +211,16 @@ def test_a_linear_model_has_its_closed_form():
     assert draws.log_density[3] == pytest.approx(known, rel=1e-12)
 
 
+def test_the_evidence_of_draws_counts_the_volume_of_the_sets():
+    """A density that does not depend on theta is its own evidence."""
+    m = xv.marginal(xv.separable(lambda theta, t: decays(0 * theta["a"][:1] + 1, t), Y, data=T, lam=1e-2))
+    theta = {"a": np.ones(2), "b": np.ones(3), "c": np.zeros(1)}
+    over = {"a": xv.sets.Box(0.5, 3.0), "b": xv.sets.Simplex(3.0), "c": xv.sets.LinfBall(4.0)}
+    draws = xv.solve(m, theta, over=over).sample(200)
+    assert abs(draws.log_evidence - m.log_density(theta)) < 4 * draws.log_evidence_error < 0.5
+    assert xv.solve(ONE, np.ones(1)).sample(20).log_evidence is None
+
+
 def test_a_maximum_at_a_bound_is_sampled_inside():
     """A rate below the one of the data: its density falls from the bound."""
     fit = xv.solve(ONE, np.array([2.0]), over=xv.sets.Box(1.2, 4.0))
@@ -222,6 +232,9 @@ def test_a_maximum_at_a_bound_is_sampled_inside():
     p[0] *= 0.5
     mean = np.average(at, weights=p)
     sd = np.average((at - mean) ** 2, weights=p) ** 0.5
+    known = logs.max() + np.log(p.sum() * 0.01 / 2.8)
+    assert draws.log_evidence == pytest.approx(known, abs=4 * draws.log_evidence_error + 0.01)
+    assert fit.laplace().log_evidence == pytest.approx(known, abs=0.05)
     assert draws.theta.min() >= 1.2
     assert draws.acceptance > 0.5
     assert abs(draws.theta.mean() - mean) < 4 * sd / draws.ess[0] ** 0.5

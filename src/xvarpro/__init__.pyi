@@ -15,6 +15,10 @@ from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps
 from xvarpro.batch import Each, ManyResult, Multistart, multistart, solve_many
+from xvarpro.bayes.coordinates import Unconstrained
+from xvarpro.bayes.draws import Draws
+from xvarpro.bayes.evidence import Laplace, ModelComparison, compare_models
+from xvarpro.bayes.likelihood import Marginal, marginal
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
@@ -25,15 +29,10 @@ from xvarpro.driver.prepare import SlicesWarning
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.transfer import PrecisionWarning
 from xvarpro.fit.comparison import Comparison, compare
-from xvarpro.fit.draws import Draws
-from xvarpro.fit.evidence import ModelComparison, compare_models
-from xvarpro.fit.laplace_approximation import Laplace
-from xvarpro.fit.marginal import Marginal, marginal
 from xvarpro.fit.nonlinear import least_squares
 from xvarpro.fit.result import Result
 from xvarpro.fit.robust import RobustResult, solve_robust
 from xvarpro.fit.solve import solve
-from xvarpro.fit.unconstrained import Unconstrained
 from xvarpro.fit.verification import Verification, verify
 from xvarpro.problem.column_chunks import ColumnChunks, compress
 from xvarpro.problem.noise import InverseGamma

@@ -62,14 +62,15 @@ def value_and_gradient(
     (True, True)
     """
     prepared = prepare(problem, theta, backend=backend, device=device, dtype=dtype)
-    value, gradient = prepared.call(_value_and_gradient, prepared.theta)
+    value, gradient = prepared.call(evaluated, prepared.theta)
     check_value(value, prepared.dtype)
     check_unchanged(problem, prepared.fingerprints)
     layout = prepared.layout
     return layout.array(value, prepared.backend), modules.by_name(layout.measures(gradient, prepared.backend))
 
 
-def _value_and_gradient(objective: Objective, theta: Leaves) -> tuple[Array, Leaves]:
+def evaluated(objective: Objective, theta: Leaves) -> tuple[Array, Leaves]:
+    """The value, 0-d, and the gradient."""
     point, gradient = objective.value_and_gradient(theta)
     return point.value, gradient
 

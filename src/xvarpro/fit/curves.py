@@ -15,8 +15,8 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import is_array
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.fit.figures import date2num
 from xvarpro.problem.samples import plain
+from xvarpro.results.figures import date2num
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.bands import errors_of_parts, joined
 from xvarpro.statistics.prediction import components, sensitivities

@@ -8,7 +8,7 @@ import numpy as np
 
 from xvarpro.core.status import Status
 from xvarpro.errors import ProblemError
-from xvarpro.fit.figures import Figure, FigureBase, Patch, PolyCollection, blank
+from xvarpro.results.figures import Figure, FigureBase, Patch, PolyCollection, blank
 from xvarpro.statistics.frames import on_grid
 
 if TYPE_CHECKING:

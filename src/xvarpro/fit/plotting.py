@@ -14,9 +14,9 @@ from xvarpro.core.checks import confidence
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.fit.curves import Curve, abscissae, finer
-from xvarpro.fit.figures import COLOURS, Figure, FigureBase, MaxNLocator, blank, dated, legend_above, positive, tidy
 from xvarpro.fit.profiles import profile
 from xvarpro.problem.parameters import Parameters
+from xvarpro.results.figures import COLOURS, Figure, FigureBase, MaxNLocator, blank, dated, legend_above, positive, tidy
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics.bands import joined, parts_of
 from xvarpro.statistics.intervals import quantile, student

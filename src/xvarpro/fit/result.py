@@ -14,7 +14,8 @@ from xvarpro.problem.problem import Problem, with_loss
 from xvarpro.results.outcome import Outcome
 
 if TYPE_CHECKING:
-    from xvarpro.fit import intervals, laplace_approximation, plotting, sampling, stored
+    from xvarpro.bayes import evidence, sampling
+    from xvarpro.fit import intervals, plotting, stored
     from xvarpro.statistics import bands, reports, theory
 
 
@@ -53,7 +54,7 @@ class Result(Outcome):
     """
 
     if TYPE_CHECKING:
-        laplace = laplace_approximation.laplace
+        laplace = evidence.laplace
         statistics = theory.statistics
         report = reports.report
         interval = intervals.interval
@@ -67,11 +68,11 @@ class Result(Outcome):
         save = stored.save
         like = stored.like
     else:
-        laplace = Method("xvarpro.fit.laplace_approximation.laplace")
+        laplace = Method("xvarpro.bayes.evidence.laplace")
         statistics = Method("xvarpro.statistics.theory.statistics")
         report = Method("xvarpro.statistics.reports.report")
         interval = Method("xvarpro.fit.intervals.interval")
-        sample = Method("xvarpro.fit.sampling.sample")
+        sample = Method("xvarpro.bayes.sampling.sample")
         band = Method("xvarpro.statistics.bands.band")
         plot_fit = Method("xvarpro.fit.plotting.plot_fit")
         plot_residuals = Method("xvarpro.fit.plotting.plot_residuals")

@@ -132,27 +132,29 @@ class Ridge(NamedTuple):
         Omega: Any = self.Omega
         return as_operator(Omega).outer(rows, xp.concat(pair[::-1], axis=1)).dense()
 
-    def log_det(self, backend: Backend, like: Array) -> tuple[Array, Array, Array]:
-        """``log det sqrt(lam) Omega`` on the range of ``Omega^H lam Omega``, half of that one's, 0-d.
+    def log_det(self, backend: Backend) -> tuple[Array, Array, Array, Array]:
+        """``log det B`` of ``B = sqrt(lam) Omega`` on the range of ``B^H``, half of that of ``B^H B``, 0-d.
 
         Its derivatives by lam, one for each row, (r, 1), and by Omega, (r, n), are those of changes that keep the rank.
-        Right-hand sides share lam; `like` is as of `dense`. The rank is that of the rows of Omega where lam is not 0,
-        to working precision, whatever the sizes of lam.
+        Last X with columns that are 0 or of that range, ``X^H B^H B X`` the identity in the others. Right-hand sides
+        share lam, and Omega is given. The rank is that of the rows of Omega where lam is not 0, to working precision,
+        whatever the sizes of lam.
         """
-        xp, Omega = namespace_of(like), Ridge(1.0, self.Omega).dense(like)
-        r, n = Omega.shape
-        real = xp.real(Omega) if is_complex(Omega) else Omega
-        root = xp.sqrt(self.lam + 0 * real[:, :1])
+        Omega: Any = self.array
+        xp, (r, n) = namespace_of(Omega), Omega.shape
+        root = xp.sqrt(self.lam + 0 * abs(Omega[:, :1]))
         _, s, Vh = backend.svd(xp.where(root > 0, Omega, xp.zeros_like(Omega)))
         kept = as_complex(xp.astype(s > max(r, n) * xp.finfo(s.dtype).eps * s[0], s.dtype), Omega)
-        eye = xp.eye(s.shape[0], dtype=Omega.dtype, device=device(like))
+        eye = xp.eye(s.shape[0], dtype=Omega.dtype, device=device(Omega))
         # a direction outside of the range has a row of its own, with determinant 1
         A = backend.placement.concat_rows(kept * ((root * Omega) @ adjoint(Vh)), (1 - kept) * eye)
         Q, R = backend.qr(A)
-        inverse = kept * (Q[:r, :] @ adjoint(backend.solve_triangular(R, eye))) @ Vh  # the adjoint of the inverse
-        slopes = xp.real(conj(inverse) * Omega) if is_complex(Omega) else inverse * Omega
-        by_lam = 0.5 * xp.sum(slopes, axis=1, keepdims=True) / positive_or_one(root)
-        return xp.sum(xp.log(xp.abs(xp.linalg.diagonal(R)))), by_lam, root * inverse
+        inverse = backend.solve_triangular(R, eye)
+        slopes = root * (kept * (Q[:r, :] @ adjoint(inverse)) @ Vh)
+        by_lam = conj(slopes) * Omega
+        by_lam = 0.5 * xp.sum(xp.real(by_lam) if is_complex(Omega) else by_lam, axis=1, keepdims=True)
+        found = xp.sum(xp.log(xp.abs(xp.linalg.diagonal(R))))
+        return found, by_lam / positive_or_one(root**2), slopes, adjoint(Vh) @ (kept * inverse)
 
     def dense(self, like: Array) -> Array:
         """``sqrt(lam) Omega`` for matrices like this one, (..., n): (r, n), or (k, r, n) with one for each column."""

@@ -14,9 +14,9 @@ import numpy as np
 
 from xvarpro import lower
 from xvarpro.backends import Backend, to_numpy
-from xvarpro.core.namespace import device, is_complex, namespace_of
+from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import plus, rounding, sum_
+from xvarpro.core.trees import adjoint, plus, rounding, sum_
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import NO_RIDGE, Condensed, LowerSolver, Ridge, Volume
 from xvarpro.lower.stack import as_columns, eye_like, stacked
@@ -26,10 +26,10 @@ from xvarpro.objective.passes import SURVEY, Block, Pass
 from xvarpro.objective.reduced import Point, Reduced
 from xvarpro.objective.reductions import added
 from xvarpro.objective.streamed import Streamed, StreamedPoint
-from xvarpro.operators import Weighted
+from xvarpro.operators import Stacked, Weighted
 from xvarpro.operators.interface import Operator
-from xvarpro.problem.noise import Noise, flat_amplitudes
-from xvarpro.problem.problem import Problem
+from xvarpro.problem.noise import Noise
+from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.whitening import Whitening
 
 
@@ -40,11 +40,9 @@ class _Marginal:
     backend: Backend
     energy: Any
 
-    counted: Noise | None = None  # with the constants that a pass over the rows has found
-
     @property
     def noise(self) -> Noise:
-        found: Any = self.counted or self.problem.noise
+        found: Noise = self.problem.noise
         return found
 
     def size(self, value: Array) -> Array:
@@ -63,27 +61,22 @@ class _Marginal:
 
     def total(self, volume: Volume) -> Array:
         """V of `Noise`, from that of one right-hand side, or of as many as there are factors."""
-        share = self.noise.columns / volume.stack
-        if self.noise.Omega is None:
-            return volume._replace(ridge=NO_RIDGE).log_det() * share - self.noise.columns * self.prior(volume)[0]
-        found = volume.log_det() * share
-        apart = volume.dual or not volume.ridge.present
-        return found if apart else found - self.noise.columns * self.noise.Omega
+        columns, Omega = self.noise.columns, self.noise.Omega
+        if callable(self.problem.lower.lam):  # a prior that becomes flat at theta has no density there
+            lam, sizes, xp = volume.ridge.lam, volume.sizes, self.backend.xp
+            volume = volume._replace(sizes=xp.where(xp.all(lam > 0), sizes, xp.full_like(sizes, xp.nan)))
+        if Omega is None:
+            return columns * (volume._replace(ridge=NO_RIDGE).log_det() / volume.stack - self.prior(volume.ridge)[0])
+        found = volume.log_det() * (columns / volume.stack)
+        return found if volume.dual or not volume.ridge.present else found - columns * Omega
 
-    def prior(self, volume: Volume) -> tuple[Array, Array, Array]:
+    def prior(self, ridge: Ridge) -> tuple[Array, Array, Array]:
         """`Ridge.log_det`, NaN where Omega has lost a rank, with which the flat amplitudes would be others."""
-        noise, ridge, (_, p) = self.noise, volume.ridge, volume.pair()
-        if ridge.columns is not None:
-            raise ProblemError(
-                "a marginal likelihood with an Omega that is a function of theta or not square needs one lam for all "
-                f"right-hand sides; got {ridge.columns} of them"
-            )
-        like = p if p.ndim == 2 else p[0, ...]
-        found, by_lam, by_Omega = ridge.log_det(self.backend, like)
+        noise, (found, by_lam, by_Omega, X) = self.noise, ridge.log_det(self.backend)
         xp = namespace_of(found)
-        rank = 2 * xp.sum(ridge.lam * by_lam)  # of log det, which is homogeneous in lam
-        full = rank > like.shape[-1] - noise.flat / (noise.parts * noise.columns) - 0.5
-        return xp.where(full, found, xp.full_like(found, xp.nan)), by_lam, by_Omega
+        rank = xp.astype(xp.sum(xp.astype(xp.any(X != 0, axis=0), xp.int32)), found.dtype)
+        lost = rank < X.shape[0] - noise.flat / (noise.parts * noise.columns) - 0.5
+        return xp.where(lost, xp.full_like(found, xp.nan), found), by_lam, by_Omega
 
 
 class Marginal(_Marginal, Reduced):
@@ -138,17 +131,14 @@ class Marginal(_Marginal, Reduced):
 
     def _ridge_slopes(self, outputs: LevelOutputs, ridge: Ridge, precision: Array, w: Array, volume: Volume) -> Any:
         """Cotangents of lam and of Omega: half of ``<Omega w, lam Omega w>``, of w and of columns of R^-1."""
-        noise, lam, Omega = self.noise, None, None
-        times = noise.parts * noise.columns
-        _, by_lam, by_Omega = self.prior(volume)
+        times, lam, Omega = self.noise.parts * self.noise.columns, None, None
+        _, by_lam, by_Omega = self.prior(ridge)
         pairs = [(0.5 * precision, w), *((0.5 * times / volume.stack, p) for _, p in volume.pairs())]
         if outputs.lam is not None:
             xp = namespace_of(by_lam)
             by_lam = xp.reshape(by_lam if math.prod(ridge.lam.shape) > 1 else xp.sum(by_lam), ridge.lam.shape)
             lam = sum_(c * ridge.by_lam(v, v) for c, v in pairs) - times * by_lam
         if outputs.Omega is not None:
-            if is_complex(by_Omega) and not is_complex(outputs.Omega):
-                by_Omega = namespace_of(by_Omega).real(by_Omega)
             Omega = sum_(c * ridge.by_Omega(v, v) for c, v in pairs) - times * by_Omega
         return lam, Omega
 
@@ -159,7 +149,13 @@ class Marginal(_Marginal, Reduced):
         if shared.columns is not None:
             return outers(M, (r, w), *((q, share * p) for q, p in volume.pairs()))
         q, p = volume.pair()
-        if weighted is not None:
+        n = p.shape[-1]
+        if weighted is not None and p.ndim == 3 and n <= 2 * p.shape[0] and not volume.dual:
+            # of each H_j^-1 = p p^H, sum_j s_j^2 M H_j^-1, without an array of the size of all q
+            inverses = xp.reshape(p @ adjoint(p), (-1, n * n))
+            mixed = xp.reshape(xp.astype(weighted.s**2, p.dtype) @ inverses, (-1, n, n))
+            r, q, p = weighted.s * r, (shared.dense()[:, None, :] @ mixed)[:, 0, :], eye_like(p[0, ...])
+        elif weighted is not None:
             r, q = weighted.s * r, (weighted.s if q.ndim == 2 else weighted.s.mT[:, :, None]) * q
         p = share * as_columns(p)
         found: Operator = shared.outer(xp.concat([r, as_columns(q)], axis=1), xp.concat([w, p], axis=1))
@@ -205,12 +201,12 @@ class StreamedMarginal(_Marginal, Streamed):
 
     def _condensed(self, theta: Leaves) -> tuple[Condensed, int]:
         """All rows, and how many they are; `noise` has its constants then."""
-        xp, ridge, like = namespace_of(theta[0]), self.problem.lower.ridge, theta[0]
-        zeros = xp.zeros(2, dtype=like.dtype, device=device(like))
+        like = theta[0]
+        zeros = namespace_of(like).zeros(2, dtype=like.dtype, device=device(like))
         (state, counts), rows = self.walk(0, FOLD, (self._start(theta), zeros), theta)
         data, roots = self.backend.to_floats([counts[0], counts[1]])
-        flat = flat_amplitudes(to_numpy(ridge.lam) if ridge.present else 0.0, self.structure.w_shape)
-        self.counted = self.noise.counted(data, flat, roots)
+        flat = flat_amplitudes(self.problem.lower, self.structure.w_shape)
+        self.problem = replace(self.problem, noise=self.noise.counted(data, flat, roots))
         return self._accumulation.condensed(self.backend, state), rows
 
     def conditional(self, theta: Leaves) -> tuple[Array, Array, Array]:
@@ -246,29 +242,31 @@ def settled(problem: Problem, structure: ModelStructure, backend: Backend, dtype
             "a marginal likelihood needs a design that is an array, and a solver whose factor has its determinant: "
             f"lower.QR(), DualQR() or SVD(); got {level.solver or 'a design known by its products'}. Leave solver= out"
         )
-    lam: Any = None if callable(level.lam) else to_numpy(level.lam) if level.ridge.present else 0.0
-    Omega = None if callable(level.Omega) else level.ridge.array
-    moving = callable(level.Omega) or not level.ridge.square
-    flat = _flat(problem, lam, Omega, (n, k)) if moving else flat_amplitudes(lam, (n, k))
-    if not moving and Omega is not None and 0 < flat < n * k:
-        raise ProblemError(
-            "a prior that is flat in some amplitudes needs Omega to be the identity, or with fewer rows than "
-            "amplitudes; got a lam with entries that are 0 and a square Omega. Give them a small lam"
-        )
+    size, present = 0.0, callable(level.lam) or level.ridge.present
+    blocks = isinstance(level.Omega, Stacked) and not problem.in_rows  # whose rows may depend on each other
+    moving = callable(level.Omega) or (present and (blocks or not level.ridge.square))
+    flat = float(k * (n - _rank(problem, structure))) if moving else flat_amplitudes(level, (n, k))
+    if present and not moving and level.Omega is not None:
+        size = float(np.linalg.slogdet(to_numpy(level.ridge.array).astype(complex))[1])
+        if 0 < flat < n * k:
+            raise ProblemError(
+                "a prior that is flat in some amplitudes needs Omega to be the identity, or with fewer rows than "
+                "amplitudes; got a lam with entries that are 0 and a square Omega. Give them a small lam"
+            )
 
     def moved(x: Any) -> Array:
         kind = np.result_type(dtype, "complex64") if np.iscomplexobj(x) else dtype
         return backend.asarray(np.asarray(x, kind), device=place)
 
-    size = 0.0 if Omega is None or moving else float(np.linalg.slogdet(to_numpy(Omega).astype(complex))[1])
     parts = 2 if structure.complex_w else 1
     fields: dict[str, Any] = {"parts": parts, "columns": k, "Omega": None if moving else moved(size)}
     if noise.mean is not None:
         mean = to_numpy(noise.mean)
-        if mean.shape not in ((n,), (n, 1), (n, k)) or (parts == 1 and np.iscomplexobj(mean)):
+        shaped = mean.shape in ((n,), (n, 1), (n, k)) and (parts == 2 or np.isrealobj(mean))
+        if not shaped or not np.isfinite(mean).all():
             raise ProblemError(
-                f"prior must be the mean of w, of shape ({n},) or {(n, k)}, real where w is; got {mean.dtype} entries "
-                f"of shape {mean.shape}"
+                f"prior must be the mean of w, finite, of shape ({n},) or {(n, k)}, real where w is; got {mean.dtype} "
+                f"entries of shape {mean.shape}{' and some that are not finite' if shaped else ''}"
             )
         mean = np.broadcast_to(mean.reshape(n, -1), (n, k))
         fields["mean"] = moved(mean.astype(complex) if parts == 2 else mean)
@@ -279,17 +277,27 @@ def settled(problem: Problem, structure: ModelStructure, backend: Backend, dtype
     return replace(problem, noise=noise)
 
 
-def _flat(problem: Problem, lam: Any, Omega: Any, shape: tuple[int, int]) -> float:
-    """How many entries of w have no prior, where Omega moves or is not square; that of theta has full column rank."""
-    level = problem.lower
-    each = lam is not None and np.ndim(lam) == 2 and (np.shape(lam)[1] > 1 or np.any(lam == 0))
-    if problem.in_rows or each or not (level.solver is None or isinstance(level.solver, lower.QR)) or np.all(lam == 0):
+def flat_amplitudes(level: Level, shape: tuple[int, int]) -> float:
+    """How many entries of w, (n, k), have no ridge; one that is a function of theta is > 0."""
+    lam: Any = 1.0 if callable(level.lam) else to_numpy(level.lam) if level.ridge.present else 0.0
+    return float(np.sum(np.broadcast_to(lam, shape) == 0))
+
+
+def _rank(problem: Problem, structure: ModelStructure) -> int:
+    """That of an Omega that moves or is not square; of a function of theta it is full."""
+    level, out = problem.lower, structure.skeleton.fill(structure.arrays).lower  # each array as its shape and dtype
+    lam: Any = level.lam if out.lam is None else np.ones(out.lam[0])
+    refused = ["rows in chunks"] if problem.in_rows else []
+    refused += [] if level.solver is None or isinstance(level.solver, lower.QR) else [repr(level.solver)]
+    lam = to_numpy(lam) if is_array(lam) else np.asarray(lam)
+    refused += [] if (lam > 0).all() and lam.shape[1:] in ((), (1,)) else ["another lam"]
+    if refused:
         raise ProblemError(
             "a marginal likelihood with an Omega that is a function of theta or not square needs all rows in memory, "
-            "lower.QR(), and lam > 0, the same for all right-hand sides; got RowChunks, another solver or another lam"
+            f"lower.QR(), and lam > 0, the same for all right-hand sides; got {refused[0]}"
         )
-    rank = shape[0] if Omega is None else int(np.linalg.matrix_rank(to_numpy(Omega)))
-    return float(shape[1] * (shape[0] - rank))
+    shape = out.Omega[0] if callable(level.Omega) else ()
+    return min(shape) if shape else int(np.linalg.matrix_rank(to_numpy(level.ridge.array)))
 
 
 def _data(weights: Any, shape: tuple[int, int], flat: float) -> tuple[float, float, float]:

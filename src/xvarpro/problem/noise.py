@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
-import numpy as np
-
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
@@ -79,8 +77,3 @@ class Noise(Struct):
             constant = 0.5 * nu * math.log(2 * math.pi) - math.lgamma(a + 0.5 * nu)
             constant += math.lgamma(a) - a * math.log(b) if a else 0.0
         return replace(self, constant=constant - self.parts * log_root, freedom=nu, flat=self.parts * flat)
-
-
-def flat_amplitudes(lam: Any, shape: tuple[int, int]) -> float:
-    """How many entries of w, (n, k), have no ridge; `lam` is None where it is a function, which is > 0."""
-    return 0.0 if lam is None else float(np.sum(np.broadcast_to(lam, shape) == 0))

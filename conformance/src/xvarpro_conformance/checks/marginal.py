@@ -54,13 +54,13 @@ def marginal_likelihoods(target: Target, name: str) -> Iterator[Measured]:
     target.represent(alternate(COMPILED.index(name)) if name in COMPILED else ())
     problem, theta = case.problem, case.theta.astype(target.dtype)
     with target.scope():
-        value, gradient = problem.log_density_and_gradient(theta, target.backend, device=target.device)
+        value, gradient = problem.log_density_and_gradient(target.send(theta))
         prepared = prepare(problem, theta, backend=target.backend, device=target.device)
         ones = tuple(namespace_of(x).ones_like(x) for x in prepared.theta)
         (bend,) = (target.host(x) for x in prepared.call(marginal_hessian, prepared.theta, ones))
     known, size, slope, bends = exact(name)
-    yield Measured("log density", np.asarray(value), np.asarray(-known), 12 * target.eps * case.condition, size)
-    yield Measured("gradient", np.asarray(gradient), -slope, 100 * target.eps * case.condition)
+    yield Measured("log density", target.host(value), np.asarray(-known), 12 * target.eps * case.condition, size)
+    yield Measured("gradient", target.host(gradient), -slope, 100 * target.eps * case.condition)
     yield Measured("H u", bend, bends, 100 * target.eps * case.condition**2)
 
 

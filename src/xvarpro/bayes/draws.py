@@ -22,7 +22,7 @@ from xvarpro.statistics.names import each_name, given_names
 from xvarpro.statistics.prediction import predict
 
 if TYPE_CHECKING:
-    from xvarpro.fit.figures import Figure, FigureBase
+    from xvarpro.results.figures import Figure, FigureBase
 
 SHOWN = 8  # columns of a figure
 LISTED = 40  # rows of a table
@@ -44,6 +44,10 @@ class Draws:
         That of the data, and of theta where a density was given: ``log p(y | theta) + prior_theta(theta)``.
     acceptance : float
         Share of accepted proposals.
+    log_evidence, log_evidence_error : float or None
+        The logarithm of the integral of the density of the data times that of theta, from the proposals as importance
+        samples, and its standard error: at bounds and far from a normal density too. k components that may change
+        places have ``log k!`` more. None where the set of theta has no bound and no density of it was given.
 
     Examples
     --------
@@ -61,6 +65,8 @@ class Draws:
     sigma: np.ndarray
     log_density: np.ndarray
     acceptance: float
+    log_evidence: float | None
+    log_evidence_error: float | None
     _fit: Outcome
     _layout: CallerLayout
 
@@ -75,10 +81,9 @@ class Draws:
     def columns(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Each real number that was drawn, (n,), by its name: theta, w, and sigma where it is not known."""
         of_theta, of_w = given_names(trees.map_leaves(lambda x: x[0], self.theta), self.w.shape[1:], names)
-        found = dict(zip(of_theta, self._flat().T, strict=True))
         parts = parts_of(self.w.reshape(len(self), -1))
-        for part, x in zip(("Re ", "Im ") if len(parts) > 1 else ("",), parts, strict=True):
-            found |= {part + name: column for name, column in zip(of_w, x.T, strict=True)}
+        every = of_theta + [part + name for part in (["Re ", "Im "] if len(parts) > 1 else [""]) for name in of_w]
+        found = dict(zip(every, np.concatenate([self._flat(), *parts], axis=1).T, strict=True))
         return found | ({} if self._known else {"sigma": self.sigma})
 
     def predict(self, data: Tree = None, *, noise: bool = False, seed: int = 0) -> np.ndarray:
@@ -90,32 +95,21 @@ class Draws:
             As for `Result.predict`; the problem's own by default, which rows in chunks do not have.
         noise : bool
             Add the noise of an observation, of the problem's weights for its own data, else of weight 1; of one of
-            weight 0 the result is NaN.
+            weight 0 the result is NaN. That of a covariance is refused.
         seed : int
             Of that noise.
-
-        Raises
-        ------
-        ProblemError
-            Rows come in chunks and `data` is missing; noise is asked of a problem with a covariance, or for other data
-            of one with weights.
-        ModelError
-            M fails with this data.
         """
         switch("noise", noise)
         problem = self._fit.stated
         if data is None and problem.in_rows:
             raise ProblemError("predictions of a fit to rows in chunks need data=, such as those of a chunk; got none")
-        correlated = problem.lower.covariance is not None or isinstance(problem.lower.weights, Whitening)
-        if noise and correlated:
+        if noise and (problem.lower.covariance is not None or isinstance(problem.lower.weights, Whitening)):
             raise ProblemError("noise of a covariance is not drawn for predictions; got noise=True. Add draws of yours")
         given = problem.data if data is None else data
-        leaves = trees.leaves(self.theta)
-        found, host = [], get("numpy")
-        for i, w in enumerate(self.w):
-            theta = self._layout.to_caller(tuple(np.asarray(x[i]) for x in leaves), host)
-            found.append(to_numpy(predict(problem, theta, w, given)))
-        values = np.stack(found)
+        every = zip(*(tuple(map(np.asarray, x)) for x in trees.leaves(self.theta)), strict=True)
+        thetas = (self._layout.to_caller(leaves, get("numpy")) for leaves in every)
+        pairs = zip(thetas, self.w, strict=True)
+        values = np.stack([to_numpy(predict(problem, theta, w, given)) for theta, w in pairs])
         if noise:
             draw, root = np.random.default_rng(seed), observation_roots(problem, data, None, values.shape[1:])
             parts = [draw.normal(size=values.shape) for _ in parts_of(values)]
@@ -133,59 +127,43 @@ class Draws:
         return Band(values.mean(axis=0), lower, upper)
 
     def to_arviz(self) -> Any:
-        """As an ``arviz.InferenceData`` of one chain: theta by its keys, w and sigma, ``lp`` among the statistics.
-
-        Raises
-        ------
-        ImportError
-            ArviZ is not installed.
-        """
+        """As an ``arviz.InferenceData`` of one chain: theta by its keys, w and sigma, ``lp`` among the statistics."""
         try:
             import arviz
         except ImportError as error:
             raise ImportError("to_arviz needs ArviZ: pip install arviz", name="arviz") from error
         leaves, treedef = trees.flatten(self.theta)
         keys = each_name(trees.unflatten(treedef, range(len(leaves))))
-        posterior = {key: x[None] for key, x in zip(keys, leaves, strict=True)}
         w = {"w": self.w} if np.isrealobj(self.w) else {"w_real": self.w.real, "w_imag": self.w.imag}
-        posterior |= {key: x[None] for key, x in w.items()} | ({} if self._known else {"sigma": self.sigma[None]})
-        groups = {"posterior": posterior, "sample_stats": {"lp": self.log_density[None]}}
+        found = dict(zip(keys, leaves, strict=True)) | w | ({} if self._known else {"sigma": self.sigma})
+        groups = {
+            "posterior": {key: x[None] for key, x in found.items()},
+            "sample_stats": {"lp": self.log_density[None]},
+        }
         return arviz.from_dict(**groups) if hasattr(arviz, "InferenceData") else arviz.from_dict(groups)
 
     def plot(self, names: Sequence[str] | None = None, *, figure: FigureBase | None = None) -> Figure:
         """Histograms of up to eight numbers that were drawn, theta first, and pairs of them against each other.
 
-        Parameters
-        ----------
-        names : sequence of str, optional
-            Of the entries of theta.
-        figure : matplotlib Figure or SubFigure, optional
-            As for `Result.plot_fit`.
-
-        Returns
-        -------
-        matplotlib Figure
+        `names` are those of the entries of theta, `figure` is as for `Result.plot_fit`.
         """
-        from xvarpro.fit.figures import COLOURS, blank, tidy
+        from xvarpro.results.figures import COLOURS, blank, tidy
 
         shown = list(self.columns(names).items())[:SHOWN]
         k = len(shown)
         fig = blank(figure, 1.6 + 1.4 * k, 1.2 + 1.4 * k)
-        axes = fig.subplots(k, k, sharex="col", squeeze=False)
-        for i, (name, y) in enumerate(shown):
-            for j, (below, x) in enumerate(shown):
-                ax = axes[i, j]
-                ax.set_visible(j <= i)
-                if j < i:
-                    ax.plot(x, y, ".", color=COLOURS[0], markersize=2, alpha=0.3)
-                elif j == i:
-                    ax.hist(x, bins="auto", color="0.8")
-                    ax.set_yticks([])
-                ax.set_xlabel(below if i == k - 1 else "")
-                ax.set_ylabel(name if j == 0 < i else "")
-                ax.tick_params(labelleft=j == 0 < i, labelbottom=i == k - 1)
-                ax.locator_params(nbins=3)
-                tidy(ax)
+        for (i, j), ax in np.ndenumerate(fig.subplots(k, k, sharex="col", squeeze=False)):
+            (name, y), (below, x), first, last = shown[i], shown[j], j == 0 < i, i == k - 1
+            ax.set_visible(j <= i)
+            if j < i:
+                ax.plot(x, y, ".", color=COLOURS[0], markersize=2, alpha=0.3)
+            elif j == i:
+                ax.hist(x, bins="auto", color="0.8")
+                ax.set_yticks([])
+            ax.set(xlabel=below if last else "", ylabel=name if first else "")
+            ax.tick_params(labelleft=first, labelbottom=last)
+            ax.locator_params(nbins=3)
+            tidy(ax)
         return fig
 
     def __repr__(self) -> str:
@@ -193,12 +171,10 @@ class Draws:
         if self.acceptance < 0.1:
             head += ": the density is far from a normal one; use another sampler of problem.unconstrained(...)"
         rows: list[tuple[str, ...]] = [("", "mean", "sd", "5 %", "95 %", "ess")]
-        columns = self.columns().items()
-        for name, x in list(columns)[:LISTED]:
-            numbers = (x.mean(), x.std(), *np.quantile(x, (0.05, 0.95)), effective_size(x))
-            rows.append(
-                (name, *(f"{number:.{digits}g}" for number, digits in zip(numbers, (6, 3, 6, 6, 3), strict=True)))
-            )
+        for name, x in list((columns := self.columns()).items())[:LISTED]:
+            low, high = np.quantile(x, (0.05, 0.95))
+            size = effective_size(x)
+            rows.append((name, f"{x.mean():.6g}", f"{x.std():.3g}", f"{low:.6g}", f"{high:.6g}", f"{size:.3g}"))
         return "\n".join([head, *aligned(rows, len(columns) - LISTED)])
 
     @property

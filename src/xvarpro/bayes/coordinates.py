@@ -5,37 +5,55 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from xvarpro import backends
 from xvarpro.backends import Backend, exchange, modules
+from xvarpro.bayes.charts import Chart, chart
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.evaluate import evaluated
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
-from xvarpro.fit.charts import Chart, chart
-from xvarpro.fit.marginal import density, density_and_gradient
-
-if TYPE_CHECKING:
-    from xvarpro.fit.marginal import Marginal
+from xvarpro.objective.interface import Objective
+from xvarpro.problem.problem import Problem
 
 FAR = 30.0  # coordinates from which on an entry counts as one at a bound
 
 
 @dataclass(frozen=True, eq=False)
 class Unconstrained:
-    """The density of unconstrained coordinates u of theta given the data, made by `Marginal.unconstrained`.
+    """The density of theta given the data in coordinates u that are all real numbers, from `Marginal.unconstrained`.
 
-    Vectors u have shape (size,), in any framework: results are arrays of it.
+    An entry between bounds is ``lower + (upper - lower) / (1 + exp(-u))``, one with a lower bound ``lower + exp(u)``,
+    with an upper one ``upper - exp(u)``, a free one u; entries whose bounds are equal have no coordinate. `Simplex` has
+    stick breaking, one coordinate less than entries. The logarithm of the Jacobian is part of the density: u has the
+    distribution of theta. Vectors u have shape (size,), in any framework: results are arrays of it.
+
+    Parameters
+    ----------
+    theta0 : pytree of arrays
+        Any theta in its set, for structure, shapes, framework and precision.
+    over : tree of sets, optional
+        As for `solve`: `Box`, `LinfBall`, `Simplex` or free.
+    prior_theta : callable, optional
+        The log density of theta, ``prior_theta(theta)``, 0-d, written with the namespace of theta; by default it is
+        uniform, of height 1: the set's volume is not divided by.
+    backend : optional
+        Where to compute; theta0's own by default.
 
     Attributes
     ----------
     size : int
         Length of u.
+
+    References
+    ----------
+    Stan Development Team, Stan Reference Manual, Constraint Transforms.
 
     Examples
     --------
@@ -48,13 +66,11 @@ class Unconstrained:
     (array([0.6931]), array([3.0339]))
     """
 
-    problem: Marginal
+    problem: Problem
     theta0: Tree
     over: Tree = None
     prior_theta: Callable[[Tree], Array] | None = None
     backend: str | Backend | None = None
-    device: Any = None
-    dtype: str | None = None
 
     @cached_property
     def size(self) -> int:
@@ -66,11 +82,6 @@ class Unconstrained:
         As where two columns of the design are equal, and w has no prior: samplers leave such points. Autograd of
         PyTorch and the transformations of JAX, its compiler among them, take it as one operation, of which they know
         the exact first derivative.
-
-        Raises
-        ------
-        ProblemError
-            u has another shape.
         """
 
         def value(u: Array) -> Leaves:
@@ -87,9 +98,8 @@ class Unconstrained:
     def log_density_and_gradient(self, u: Array) -> tuple[Array, Array]:
         """`log_density`, and its gradient, (size,); 0 where there is no density."""
         u = self._vector(u)
-        own = backends.owner(u)
-        (*leaves, extra), pull = own.vjp(self._mapped, (u,))
-        value, gradient = self._prepared.call(density_and_gradient, self._moved(leaves))
+        (*leaves, extra), pull = backends.owner(u).vjp(self._mapped, (u,))
+        value, gradient = self._prepared.call(evaluated, self._moved(leaves))
         xp, total = namespace_of(u), self._total(value, extra, u)
         slope = pull((*(-self._returned(g, u) for g in gradient), xp.ones_like(extra)))[0]
         return total, xp.where(xp.isfinite(total), slope, 0 * u)
@@ -100,13 +110,7 @@ class Unconstrained:
         return self._prepared.layout.to_caller(tuple(leaves), backends.owner(u))
 
     def from_theta(self, theta: Tree) -> Array:
-        """u, in the framework of theta.
-
-        Raises
-        ------
-        ProblemError
-            theta has another structure, or lies on the boundary of its set or outside, where there is no u.
-        """
+        """u, in the framework of theta, which must lie inside its set."""
         leaves, treedef = trees.flatten(modules.taken(theta))
         layout, like = self._prepared.layout, leaves[0]
         if treedef != layout.treedef:
@@ -120,8 +124,7 @@ class Unconstrained:
 
     @cached_property
     def _prepared(self) -> Prepared:
-        options: dict[str, Any] = {"backend": self.backend, "device": self.device, "dtype": self.dtype}
-        return prepare(self.problem, self.theta0, over=self.over, **options)
+        return prepare(self.problem, self.theta0, over=self.over, backend=self.backend)
 
     @cached_property
     def _charts(self) -> list[Chart]:
@@ -182,57 +185,7 @@ class Unconstrained:
         return xp.where(xp.isfinite(total), total, xp.full_like(total, -xp.inf))
 
 
-def unconstrained(
-    problem: Marginal,
-    theta0: Tree,
-    over: Tree = None,
-    *,
-    prior_theta: Callable[[Tree], Array] | None = None,
-    backend: str | Backend | None = None,
-    device: Any = None,
-    dtype: str | None = None,
-) -> Unconstrained:
-    """The density of theta given the data in coordinates u that are all real numbers: for any sampler.
-
-    An entry between bounds is ``lower + (upper - lower) / (1 + exp(-u))``, one with a lower bound ``lower + exp(u)``,
-    with an upper one ``upper - exp(u)``, a free one u; entries whose bounds are equal have no coordinate. `Simplex` has
-    stick breaking, one coordinate less than entries. The logarithm of the Jacobian is part of the density: u has the
-    distribution of theta.
-
-    Parameters
-    ----------
-    theta0 : pytree of arrays
-        Any theta in its set, for structure, shapes, framework and precision.
-    over : tree of sets, optional
-        As for `solve`: `Box`, `LinfBall`, `Simplex` or free.
-    prior_theta : callable, optional
-        The log density of theta, ``prior_theta(theta)``, 0-d, written with the namespace of theta; by default it is
-        uniform, of height 1: the set's volume is not divided by.
-    backend, device, dtype : optional
-        Where to compute; theta0's own by default.
-
-    Returns
-    -------
-    Unconstrained
-        With `log_density`, `log_density_and_gradient`, `to_theta` and `from_theta`.
-
-    Raises
-    ------
-    ProblemError
-        A set of another kind.
-
-    References
-    ----------
-    Stan Development Team, Stan Reference Manual, Constraint Transforms.
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> model = xv.separable(lambda theta, t: t[:, None] ** theta, np.array([1.0, 4.1]), data=np.array([1.0, 2.0]))
-    >>> target = xv.marginal(model, noise=0.1).unconstrained(np.array([2.0]), xv.sets.Box(0.0, 4.0))
-    >>> target.to_theta(np.array([0.0])), float(target.log_density(np.array([0.0])).round(6))
-    (array([2.]), -0.062372)
-    """
-    found = Unconstrained(problem, theta0, over, prior_theta, backend, device, dtype)
-    _ = found.size
+def density(f: Objective, theta: Leaves) -> Array:
+    """Minus the log density, 0-d."""
+    found: Array = f.point(theta).value
     return found

@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from xvarpro.backends import Backend, exchange, modules, to_numpy
+from xvarpro.bayes.coordinates import Unconstrained, density
 from xvarpro.core.checks import described, number
-from xvarpro.core.lazy import Method
-from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import is_array
+from xvarpro.driver.evaluate import evaluated
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
-from xvarpro.objective.interface import Objective
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.noise import InverseGamma, Noise
-from xvarpro.problem.problem import Problem
+from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.whitening import Whitening
 
@@ -30,16 +30,10 @@ Given: TypeAlias = float | InverseGamma | Array | tuple[Callable[[Array], Array]
 class Marginal(Problem):
     """A problem whose objective is minus the log marginal likelihood, made by `marginal`."""
 
-    def log_density(
-        self, theta: Tree, backend: str | Backend | None = None, *, device: Any = None, dtype: str | None = None
-    ) -> Array:
+    def log_density(self, theta: Tree, backend: str | Backend | None = None) -> Array:
         """``log p(y | theta)``, all constants included, 0-d.
 
-        Parameters
-        ----------
-        theta : pytree of arrays
-        backend, device, dtype : optional
-            Where to compute; theta's own by default.
+        It is computed in theta's framework, on its device and in its precision, or on another `backend`.
 
         Raises
         ------
@@ -53,12 +47,10 @@ class Marginal(Problem):
         >>> float(xv.marginal(model, noise=0.1).log_density(np.array([2.0])).round(6))
         -0.062372
         """
-        prepared = self._at(theta, backend, device, dtype)
-        return -self._finite(prepared, prepared.call(density, prepared.theta))
+        prepared = self._at(theta, backend)
+        return self._finite(prepared, prepared.call(density, prepared.theta))
 
-    def log_density_and_gradient(
-        self, theta: Tree, backend: str | Backend | None = None, *, device: Any = None, dtype: str | None = None
-    ) -> tuple[Array, Tree]:
+    def log_density_and_gradient(self, theta: Tree, backend: str | Backend | None = None) -> tuple[Array, Tree]:
         """`log_density`, and its gradient in the structure of theta.
 
         Examples
@@ -69,24 +61,30 @@ class Marginal(Problem):
         >>> gradient.round(3)
         array([1.017])
         """
-        prepared = self._at(theta, backend, device, dtype)
-        value, gradient = prepared.call(density_and_gradient, prepared.theta)
+        prepared = self._at(theta, backend)
+        value, gradient = prepared.call(evaluated, prepared.theta)
         down = prepared.layout.measures(tuple(-x for x in gradient), prepared.backend)
-        return -self._finite(prepared, value), modules.by_name(down)
+        return self._finite(prepared, value), modules.by_name(down)
 
-    if TYPE_CHECKING:
-        from xvarpro.fit import unconstrained as _module
+    def unconstrained(
+        self,
+        theta0: Tree,
+        over: Tree = None,
+        *,
+        prior_theta: Callable[[Tree], Array] | None = None,
+        backend: str | Backend | None = None,
+    ) -> Unconstrained:
+        """The density of theta given the data in coordinates that are all real numbers, for any sampler."""
+        found = Unconstrained(self, theta0, over, prior_theta, backend)
+        _ = found.size  # refuses other sets
+        return found
 
-        unconstrained = _module.unconstrained
-    else:
-        unconstrained = Method("xvarpro.fit.unconstrained.unconstrained")
-
-    def _at(self, theta: Tree, backend: Any, device: Any, dtype: Any) -> Prepared:
+    def _at(self, theta: Tree, backend: Any) -> Prepared:
         """What the last call has prepared, where that fits: samplers ask at many theta."""
-        asked, last = (backend, device, dtype), vars(self).get("_last")
-        found = last[1].at(self, theta, None) if last is not None and last[0] == asked else None
-        found = found or prepare(self, theta, backend=backend, device=device, dtype=dtype)
-        vars(self)["_last"] = asked, found
+        asked, last = vars(self).get("_last", (None, None))
+        found = last.at(self, theta, None) if last is not None and asked == backend else None
+        found = found or prepare(self, theta, backend=backend)
+        vars(self)["_last"] = backend, found
         return found
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,7 +98,7 @@ class Marginal(Problem):
                 "or its columns depend on each other and w has no prior, or the residual is 0 and the noise is not "
                 "known. Keep theta away from there by its set, or pass lam > 0 or noise="
             )
-        return prepared.layout.array(value, prepared.backend)
+        return prepared.layout.array(-value, prepared.backend)
 
 
 def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) -> Marginal:
@@ -109,8 +107,8 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
     The data are ``y = M(theta) w`` and noise that is normal, of standard deviation sigma, or ``sigma / sqrt(weight)``.
     The ridge of the problem is the prior of w, normal with mean `prior` and covariance
     ``sigma^2 (lam Omega^H Omega)^-1``; with ``lam = 0`` it is flat, and the likelihood is integrated over all w, which
-    is that of restricted maximum likelihood (REML). ``docs/mathematics.md`` has the formula. Its value depends on the
-    scale of the columns of M where the prior is flat.
+    is that of restricted maximum likelihood (REML), whose value depends on the scale of the columns of M.
+    ``docs/mathematics.md`` has the formula.
 
     Parameters
     ----------
@@ -119,17 +117,15 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
     noise : float, InverseGamma, array or pair, optional
         What is known of the noise.
 
-        - A number: its standard deviation sigma. Of complex data that of the real and of the imaginary part, which
-          are independent.
+        - A number: its standard deviation sigma; of complex data that of the real and of the imaginary part.
         - None: sigma is unknown, and integrated out with Jeffreys' density ``1 / sigma^2`` of ``sigma^2``.
         - `InverseGamma`: the same with that density of ``sigma^2``.
-        - An array (m, m): the covariance of the noise of each column of y; an array (m,): the first column of it where
-          it is a Toeplitz matrix, as that of stationary noise is.
+        - An array (m, m): the covariance of the noise of each column of y; (m,): its first column where it is a
+          Toeplitz matrix, as that of stationary noise is.
         - ``(whiten, log_det)``: a function of matrices (m, k) that returns ``L^-1 x``, for a covariance ``L L^T``,
           written with the namespace of x, and the logarithm of the determinant of the covariance.
 
-        Standard deviations that differ from one number to the next are weights ``1 / sigma^2`` of the problem, with
-        ``noise=1.0``.
+        Standard deviations of each number are weights ``1 / sigma^2`` of the problem, with ``noise=1.0``.
     prior : array, shape (n,) or (n, k), optional
         Mean of w where lam > 0; None is 0.
 
@@ -137,14 +133,13 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
     -------
     Marginal
         A `Problem`: `solve` maximises the likelihood over theta, and `Result.value` is minus its logarithm, to which,
-        or to half the number of data where that is more, tolerances are relative. Its methods `log_density` and
-        `log_density_and_gradient` are for samplers.
+        or to half the number of data where that is more, tolerances are relative.
 
     Raises
     ------
     ProblemError
-        The problem is of another kind: w lies in a set, where the integral has no closed form; two levels; a loss; a
-        penalty on theta. The noise is not positive.
+        The problem is of another kind, such as one whose w lies in a set, where the integral has no closed form. The
+        noise is not positive.
 
     References
     ----------
@@ -159,9 +154,8 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
     >>> t = np.linspace(0.0, 2.0, 50)
     >>> y = 2.0 * np.exp(-t) + 0.01 * np.sin(40 * t)
     >>> m = xv.marginal(xv.separable(M, y, data=t, lam=1e-4), noise=0.01)
-    >>> fit = xv.solve(m, np.array([0.5]), over=xv.sets.Box(0.1, 10.0))
-    >>> round(float(fit.theta[0]), 2), round(fit.value, 1) == round(-float(m.log_density(fit.theta)), 1)
-    (1.0, True)
+    >>> xv.solve(m, np.array([0.5]), over=xv.sets.Box(0.1, 10.0)).theta.round(2)
+    array([1.])
     """
     if not isinstance(problem, Problem) or problem.noise is not None:
         found = "one that is a marginal likelihood" if isinstance(problem, Problem) else type(problem).__name__
@@ -180,20 +174,7 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
             "a marginal likelihood needs one level of least squares, with no penalty on theta, and y as an array, a "
             f"function or RowChunks; got {given}"
         )
-    stated: dict[str, Any] = {}
-    if noise is None or isinstance(noise, InverseGamma):
-        shape, scale = noise or (0.0, 0.0)
-        if noise is not None and not (0 < number(shape) < math.inf and 0 < number(scale) < math.inf):
-            raise ProblemError(f"noise: the shape and the scale of an InverseGamma must be > 0; got {noise}")
-        stated.update(shape=float(shape), scale=float(scale))
-    elif is_array(noise) and noise.ndim:
-        level, stated["sigma"] = replace(level, covariance=_covariance(noise)), 1.0
-    elif isinstance(noise, tuple):
-        level, stated["sigma"] = replace(level, weights=_whitening(problem, noise)), 1.0
-    else:
-        stated["sigma"] = number(noise)
-        if not 0 < stated["sigma"] < math.inf:
-            raise ProblemError(f"noise must be a standard deviation > 0; got {described(noise)}")
+    level, stated = _noise(problem, noise)
     if prior is not None:
         stated["mean"] = exchange.as_array(prior, "prior")
         flat = not callable(level.lam) and not level.ridge.present
@@ -208,42 +189,38 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
     return Marginal(**fields)
 
 
-def _covariance(noise: Array) -> Array:
-    """A covariance in full; a vector is the first column of a Toeplitz matrix."""
-    if noise.ndim != 1:
-        return noise
-    first = to_numpy(noise)
-    lags = np.arange(len(first))
-    C: Any = first[np.abs(lags[:, None] - lags)]
+def _noise(problem: Problem, noise: Given) -> tuple[Level, dict[str, Any]]:
+    """The level with the covariance of its data, and what `Noise` states besides."""
+    level = problem.lower
+    if noise is None:
+        return level, {}
+    if isinstance(noise, InverseGamma):
+        if not (0 < number(noise.shape) < math.inf and 0 < number(noise.scale) < math.inf):
+            raise ProblemError(f"noise: the shape and the scale of an InverseGamma must be > 0; got {noise}")
+        return level, {"shape": float(noise.shape), "scale": float(noise.scale)}
+    if isinstance(noise, tuple):
+        alone = level.weights is None and level.covariance is None and not problem.in_rows
+        if not alone or len(noise) != 2 or not callable(noise[0]) or not math.isfinite(number(noise[1])):
+            raise ProblemError(
+                "noise must be a number, a covariance, or a pair (whiten, log_det) for a target in memory and a "
+                f"problem without weights and covariance; got {described(noise)}"
+            )
+        return replace(level, weights=Whitening(noise[0], -0.5 * number(noise[1]))), {"sigma": 1.0}
+    if is_array(noise) and noise.ndim:
+        return replace(level, covariance=noise if noise.ndim != 1 else _toeplitz(to_numpy(noise))), {"sigma": 1.0}
+    if not 0 < number(noise) < math.inf:
+        raise ProblemError(f"noise must be a standard deviation > 0; got {described(noise)}")
+    return level, {"sigma": number(noise)}
+
+
+def _toeplitz(first: np.ndarray) -> np.ndarray:
+    C: np.ndarray = first[np.abs(np.subtract.outer(np.arange(first.size), np.arange(first.size)))]
     try:
         np.linalg.cholesky(C)
     except np.linalg.LinAlgError:
         raise ProblemError(
-            f"noise of shape ({len(first)},) must be the first column of a Toeplitz covariance; got one that is not "
+            f"noise of shape ({first.size},) must be the first column of a Toeplitz covariance; got one that is not "
             "positive definite. Standard deviations of each number are weights=1 / sigma**2 of the problem, with "
             "noise=1.0"
         ) from None
     return C
-
-
-def _whitening(problem: Problem, noise: Any) -> Whitening:
-    level = problem.lower
-    alone = level.weights is None and level.covariance is None and not problem.in_rows
-    if not alone or len(noise) != 2 or not callable(noise[0]) or not math.isfinite(number(noise[1])):
-        raise ProblemError(
-            "noise must be a number, a covariance, or a pair (whiten, log_det) for a target in memory and a problem "
-            f"without weights and covariance; got {described(noise)}"
-        )
-    return Whitening(noise[0], -0.5 * number(noise[1]))
-
-
-def density(f: Objective, theta: Leaves) -> Array:
-    """Minus the log density, 0-d."""
-    found: Array = f.point(theta).value
-    return found
-
-
-def density_and_gradient(f: Objective, theta: Leaves) -> tuple[Array, Leaves]:
-    """`density`, and its gradient."""
-    point, gradient = f.value_and_gradient(theta)
-    return point.value, gradient

@@ -33,7 +33,7 @@ class Bounds:
         self.moving = lower < upper
         self.fixed = np.where(self.moving, 0.0, lower)
         self.lower, self.upper = lower[self.moving], upper[self.moving]
-        self.size = self.lower.size
+        self.size, self.log_volume = self.lower.size, float(np.sum(np.log(self.upper - self.lower)))
 
     def __call__(self, u: Array) -> tuple[Array, Array]:
         xp, low, high = namespace_of(u), np.isfinite(self.lower), np.isfinite(self.upper)
@@ -64,6 +64,7 @@ class Sticks:
     def __init__(self, radius: float, n: int) -> None:
         self.radius, self.size = radius, n - 1
         self.shift = np.log(np.arange(n - 1, 0, -1.0))  # u = 0 is the centre
+        self.log_volume = (n - 1) * math.log(radius) - math.lgamma(n)  # in all entries but the last
 
     def __call__(self, u: Array) -> tuple[Array, Array]:
         xp = namespace_of(u)
@@ -84,16 +85,23 @@ Chart: TypeAlias = Bounds | Sticks
 
 def chart(C: Set | None, shape: tuple[int, ...]) -> Chart:
     """The map onto a set, or onto all of ``R^n``, for a leaf of this shape."""
-    n = math.prod(shape)
-    if C is None:
-        return Bounds(np.full(n, -np.inf), np.full(n, np.inf))
     if isinstance(C, Simplex) and C.radius > 0:
-        return Sticks(float(C.radius), n)
-    if not isinstance(C, Box | LinfBall):
+        return Sticks(float(C.radius), math.prod(shape))
+    if (found := bounds(C, shape)) is None:
         raise ProblemError(
             "unconstrained coordinates need entries that are free, in a Box, a LinfBall or a Simplex; got "
             f"{C!r}. Write theta as a smooth function of free entries in the model"
         )
-    bounds = (C.lower, C.upper) if isinstance(C, Box) else (-C.radius, C.radius)
-    lower, upper = (np.broadcast_to(np.asarray(x, float), shape).ravel() for x in bounds)
-    return Bounds(lower, upper)
+    return Bounds(*found)
+
+
+def bounds(C: Set | None, shape: tuple[int, ...]) -> list[np.ndarray] | None:
+    """Lower and upper bounds of the entries of a leaf, (n,) each; None where its set, in NumPy's arrays, is another."""
+    if isinstance(C, Box):
+        ends = C.lower, C.upper
+    elif C is None or isinstance(C, LinfBall):
+        reach = math.inf if C is None else C.radius
+        ends = -reach, reach
+    else:
+        return None
+    return [np.broadcast_to(np.asarray(x, float), shape).ravel() for x in ends]

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from xvarpro.backends import to_numpy
+from xvarpro.bayes.coordinates import Unconstrained
+from xvarpro.bayes.draws import Draws
+from xvarpro.bayes.evidence import scaled_eigen
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
-from xvarpro.fit.draws import Draws
-from xvarpro.fit.unconstrained import Unconstrained
 from xvarpro.objective.interface import Objective
 from xvarpro.results.outcome import Outcome
 from xvarpro.results.recipe import Opaque
@@ -32,9 +33,9 @@ def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[
     """Draws of theta, w and the noise given the data, of a fit of a marginal likelihood.
 
     Independence Metropolis: proposals have Student's t distribution with 5 degrees of freedom in the coordinates of
-    `Marginal.unconstrained`, its centre at the maximum of the density there and its scale that of Laplace's
-    approximation. Then ``sigma^2`` is drawn from its inverse gamma density, where it is not known, and w from its
-    normal one, of covariance ``sigma^2 (M^H M + lam Omega^H Omega)^-1``, for every theta: exactly.
+    `Marginal.unconstrained`, around the maximum there and with the scale of Laplace's approximation. Then ``sigma^2``
+    is drawn from its inverse gamma density, where it is not known, and w from its normal one, of covariance
+    ``sigma^2 (M^H M + lam Omega^H Omega)^-1``, for every theta: exactly.
 
     It serves densities with one maximum and few entries of theta, which `Draws.acceptance` shows: 0.5 and more is
     good, below 0.1 another sampler of ``problem.unconstrained(...)`` is better. Of maxima that an exchange of
@@ -52,15 +53,11 @@ def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[
         The log density of theta, ``prior_theta(theta)``, 0-d, written with the namespace of theta; by default theta is
         uniform in its set, which where that has no bound is proper only if the likelihood falls off.
 
-    Returns
-    -------
-    Draws
-
     Raises
     ------
     ProblemError
-        The fit is none of a marginal likelihood, theta is in a set that `Marginal.unconstrained` does not take, or the
-        density has no maximum near the fit, as where theta is not determined.
+        The fit is none of a marginal likelihood, theta is in a set that `Unconstrained` does not take, or the density
+        has no maximum near the fit, as where theta is not determined.
 
     References
     ----------
@@ -85,26 +82,25 @@ def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[
         )
     if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
         raise ProblemError(f"n must be a whole number >= 1; got {described(n)}")
-    if isinstance(fit.recipe.over, Opaque):
-        raise ProblemError(
-            f"draws need the set of theta, which the file of this fit does not hold; got {fit.recipe.over}"
-        )
-    here = {"backend": fit.provenance["backend"], "dtype": fit.provenance["dtype"]}
-    target = Unconstrained(problem, fit.theta, fit.recipe.over, prior_theta, **here)
+    if isinstance(over := fit.recipe.over, Opaque):
+        raise ProblemError(f"draws need the set of theta, which the file of this fit does not hold; got {over}")
+    backend = fit.provenance["backend"]
+    target = Unconstrained(problem, fit.theta, over, prior_theta, backend)
     draw = np.random.default_rng(seed)
-    us, logs, acceptance = _chain(target, int(n), draw)
+    us, logs, acceptance, evidence = _chain(target, int(n), draw)
+    volume = 0.0 if prior_theta is not None else sum(chart.log_volume for chart in target._charts)
     kept, index = np.unique(us, axis=0, return_inverse=True)
-    mapped = [target._jacobian(u) for u in kept]
-    prepared = prepare(replace(problem, compress=False), fit.theta, **here)
-    theta = [np.stack(x)[index] for x in zip(*(leaves for leaves, _ in mapped), strict=True)]
-    free = np.array([float(jacobian) for _, jacobian in mapped])[index]
-    w, sigma = _amplitudes(prepared, [target._moved(leaves) for leaves, _ in mapped], index, draw)
+    thetas, jacobians = zip(*(target._jacobian(u) for u in kept), strict=True)
+    prepared = prepare(replace(problem, compress=False), fit.theta, backend=backend)
+    w, sigma = _amplitudes(prepared, [target._moved(leaves) for leaves in thetas], index, draw)
     return Draws(
-        theta=trees.unflatten(prepared.layout.treedef, theta),
+        theta=trees.unflatten(prepared.layout.treedef, [np.stack(x)[index] for x in zip(*thetas, strict=True)]),
         w=w[..., 0] if prepared.vector else w,
         sigma=sigma,
-        log_density=logs - free,
+        log_density=logs - np.array(jacobians, float)[index],
         acceptance=acceptance,
+        log_evidence=evidence[0] - volume if math.isfinite(volume) else None,
+        log_evidence_error=evidence[1] if math.isfinite(volume) else None,
         _fit=fit,
         _layout=prepared.layout,
     )
@@ -113,21 +109,28 @@ def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[
 # -- theta
 
 
-def _chain(target: Unconstrained, n: int, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
-    """Points (n, size) of a Markov chain, the logarithms of their densities, and the share of accepted proposals."""
+def _chain(
+    target: Unconstrained, n: int, draw: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, float, tuple[float, float]]:
+    """Points (n, size) of a Markov chain, the logarithms of their densities, and the share of accepted proposals.
+
+    Last the logarithm of the integral of the density, from all proposals, and its standard error.
+    """
     mode, root = _laplace(target)
     total, p = n + 1 + math.ceil(BURN_IN * n), target.size
     steps = draw.normal(size=(total, p)) * np.sqrt(DOF / draw.chisquare(DOF, total))[:, None]
     us, toss = mode + steps @ root.T, np.log(draw.uniform(size=total))
     logs = np.array([float(target.log_density(u)) for u in (us if p else us[:1])]) + np.zeros(total)
     weights = logs + 0.5 * (DOF + p) * np.log1p(np.sum(steps**2, axis=1) / DOF)
-    at, path = int(np.argmax(np.isfinite(weights))), []
+    path = [int(np.argmax(np.isfinite(weights)))]
     for i in range(1, total):
-        at = i if toss[i] < weights[i] - weights[at] else at
-        path.append(at)
-    kept = np.array(path[-n:])
-    moves = np.diff(np.array(path), prepend=-1) != 0
-    return us[kept], logs[kept], float(np.mean(moves[-n:]))
+        path.append(i if toss[i] < weights[i] - weights[path[-1]] else path[-1])
+    kept, best = np.array(path[-n:]), weights.max()
+    share = np.exp(weights - best)
+    of_t = math.lgamma((DOF + p) / 2) - math.lgamma(DOF / 2) - 0.5 * p * math.log(DOF * math.pi)
+    integral = best + math.log(share.mean()) - of_t + np.linalg.slogdet(root)[1]
+    moves = np.diff(np.array(path[-n - 1 :])) != 0
+    return us[kept], logs[kept], float(moves.mean()), (integral, share.std() / share.mean() / total**0.5)
 
 
 def _laplace(target: Unconstrained) -> tuple[np.ndarray, np.ndarray]:
@@ -138,10 +141,8 @@ def _laplace(target: Unconstrained) -> tuple[np.ndarray, np.ndarray]:
         H = _curvature(target, u) if np.isfinite(value) else np.full((u.size, u.size), np.nan)
         if not np.isfinite(H).all():
             break
-        units = np.sqrt(np.abs(np.diagonal(H)))
-        units = np.where(units > 0, units, 1.0)
-        bends, V = np.linalg.eigh(H / np.outer(units, units))
-        root = V / np.sqrt(np.maximum(np.abs(bends), 1e-8)) / units[:, None]
+        bends, V, sizes = scaled_eigen(H)
+        root = V / np.sqrt(np.maximum(np.abs(bends), 1e-8)) / sizes[:, None]
         step = root @ (root.T @ slope)
         rise, lengths = float(slope @ step), iter(0.5 ** np.arange(30))
         if rise < EXACT and (bends > 0).all():
@@ -194,12 +195,10 @@ def _amplitudes(
     first, _, _, freedom = at(thetas[0])
     gamma: Any = noise.sigma or draw.gamma(noise.shape + 0.5 * float(freedom), size=len(index))
     z = draw.normal(size=(len(index), *first.shape))
-    if noise.parts == 2:
-        z = z + 1j * draw.normal(size=z.shape)
-    w, sigma = np.empty(z.shape, z.dtype), np.full(len(index), noise.sigma or 0.0)
+    z = z + 1j * draw.normal(size=z.shape) if noise.parts == 2 else z
+    w, sigma = np.empty_like(z), np.full(len(index), noise.sigma or 0.0)
     for i, theta in enumerate(thetas):
-        rows = index == i
-        mean, R, half, _ = at(theta)
+        rows, (mean, R, half, _) = index == i, at(theta)
         if noise.sigma is None:
             sigma[rows] = np.sqrt((noise.scale + half) / gamma[rows])
         w[rows] = mean + sigma[rows, None, None] * _solved(R.astype(z.dtype), z[rows])
@@ -210,7 +209,4 @@ def _solved(R: np.ndarray, z: np.ndarray) -> np.ndarray:
     """``R^-1 z``, (q, n, k), R with a positive diagonal: one root of a precision, whatever a factorisation gives."""
     d = np.diagonal(R, axis1=-2, axis2=-1)
     R = (d.conj() / np.abs(d))[..., None] * R
-    if R.ndim == 3:  # a matrix for each right-hand side
-        return np.linalg.solve(R, z.T).T
-    flat = np.moveaxis(z, 0, -1)
-    return np.moveaxis(np.linalg.solve(R, flat.reshape(len(R), -1)).reshape(flat.shape), -1, 0)
+    return np.asarray(np.linalg.solve(R, z.T).T)  # one R, or one for each right-hand side
