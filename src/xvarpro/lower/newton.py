@@ -24,8 +24,6 @@ from xvarpro.operators import Weighted
 
 # at most: steps, of a level without a minimum w grows without end; halvings; halvings that count as a step
 STEPS, HALVINGS, SEARCH = 100, 40, 10
-# of a step: halvings below it count as one each. At a minimum at the edge of what a loss allows all trials lie beyond
-DEEP = 2.0**-4
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
 SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
 # relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
@@ -329,8 +327,7 @@ def descended(
                 begun = begun | fresh
             lost = now.running & ~(begun & (now.alpha > 0.5**HALVINGS) & (now.steps < SEARCH * STEPS))
             running, failed = now.running & ~lost, now.failed | lost
-            steps = now.steps + 1 + (SEARCH - 1) * xp.astype(now.alpha <= DEEP, now.steps.dtype)
-            return now._replace(w=w, alpha=0.5 * now.alpha, running=running, failed=failed, steps=steps)
+            return now._replace(w=w, alpha=0.5 * now.alpha, running=running, failed=failed, steps=now.steps + 1)
 
         return cast(Descent, either(backend, taken, onwards, back))
 
