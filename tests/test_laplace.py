@@ -8,10 +8,9 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
 
 import xvarpro as xv
-from tests.test_marginal import THETA, T, chunked, decays, target
+from tests.test_marginal import THETA, T, chunked, decays, random_case, target
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.curvature import marginal_hessian
-from xvarpro_conformance.references.marginal import random_case
 
 EPS = np.finfo(float).eps
 BOX = xv.sets.Box(0.1, 20.0)
