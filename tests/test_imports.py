@@ -37,7 +37,7 @@ LAYERS = [
     ("batch",),
     ("statistics",),
     ("fit",),
-    ("differentiation", "distributed"),
+    ("components", "differentiation", "distributed"),
     (ROOT_MODULE,),
     ("sklearn",),
     ("conformance",),
@@ -287,7 +287,7 @@ def test_only_backends_ask_which_backend_it_is(subtests):
 
 # modules of the package after its import, and after a solve: the numbers may only fall
 MODULES = {"import": 89, "solve": 124}
-WINGS = ("statistics", "differentiation", "batch", "distributed", "sklearn", "cli", "conformance")
+WINGS = ("statistics", "components", "differentiation", "batch", "distributed", "sklearn", "cli", "conformance")
 
 FRESH = """
 import json, sys

@@ -15,6 +15,9 @@ from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps
 from xvarpro.batch import Each, ManyResult, Multistart, multistart, solve_many
+from xvarpro.components.find import find_components
+from xvarpro.components.grid import Certificate
+from xvarpro.components.result import Components, FoundComponents
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
@@ -45,11 +48,14 @@ from xvarpro.problem.samples import Samples
 from xvarpro.results.outcome import Trace
 
 __all__ = [
+    "Certificate",
     "ColumnChunks",
     "Comparison",
+    "Components",
     "DeadUnitsWarning",
     "Draws",
     "Each",
+    "FoundComponents",
     "InverseGamma",
     "IterationInfo",
     "Laplace",
@@ -82,6 +88,7 @@ __all__ = [
     "compress",
     "distributed",
     "errors",
+    "find_components",
     "implicit",
     "layers",
     "least_squares",
