@@ -144,7 +144,7 @@ class Grid:
             basis = self.atoms.basis if Q is None else np.concatenate([self.atoms.basis, Q], axis=1)
             free = Amplitudes(0.0, self.one_sided, self.atoms.block, r.shape[1])
             one = Places(self.atoms, off(basis, -r), basis, free)
-            moved, value = move(one, X[:, None, :], most=30)
+            moved, value = move(one, X[:, None, :], most=30, together=False)
             if Q is None:
                 S = self.atoms.columns(moved[:, 0], basis)[0].conj().swapaxes(1, 2) @ -r
                 S = np.maximum(S.real, 0.0) if self.one_sided else S

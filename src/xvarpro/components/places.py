@@ -18,7 +18,8 @@ from xvarpro.sets import Box
 from xvarpro.sets.region import Region
 
 DEPENDENT = 1e-7  # least sine of a column of length 1 with those before it
-ENOUGH = 1e-3  # of the variance of the noise: what a move may leave of half the sum of squares
+ENOUGH = 1e-2  # of the variance of the noise: what a move may leave of half the sum of squares
+HOPELESS = 30.0  # times the decrease that is promised: a start that is further above the lowest one is given up
 SWEEPS = 2000  # of amplitudes with a penalty on the length of blocks
 
 
@@ -128,8 +129,13 @@ class Places:
         return Local(value, grad, H, np.isnan(value))
 
 
-def move(f: Places, X: np.ndarray, most: int = 100, enough: float = ENOUGH) -> tuple[np.ndarray, np.ndarray]:
-    """Places from b starts, (b, n, p), to where the objective is least nearby, and its values there."""
+def move(
+    f: Places, X: np.ndarray, most: int = 60, enough: float = ENOUGH, together: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Places from b starts, (b, n, p), to where the objective is least nearby, and its values there.
+
+    Starts are of one search where they are `together`: those that will not be the lowest end early.
+    """
     b, n, p = X.shape
     x = X.reshape(b, -1)
     box = Box(np.tile(f.atoms.lower, n), np.tile(f.atoms.upper, n))
@@ -140,6 +146,7 @@ def move(f: Places, X: np.ndarray, most: int = 100, enough: float = ENOUGH) -> t
         going = np.ones(b, dtype=bool)
         for _ in range(most):
             going &= point.decrease > enough * point.local.value / f.atoms.numbers + 1e-15 * energy
+            going &= (not together) | (point.local.value - HOPELESS * point.decrease <= np.nanmin(point.local.value))
             at = np.flatnonzero(going)
             if not at.size:
                 break

@@ -9,7 +9,7 @@ import numpy as np
 
 from xvarpro.components.atoms import Atoms
 from xvarpro.components.grid import Certificate, Grid
-from xvarpro.components.places import Amplitudes, Places, move
+from xvarpro.components.places import ENOUGH, Amplitudes, Places, move
 
 STARTS = 3  # best points of the grid from which a further component is tried
 PATIENCE = 2  # orders that may be worse before the search ends
@@ -53,7 +53,7 @@ class Search:
         A, w, r, value = self.places.solved(X)
         return State(X, A, w, r, float(value))
 
-    def best(self, starts: np.ndarray, enough: float = 1e-3) -> State | None:
+    def best(self, starts: np.ndarray, enough: float = ENOUGH) -> State | None:
         """From the start that leads to the lowest value; None where none leads to one."""
         X, values = move(self.places, starts, enough=enough)
         if not np.isfinite(values).any():
@@ -74,7 +74,9 @@ class Search:
         """With one component less."""
         if state.n == 1:
             return self.state(state.X[:0])
-        return self.best(np.stack([np.delete(state.X, j, axis=0) for j in range(state.n)]))
+        less = [np.delete(state.X, j, axis=0) for j in range(state.n)]
+        first = np.argsort([self.state(X).value for X in less])[:STARTS]  # before they move
+        return self.best(np.stack([less[j] for j in first]))
 
     def certificate(self, state: State, asked: float) -> Certificate:
         Q = np.linalg.qr(state.A)[0] if state.n else np.zeros((len(state.r), 0))
