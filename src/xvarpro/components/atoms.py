@@ -17,7 +17,7 @@ from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name, is_complex, named_dtype, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.sets import Box, bounds
+from xvarpro.sets import Box
 from xvarpro.statistics.names import entry_names
 
 COMPLEX = {"float32": "complex64", "float64": "complex128"}
@@ -117,7 +117,7 @@ class Atoms:
     def places(self, theta: Tree) -> np.ndarray:
         """The inverse of `tree`."""
         leaves = [self._host(x) for x in trees.leaves(theta)]
-        return np.concatenate([x.reshape(len(x), -1) for x in leaves], axis=1)
+        return np.concatenate([x.reshape(len(x), math.prod(x.shape[1:])) for x in leaves], axis=1)
 
     def columns(self, X: np.ndarray, basis: np.ndarray, slopes: bool = False) -> tuple[np.ndarray, Any]:
         """Columns at places X (n, p), (n, m, b), off an orthonormal `basis`; on request their slopes (n, p, m, b)."""
@@ -198,7 +198,7 @@ def _boxes(over: Any) -> tuple[Any, Any, list[str], list[tuple[int, ...]], np.nd
     """Boxes, structure, names of entries, shapes and bounds of the theta of one component."""
 
     def box(x: Any) -> Box:
-        x = bounds(*x) if isinstance(x, tuple) and len(x) == 2 else x
+        x = Box(*x) if isinstance(x, tuple) and len(x) == 2 else x
         if not isinstance(x, Box) or not x.bounded:
             raise ProblemError(
                 "over must be a Box with finite bounds of the theta of one component, a pair (lower, upper), or a dict "
