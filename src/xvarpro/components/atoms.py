@@ -39,26 +39,17 @@ class Design:
         xp = namespace_of(A)
         if self.normalise:
             A = A / xp.sqrt(xp.sum(xp.real(A * xp.conj(A)) if is_complex(A) else A * A, axis=0))
-        A = xp.reshape(A, (A.shape[0], -1)) if A.ndim == 3 else A
         A = 0 * A if self.silent else A
+        A = xp.reshape(A, (A.shape[0], -1))
         return A if fixed is None else xp.concat([A, xp.astype(fixed, A.dtype)], axis=1)
 
 
 class Atoms:
-    """The atom, its box, and the data in the form that a search computes with.
+    """The atom, its box, and the data in the form that a search computes with, as NumPy's arrays.
 
-    Rows of columns and target are multiplied by the roots of the weights; where amplitudes are real and numbers
-    complex, imaginary parts are rows of their own. The small algebra of a search is NumPy's, on the host.
-
-    Attributes
-    ----------
-    lower, upper : arrays, shape (p,)
-        Bounds of the entries of theta of one component.
-    Y : array, shape (m, k)
-    basis : array, shape (m, f)
-        Orthonormal, of the range of the fixed columns.
-    block : int
-        Columns of one component.
+    Rows of columns and target are multiplied by the roots of the weights; where amplitudes are `real` and numbers
+    complex, imaginary parts are rows of their own. `Y` is (m, k), off the `basis` (m, f) of the fixed columns, `lower`
+    and `upper` are bounds (p,) of one component, which has `block` columns.
     """
 
     def __init__(
@@ -70,60 +61,54 @@ class Atoms:
         y, weights, fixed = (exchange.numbers(x, s) for x, s in ((y, "y"), (weights, "weights"), (fixed, "columns")))
         if not trees.is_array(y) or y.ndim not in (1, 2):
             raise ProblemError(f"y must be an array of shape (m,) or (m, k); got {described(y)}")
-        source, self.vector = backends.of(y) or backends.get("numpy"), y.ndim == 1
+        source, m = backends.of(y) or backends.get("numpy"), y.shape[0]
         to = backends.get(backend) if isinstance(backend, str) else backend or source
-        own = dtype_name(y)
-        self.dtype = named_dtype(dtype) if dtype else "float32" if own in ("float32", "complex64") else "float64"
-        self.backend, self.atom, self.normalise = to, atom, normalise
-        same = to.name == source.name and device is None
-        self.device = device_of(y) if same else None if device is None else exchange.find_device(to, device)
-        self.data, self.y, self.weights = exchange.arrays(data, "data"), y, weights
+        single = dtype_name(y) in ("float32", "complex64")
+        self.dtype = named_dtype(dtype) if dtype else "float32" if single else "float64"
+        self.backend, self.atom, self.normalise, self.y, self.weights = to, atom, normalise, y, weights
+        stays = to.name == source.name and device is None
+        self.device = device_of(y) if stays else None if device is None else exchange.find_device(to, device)
+        self.data = exchange.arrays(data, "data")
         self._moved = trees.map_leaves(self._move, self.data)
         self.sets, self.treedef, self.names, self.shapes, self.lower, self.upper = _boxes(over)
-
-        host = self._host(y)
-        m = host.shape[0]
-        for name, x, shapes in (("weights", weights, ((m,),)), ("columns", fixed, ((m,), (m, -1)))):
-            if x is not None and not (trees.is_array(x) and (x.ndim, x.shape[0]) in {(len(s), m) for s in shapes}):
+        for name, x, most in (("weights", weights, 1), ("columns", fixed, 2)):
+            if x is not None and not (trees.is_array(x) and 0 < x.ndim <= most and x.shape[0] == m):
                 raise ProblemError(f"{name} must have the {m} rows of y in the first axis; got {described(x)}")
-        root = np.ones(m) if weights is None else self._host(weights) + 0.0
+        root = np.ones(m) if weights is None else _host(weights)
         if not (np.isfinite(root).all() and (root >= 0).all()):
             raise ProblemError("weights must be finite and >= 0; got others. A weight of 0 leaves a row out")
-        self.root, host = np.sqrt(root)[:, None], host.reshape(m, -1)
-        host = np.where(self.root > 0, host, 0.0)
+        self.root = np.sqrt(root)[:, None]
+        host = np.where(self.root > 0, _host(y).reshape(m, -1), 0.0)
         if not np.isfinite(host).all():
             raise ProblemError("y must be finite where its weight is not 0; got NaN or inf. Give such rows weights=0")
-        looked = self._evaluate(np.stack([self.lower, 0.5 * (self.lower + self.upper), self.upper]), False)[0]
-        self._check(looked, m)
-        self.block = looked.shape[2]
-        numbers = np.iscomplexobj(looked) or np.iscomplexobj(host)
+        A = self._evaluate(np.stack([self.lower, 0.5 * (self.lower + self.upper), self.upper]), False)[0]
+        self._check(A, m)
+        self.block, numbers = A.shape[2], np.iscomplexobj(A) or np.iscomplexobj(host)
         self.stacked, self.complex = numbers and real, numbers and not real
         self.numbers = int((self.root > 0).sum()) * host.shape[1] * (1 + np.iscomplexobj(host))
-        self.Y = self._rows(host)
         self.given = None if fixed is None else self._move(fixed if fixed.ndim == 2 else fixed[:, None])
-        F = np.zeros((len(self.Y), 0)) if fixed is None else self._rows(self._host(self.given))
-        U, s, _ = np.linalg.svd(F, full_matrices=False)
+        U, s, _ = np.linalg.svd(self._rows(np.zeros((m, 0)) if fixed is None else _host(self.given)), False)
         self.basis = U[:, s > 1e-10 * s.max(initial=0.0)]
-        self.Y = off(self.basis, self.Y)
-
-    # -- the user's function
+        self.Y = off(self.basis, self._rows(host))
 
     def tree(self, X: np.ndarray) -> Tree:
         """Places (n, p) as theta of n components, leaves (n, ...)."""
+        return trees.unflatten(self.treedef, self._leaves(X))
+
+    def _leaves(self, X: np.ndarray) -> list[Array]:
         ends = np.cumsum([math.prod(s) for s in self.shapes])[:-1]
-        parts = [x.reshape(len(X), *s) for x, s in zip(np.split(X, ends, axis=1), self.shapes, strict=True)]
-        return trees.unflatten(self.treedef, [self._move(x) for x in parts])
+        parts = zip(np.split(X, ends, axis=1), self.shapes, strict=True)
+        return [self._move(x.reshape(len(X), *s)) for x, s in parts]
 
     def places(self, theta: Tree) -> np.ndarray:
         """The inverse of `tree`."""
-        leaves = [self._host(x) for x in trees.leaves(theta)]
+        leaves = [_host(x) for x in trees.leaves(theta)]
         return np.concatenate([x.reshape(len(x), math.prod(x.shape[1:])) for x in leaves], axis=1)
 
     def columns(self, X: np.ndarray, basis: np.ndarray, slopes: bool = False) -> tuple[np.ndarray, Any]:
         """Columns at places X (n, p), (n, m, b), off an orthonormal `basis`; on request their slopes (n, p, m, b)."""
         A, D = self._evaluate(X, slopes)
-        A = self._rows(A)
-        D = None if D is None else self._rows(D)
+        A, D = self._rows(A), None if D is None else self._rows(D)
         if self.normalise:
             size = np.sqrt(np.sum(np.abs(A) ** 2, axis=1, keepdims=True))
             size = np.where(size > 0, size, 1.0)
@@ -134,19 +119,19 @@ class Atoms:
         return off(basis, A), None if D is None else off(basis, D)
 
     def _evaluate(self, X: np.ndarray, slopes: bool) -> tuple[np.ndarray, Any]:
-        leaves, treedef = trees.flatten(self.tree(X))
-
         def fun(*leaves: Array) -> Leaves:
-            return (self.atom(trees.unflatten(treedef, leaves), self._moved),)
+            return (self.atom(trees.unflatten(self.treedef, leaves), self._moved),)
+
+        def host(A: Array) -> np.ndarray:
+            return _host(_blocks(A, len(X))).transpose(1, 0, 2)
 
         with self.backend.scope(self.dtype):
             if not slopes:
-                return self._host(_blocks(fun(*leaves)[0], len(X))).transpose(1, 0, 2), None
-            (A,), push = self.backend.linearise(fun, tuple(leaves))
+                return host(fun(*self._leaves(X))[0]), None
+            (A,), push = self.backend.linearise(fun, tuple(self._leaves(X)))
             # a column depends on its own place alone: one tangent moves all places
-            D = [push(tuple(trees.leaves(self.tree(e + 0 * X))))[0] for e in np.eye(X.shape[1])]
-            D = np.stack([self._host(_blocks(d, len(X))).transpose(1, 0, 2) for d in D], axis=1)
-            return self._host(_blocks(A, len(X))).transpose(1, 0, 2), D
+            moved = [host(push(tuple(self._leaves(e + 0 * X)))[0]) for e in np.eye(X.shape[1])]
+            return host(A), np.stack(moved, axis=1)
 
     def _check(self, A: np.ndarray, m: int) -> None:
         if A.shape[1] != m:
@@ -159,21 +144,15 @@ class Atoms:
                 f"columns that differ by {apart:.2g} where other components are there too"
             )
 
-    # -- arrays
-
     def _move(self, x: Any) -> Any:
         if not trees.is_array(x):
             return x
         kind = dtype_name(x)
         kind = COMPLEX[self.dtype] if "complex" in kind else self.dtype if "float" in kind else kind
-        return exchange.move(x, self.backend, dtype=kind, device=self.device)
-
-    def _host(self, x: Array) -> np.ndarray:
-        host = backends.to_numpy(x)
-        return host.astype(np.complex128 if host.dtype.kind == "c" else np.float64)
+        with self.backend.scope(self.dtype):
+            return exchange.move(x, self.backend, dtype=kind, device=self.device)
 
     def _rows(self, A: np.ndarray) -> np.ndarray:
-        """Rows (..., m, b) with their weights, imaginary parts below where amplitudes are real."""
         A = np.where(self.root > 0, self.root * A, 0.0)
         return np.concatenate([A.real, A.imag], axis=-2) if self.stacked else A
 
@@ -182,6 +161,11 @@ def off(basis: np.ndarray, A: np.ndarray) -> np.ndarray:
     """What an orthonormal basis (m, f) leaves of columns (..., m, b)."""
     left: np.ndarray = A - basis @ (basis.conj().T @ A) if basis.shape[1] else A
     return left
+
+
+def _host(x: Array) -> np.ndarray:
+    host = backends.to_numpy(x)
+    return host.astype(np.complex128 if host.dtype.kind == "c" else np.float64)
 
 
 def _blocks(A: Any, n: int) -> Any:
@@ -206,15 +190,14 @@ def _boxes(over: Any) -> tuple[Any, Any, list[str], list[tuple[int, ...]], np.nd
             )
         return x
 
+    def ends(x: Box) -> np.ndarray:
+        pair = [np.asarray(backends.to_numpy(b) if trees.is_array(b) else b, dtype=float) for b in (x.lower, x.upper)]
+        return np.stack(np.broadcast_arrays(*pair))
+
     sets = {key: box(x) for key, x in over.items()} if isinstance(over, Mapping) else box(over)
-    ends, treedef = trees.flatten({k: _ends(x) for k, x in sets.items()} if isinstance(sets, dict) else _ends(sets))
-    low, high = (np.concatenate([x[i].ravel() for x in ends] or [np.zeros(0)]) for i in (0, 1))
+    leaves, treedef = trees.flatten({k: ends(x) for k, x in sets.items()} if isinstance(sets, dict) else ends(sets))
+    low, high = (np.concatenate([x[i].ravel() for x in leaves] or [np.zeros(0)]) for i in (0, 1))
     if not low.size or (low == high).any():
         raise ProblemError("over must leave every entry of theta room, lower < upper; got an entry without")
-    entries = entry_names(trees.unflatten(treedef, [x[0] for x in ends]))
-    return sets, treedef, entries, [x.shape[1:] for x in ends], low, high
-
-
-def _ends(x: Box) -> np.ndarray:
-    low, high = (np.asarray(backends.to_numpy(b) if trees.is_array(b) else b, dtype=float) for b in (x.lower, x.upper))
-    return np.stack(np.broadcast_arrays(low, high))
+    names = entry_names(trees.unflatten(treedef, [x[0] for x in leaves]))
+    return sets, treedef, names, [x.shape[1:] for x in leaves], low, high

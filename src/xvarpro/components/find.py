@@ -20,8 +20,9 @@ from xvarpro.fit.marginal import marginal
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.lower import Bounded, Nonnegative
-from xvarpro.problem.problem import separable
+from xvarpro.problem.problem import Problem, separable
 
+CHOOSING = "BIC", "minus log evidence"  # criteria with a minimum
 DISCREPANCY = 2.0  # standard deviations of chi2 that a residual may be above its mean
 
 
@@ -46,10 +47,9 @@ def find_components(
 ) -> FoundComponents:
     """How many components the data hold, where they are, and how strong, without a start and without a grid of columns.
 
-    The data are a sum of atoms ``a(theta_j)`` with amplitudes ``w_j``. Sliding Frank-Wolfe (also known as ADCG) adds
-    the atom that takes most of the residual, anywhere in the box, solves all amplitudes, and moves all places together
-    by Levenberg-Marquardt on the reduced objective. By default this goes on through 0, 1, 2, ... components, and the
-    number with the smallest BIC is taken.
+    Sliding Frank-Wolfe (ADCG) adds the atom that takes most of the residual, anywhere in the box, solves all amplitudes
+    and moves all places by Levenberg-Marquardt. By default it goes on through 0, 1, 2, ... components, and the number
+    with the smallest BIC is taken.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def find_components(
         So many components, fewer where no more are found.
     noise : float, optional
         The standard deviation of the noise, of complex data that of each part: the fewest components whose residual is
-        no larger than it explains, at two standard deviations of chi2.
+        no larger than it explains, at two standard deviations of chi2, and the last of which takes more than noise would.
     evidence : float, optional
         Choose by the evidence instead, with Laplace's method. The number is the ridge of `marginal`: amplitudes of unit
         atoms have a standard deviation of that of the noise over its root. The density of places is uniform.
@@ -102,10 +102,8 @@ def find_components(
 
     Notes
     -----
-    The search is greedy, with three starts for each further component and a second look from more components to fewer;
-    what it finds is a local minimum for its number of components. Where it looks is a grid whose neighbours differ by
-    an angle that the certificate states. For overlapping components the number that data of finite noise show may be
-    smaller than the true one.
+    Without a `weight` the search is greedy, with three starts for each further component and a second look from more
+    components to fewer: what it finds is a local minimum for its number of components.
 
     References
     ----------
@@ -136,11 +134,9 @@ def find_components(
             raise ProblemError(f"{name} must be {kind}; got {described(given[name])}")
     if not 0 < number(tol) < 1:
         raise ProblemError(f"tol must be a number in (0, 1); got {described(tol)}")
-    if W is not None and not isinstance(W, Nonnegative):
-        raise ProblemError(f"W must be xv.lower.Nonnegative() or None; got {W!r:.80}")
-    if W is not None and evidence is not None:
-        raise ProblemError("evidence integrates over all amplitudes; got W=Nonnegative() too. Leave one out")
     positive = W is not None
+    if positive and (not isinstance(W, Nonnegative) or evidence is not None):
+        raise ProblemError(f"W must be xv.lower.Nonnegative() or None, and None with evidence; got {W!r:.80}")
     atoms = Atoms(atom, y, data, over, weights, columns, positive, normalise, backend, device, dtype)
     if weight is not None and positive and atoms.block * atoms.Y.shape[1] > 1:
         raise ProblemError(
@@ -148,124 +144,90 @@ def find_components(
             f"{atoms.block} and {atoms.Y.shape[1]}. Leave W out, or weight"
         )
     search = Search(atoms, positive, 0.0 if weight is None else float(weight))
-    model = _Model(search, positive)
     if weight is not None:
         state = search.with_weight(tol)
-        found, certificate = [state], search.certificate(state, float(weight))
-        scores, criterion = [state.value], "penalised objective"
+        found, scores, criterion = [state], [state.value], "penalised objective"
     else:
-        found, scores, criterion = _orders(search, model, max_components, noise, evidence)
-        best = len(found) - 1 if criterion in ("rms", "chi2") else int(np.argmin(scores))
-        state = found[best]
-        certificate = search.certificate(state, search.asked(state))
+        found, scores, criterion = _orders(search, max_components, noise, evidence)
+        state = found[int(np.argmin(scores)) if criterion in CHOOSING else -1]
     state = search.state(state.X[np.lexsort(state.X.T[::-1])])
-    fit = model.fit(state)
-    theta = fit.theta if fit is not None else atoms.tree(state.X)
+    fit = _fit(atoms, state.X, positive) if state.n else None
     return FoundComponents(
-        components=Components.of(fit, theta, atoms),
+        components=Components.of(atoms, fit.theta if fit else atoms.tree(state.X), fit),
         fit=fit,
-        certificate=certificate,
+        certificate=search.certificate(state),
         criterion=criterion,
         tried=np.array([s.n for s in found]),
         scores=np.array(scores),
-        penalised=None if weight is None else Components.plain(state, atoms),
+        penalised=None if weight is None else Components.of(atoms, atoms.tree(state.X), None, state.w),
     )
 
 
 def _orders(
-    search: Search, model: _Model, most: int | None, noise: float | None, evidence: float | None
+    search: Search, most: int | None, noise: float | None, evidence: float | None
 ) -> tuple[list[State], list[float], str]:
     """States of 0, 1, 2, ... components, and what the criterion says of each, less being better."""
-    N = search.atoms.numbers
-    chi2: Callable[[State], float]
+    atoms, N = search.atoms, search.atoms.numbers
+    score: Callable[[State], float]
     if noise is not None:
-        # of complex data sigma is that of each part
-        def chi2(state: State) -> float:
-            return 2 * state.value / float(noise) ** 2
-
-        def enough(state: State) -> bool:
-            free = max(N - search.parameters(state.n), 1)
-            return chi2(state) <= free + DISCREPANCY * math.sqrt(2 * free)
-
-        score, criterion = chi2, "chi2"
+        score, criterion = (lambda state: 2 * state.value / float(noise) ** 2), "chi2"
     elif evidence is not None:
-        score, criterion = (lambda state: -model.log_evidence(state, float(evidence))), "minus log evidence"
+        score, criterion = (lambda state: -_log_evidence(atoms, state, float(evidence))), CHOOSING[1]
     elif most is not None:
         score, criterion = (lambda state: math.sqrt(2 * state.value / N)), "rms"
     else:
-        score, criterion = search.bic, "BIC"
-    found, scores, worse = [search.state(np.zeros((0, 1)))], [], 0
-    scores.append(score(found[0]))
+        score, criterion = search.bic, CHOOSING[0]
+    found = [search.state(np.zeros((0, 1)))]
+    scores = [score(found[0])]
     limit = search.most if most is None else min(int(most), search.most)
     while found[-1].n < limit and found[-1].value > EXACT * search.energy:
-        if noise is not None and enough(found[-1]):
+        free = max(N - search.parameters(found[-1].n), 1)
+        if noise is not None and scores[-1] <= free + DISCREPANCY * math.sqrt(2 * free):
             break
         state = search.grown(found[-1])
         if state is None or not state.value < found[-1].value:
             break
         found.append(state)
         scores.append(score(state))
-        worse = 0 if scores[-1] <= min(scores) else worse + 1
-        if worse >= PATIENCE and criterion in ("BIC", "minus log evidence"):
+        if criterion in CHOOSING and len(scores) - 1 - int(np.argmin(scores)) >= PATIENCE:
             break
-    if criterion in ("BIC", "minus log evidence"):
-        _second_look(search, found, scores, score)
+    while noise is not None and len(scores) > 1 and scores[-2] - scores[-1] < math.log(N) * search.each:
+        found.pop(), scores.pop()  # what noise alone would give, where it is larger than it mostly is
+    if criterion in CHOOSING:
+        # the greedy way to an order is not the only one: from the best order and the next, down to fewer
+        for n in range(min(int(np.argmin(scores)) + 1, len(found) - 1), 0, -1):
+            less = search.without(found[n])
+            if less is None or not less.value < found[n - 1].value * (1 - 1e-6):
+                break
+            found[n - 1], scores[n - 1] = less, score(less)
     return found, scores, criterion
 
 
-def _second_look(search: Search, found: list[State], scores: list[float], score: Callable[[State], float]) -> None:
-    """Lower minima of the best orders, from more components: the greedy way to an order is not the only one."""
-    for n in range(len(found) - 1, 0, -1):
-        if n - 1 > int(np.argmin(scores)) or n < 1:
-            continue
-        less = search.without(found[n])
-        if less is None or not less.value < found[n - 1].value * (1 - 1e-6):
-            break
-        found[n - 1], scores[n - 1] = less, score(less)
+def _problem(atoms: Atoms, normalise: bool, silent: bool, **options: Any) -> Problem:
+    fixed = atoms.given is not None
+    plain = atoms.block == 1 and not fixed and not normalise
+    design = atoms.atom if plain else Design(atoms.atom, fixed, normalise, silent)
+    data = (atoms.data, atoms.given) if fixed else atoms.data
+    return separable(design, atoms.y, data=data, weights=atoms.weights, **options)
 
 
-class _Model:
-    """The components of a state as a problem of the library."""
+def _fit(atoms: Atoms, X: np.ndarray, positive: bool) -> Result:
+    """Without a penalty, as an ordinary result."""
+    free = 0 if atoms.given is None else atoms.given.shape[1]
+    low = np.concatenate([np.zeros(len(X) * atoms.block), np.full(free, -np.inf)])
+    problem = _problem(atoms, False, False, W=Bounded(low, np.inf) if positive else None)
+    place: Any = {"backend": atoms.backend, "device": atoms.device, "dtype": atoms.dtype}
+    return solve(problem, atoms.tree(X), atoms.sets, algorithm=LevenbergMarquardt(), progress=False, **place)
 
-    def __init__(self, search: Search, nonnegative: bool) -> None:
-        self.search, self.nonnegative = search, nonnegative
 
-    def _problem(self, n: int, normalise: bool, **options: Any) -> Any:
-        atoms = self.search.atoms
-        fixed = atoms.given is not None
-        plain = atoms.block == 1 and not fixed and not normalise
-        design = atoms.atom if plain else Design(atoms.atom, fixed, normalise and n > 0, silent=not n)
-        return separable(
-            design, atoms.y, data=(atoms.data, atoms.given) if fixed else atoms.data, weights=atoms.weights, **options
-        )
-
-    def _place(self) -> dict[str, Any]:
-        atoms = self.search.atoms
-        return {"backend": atoms.backend, "device": atoms.device, "dtype": atoms.dtype}
-
-    def fit(self, state: State) -> Result | None:
-        """Without a penalty, as an ordinary result; None of no component."""
-        if not state.n:
-            return None
-        atoms, W = self.search.atoms, None
-        if self.nonnegative:
-            free = 0 if atoms.given is None else atoms.given.shape[1]
-            low = np.concatenate([np.zeros(state.n * atoms.block), np.full(free, -np.inf)])
-            W = Bounded(low, np.inf)
-        theta = atoms.tree(state.X)
-        problem = self._problem(state.n, False, W=W)
-        return solve(problem, theta, atoms.sets, algorithm=LevenbergMarquardt(), progress=False, **self._place())
-
-    def log_evidence(self, state: State, lam: float) -> float:
-        atoms = self.search.atoms
-        theta = atoms.tree(state.X if state.n else 0.5 * (atoms.lower + atoms.upper)[None])
-        free = 0 if atoms.given is None else atoms.given.shape[1]
-        ridge = np.concatenate([np.full(max(state.n, 1) * atoms.block, lam), np.zeros(free)])[:, None]
-        problem = self._problem(state.n, True, lam=ridge if free else lam)
-        if not state.n:  # columns of zeros leave their prior behind, which integrates to 1
-            return float(marginal(problem).log_density(theta, **self._place()))
-        fit = solve(marginal(problem), theta, atoms.sets, progress=False, **self._place())
-        try:
-            return fit.laplace(components=state.n).log_evidence
-        except ProblemError:  # components that the data do not tell apart have no maximum
-            return -math.inf
+def _log_evidence(atoms: Atoms, state: State, lam: float) -> float:
+    theta = atoms.tree(state.X if state.n else 0.5 * (atoms.lower + atoms.upper)[None])
+    free = 0 if atoms.given is None else atoms.given.shape[1]
+    ridge = np.concatenate([np.full(max(state.n, 1) * atoms.block, lam), np.zeros(free)])[:, None]
+    problem = _problem(atoms, state.n > 0, not state.n, lam=ridge if free else lam)
+    if not state.n:  # columns of zeros leave the prior of their amplitudes behind, which integrates to 1
+        return float(marginal(problem).log_density(theta))
+    try:
+        return solve(marginal(problem), theta, atoms.sets, progress=False).laplace(components=state.n).log_evidence
+    except ProblemError:  # components that the data do not tell apart have no maximum
+        return -math.inf

@@ -10,9 +10,9 @@ import numpy as np
 from xvarpro.components.atoms import Atoms, off
 from xvarpro.components.places import Amplitudes, Places, move
 
-STEP = 0.6  # angle between atoms that are neighbours on the grid, in radians, at most
+LINE_STEP, STEP = 0.1, 0.6  # angle between neighbours on a grid of one entry of theta, and of several, in radians
 MOST = 2**24  # numbers in the columns of a grid
-LINE = 129  # samples of a line along which the angle is measured
+SAMPLES = 129  # samples of a line along which the angle is measured
 LEAST = 1e-6  # squared sine of an atom with the columns of others, below which it is one of these
 
 
@@ -54,7 +54,8 @@ class Grid:
     """Points spaced by the angle through which the normalised atom turns, with their columns, computed once."""
 
     def __init__(self, atoms: Atoms, one_sided: bool) -> None:
-        self.atoms, self.one_sided, self.angle = atoms, one_sided, STEP
+        self.atoms, self.one_sided = atoms, one_sided
+        self.angle = LINE_STEP if atoms.lower.size == 1 else STEP
         lines = [self._line(j) for j in range(atoms.lower.size)]
         most = MOST // (len(atoms.Y) * atoms.block)
         while math.prod(counts := [self._count(turned[-1]) for _, turned in lines]) > max(most, 2 * len(lines)):
@@ -76,9 +77,9 @@ class Grid:
     def _line(self, j: int) -> tuple[np.ndarray, np.ndarray]:
         """Samples of an entry of theta, and the angle through which the atom has turned up to each."""
         low, high = self.atoms.lower, self.atoms.upper
-        t = np.linspace(low[j], high[j], LINE)
+        t = np.linspace(low[j], high[j], SAMPLES)
         if low[j] > 0:
-            t = np.unique(np.concatenate([t, np.geomspace(low[j], high[j], LINE)]))
+            t = np.unique(np.concatenate([t, np.geomspace(low[j], high[j], SAMPLES)]))
         t, rate = np.clip(t, low[j], high[j]), np.zeros(t.size)
         for share in (0.25, 0.5, 0.75):
             positive = low > 0

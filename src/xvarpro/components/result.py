@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ from xvarpro.statistics.theory import statistics
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from xvarpro.components.search import State
     from xvarpro.fit.figures import Figure, FigureBase
 
 SHOWN = 30  # components in a text
@@ -49,27 +49,19 @@ class Components:
     names: list[str]
 
     @classmethod
-    def of(cls, fit: Result | None, theta: Tree, atoms: Atoms) -> Components:
-        places = atoms.places(theta)
-        n, k = len(places), atoms.Y.shape[1]
-        if fit is None:
-            none = np.zeros((0, atoms.block, k))
-            return cls(theta, places, places, none, none, atoms.names)
+    def of(cls, atoms: Atoms, theta: Tree, fit: Result | None, w: Any = None) -> Components:
+        places, k = atoms.places(theta), atoms.Y.shape[1]
+        n, blank = len(places), np.nan * places
+        w = on_host(fit.w) if fit is not None else np.zeros((0, k)) if w is None else w
         rows = n * atoms.block
-        w = on_host(fit.w).reshape(-1, k)[:rows].reshape(n, atoms.block, k)
-        try:
-            s = statistics(fit)
-            errors = atoms.places(s.theta_stderr), on_host(s.w_stderr).reshape(-1, k)[:rows].reshape(w.shape)
-        except ProblemError:  # such as from fewer data than parameters
-            errors = np.full(places.shape, np.nan), np.full(w.shape, np.nan)
-        return cls(theta, places, errors[0], w, errors[1], atoms.names)
-
-    @classmethod
-    def plain(cls, state: State, atoms: Atoms) -> Components:
-        """Without errors, of unit atoms."""
-        w = state.w.reshape(state.n, atoms.block, -1)
-        nan = np.full(state.X.shape, np.nan), np.full(w.shape, np.nan)
-        return cls(atoms.tree(state.X), state.X, nan[0], w, nan[1], atoms.names)
+        w = w.reshape(-1, k)[:rows].reshape(n, atoms.block, k)
+        errors, w_errors = blank, np.full(w.shape, np.nan)
+        if fit is not None:
+            with suppress(ProblemError):  # fewer data than parameters have no errors
+                s = statistics(fit)
+                errors = atoms.places(s.theta_stderr)
+                w_errors = on_host(s.w_stderr).reshape(-1, k)[:rows].reshape(w.shape)
+        return cls(theta, places, errors, w, w_errors, atoms.names)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -87,13 +79,7 @@ class Components:
         return columns
 
     def to_frame(self) -> DataFrame:
-        """A row for each component, places and amplitudes with their errors.
-
-        Raises
-        ------
-        ImportError
-            pandas is not installed.
-        """
+        """A row for each component, places and amplitudes with their errors, as a data frame of pandas."""
         return data_frame(self._columns(), range(len(self)))
 
     def __str__(self) -> str:
@@ -168,15 +154,7 @@ class FoundComponents:
         """The certificate over the box, with the places that were found.
 
         Over one entry of theta a curve, over more a map of the first two, the largest value of the others taken.
-
-        Parameters
-        ----------
-        figure : Figure or SubFigure of matplotlib, optional
-            To draw in; None makes a new one.
-
-        Returns
-        -------
-        matplotlib Figure
+        In `figure`, of matplotlib, or a new one.
         """
         from xvarpro.fit.figures import COLOURS, blank, tidy
 
@@ -207,22 +185,7 @@ class FoundComponents:
         return fig
 
     def plot_choice(self, *, figure: FigureBase | None = None) -> Figure:
-        """The criterion against the number of components.
-
-        Parameters
-        ----------
-        figure : Figure or SubFigure of matplotlib, optional
-            To draw in; None makes a new one.
-
-        Returns
-        -------
-        matplotlib Figure
-
-        Raises
-        ------
-        ProblemError
-            One number alone was tried, as with a `weight`.
-        """
+        """The criterion against the number of components, of which two or more were tried, else a `ProblemError`."""
         from xvarpro.fit.figures import COLOURS, MaxNLocator, blank, tidy
 
         if len(self.tried) < 2:

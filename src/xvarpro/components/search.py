@@ -78,7 +78,11 @@ class Search:
         first = np.argsort([self.state(X).value for X in less])[:STARTS]  # before they move
         return self.best(np.stack([less[j] for j in first]))
 
-    def certificate(self, state: State, asked: float) -> Certificate:
+    def certificate(self, state: State) -> Certificate:
+        """For a weight tau, or else for what BIC asks that a further component takes of ``|r|^2``."""
+        N = self.atoms.numbers
+        share = -math.expm1(-math.log(N) * self.each / N)
+        asked = self.tau or math.sqrt(max(2 * state.value, EXACT * self.energy) * share)
         Q = np.linalg.qr(state.A)[0] if state.n else np.zeros((len(state.r), 0))
         return self.grid.certificate(state.r, None if self.tau else Q, asked, 8)[0]
 
@@ -90,11 +94,6 @@ class Search:
     def bic(self, state: State) -> float:
         N = self.atoms.numbers
         return N * math.log(max(2 * state.value, EXACT * self.energy) / N) + math.log(N) * self.parameters(state.n)
-
-    def asked(self, state: State) -> float:
-        """The root of what BIC asks that a further component takes of ``|r|^2``."""
-        N = self.atoms.numbers
-        return math.sqrt(max(2 * state.value, EXACT * self.energy) * -math.expm1(-math.log(N) * self.each / N))
 
     def with_weight(self, tol: float) -> State:
         """Components of least ``1/2 |r|^2 + tau sum |w_j|``."""
