@@ -27,7 +27,7 @@ def noisy(clean, sigma, seed=0):
 
 def test_the_number_and_the_places_are_found():
     truth = {name: x[:2] for name, x in TRUTH.items()}
-    y = noisy(lines(truth, T) @ W[:2], 0.01)
+    y = noisy(lines(truth, T) @ W[:2], 0.01, seed=1)
     found = xv.find_components(lines, y, BOX, data=T)
     c = found.components
     assert found.n == 2
@@ -39,7 +39,7 @@ def test_the_number_and_the_places_are_found():
     again = xv.solve(xv.separable(lines, y, data=T), truth, over=BOX)
     assert abs(found.fit.value - again.value) < 1e-8 * again.value
     assert list(c.to_frame().columns) == ["centre", "centre error", "width", "width error", "w", "w error"]
-    for words in ("2 components, by BIC", "largest value", "neighbours at most"):
+    for words in ("2 components, by extended BIC", "largest value", "neighbours at most"):
         assert words in str(found)
     assert found.plot_choice().axes[0].get_xlabel() == "components"
     assert found.plot_certificate().axes[0].get_ylabel() == "width"
@@ -101,7 +101,9 @@ def test_blocks_and_complex_data():
 
     truth = {"omega": np.array([2.0, 2.6]), "rate": np.array([0.1, 0.3])}
     clean = np.einsum("tnb,nb->t", waves(truth, T), [[1.0, 0.5], [-0.6, 0.4]])
-    found = xv.find_components(waves, noisy(clean, 0.01), {"omega": (0.5, 5.0), "rate": (0.02, 1.0)}, data=T, max_components=2)
+    found = xv.find_components(
+        waves, noisy(clean, 0.01), {"omega": (0.5, 5.0), "rate": (0.02, 1.0)}, data=T, max_components=2
+    )
     assert found.n == 2
     assert np.abs(found.components.places - np.array([[2.0, 0.1], [2.6, 0.3]])).max() < 0.03
     assert found.components.amplitudes.shape == (2, 2, 1)

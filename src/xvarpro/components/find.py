@@ -22,7 +22,7 @@ from xvarpro.fit.solve import solve
 from xvarpro.lower import Bounded, Nonnegative
 from xvarpro.problem.problem import Problem, separable
 
-CHOOSING = "BIC", "minus log evidence"  # criteria with a minimum
+CHOOSING = "extended BIC", "minus log evidence"  # criteria with a minimum
 DISCREPANCY = 2.0  # standard deviations of chi2 that a residual may be above its mean
 
 
@@ -49,7 +49,7 @@ def find_components(
 
     Sliding Frank-Wolfe (ADCG) adds the atom that takes most of the residual, anywhere in the box, solves all amplitudes
     and moves all places by Levenberg-Marquardt. By default it goes on through 0, 1, 2, ... components, and the number
-    with the smallest BIC is taken.
+    with the smallest extended BIC is taken: BIC, and the number of ways to choose so many distinct places.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def find_components(
         So many components, fewer where no more are found.
     noise : float, optional
         The standard deviation of the noise, of complex data that of each part: the fewest components whose residual is
-        no larger than it explains, at two standard deviations of chi2, and the last of which takes more than noise would.
+        no larger than it explains, at two standard deviations of chi2, and of which the last takes more than noise.
     evidence : float, optional
         Choose by the evidence instead, with Laplace's method. The number is the ridge of `marginal`: amplitudes of unit
         atoms have a standard deviation of that of the noise over its root. The density of places is uniform.
@@ -108,7 +108,8 @@ def find_components(
     References
     ----------
     N. Boyd, G. Schiebinger, B. Recht, The alternating descent conditional gradient method for sparse inverse problems,
-    SIAM Journal on Optimization 27 (2017). Q. Denoyelle, V. Duval, G. Peyre, E. Soubies, The sliding Frank-Wolfe
+    SIAM Journal on Optimization 27 (2017). J. Chen, Z. Chen, Extended Bayesian information criteria for model selection
+    with large model spaces, Biometrika 95 (2008). Q. Denoyelle, V. Duval, G. Peyre, E. Soubies, The sliding Frank-Wolfe
     algorithm and its application to super-resolution microscopy, Inverse Problems 36 (2019).
 
     Examples

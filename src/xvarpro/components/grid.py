@@ -12,6 +12,7 @@ from xvarpro.components.places import Amplitudes, Places, move
 
 LINE_STEP, STEP = 0.1, 0.6  # angle between neighbours on a grid of one entry of theta, and of several, in radians
 MOST = 2**24  # numbers in the columns of a grid
+RIGHT = 0.5 * math.pi  # angle between atoms that have nothing in common
 SAMPLES = 129  # samples of a line along which the angle is measured
 LEAST = 1e-6  # squared sine of an atom with the columns of others, below which it is one of these
 
@@ -57,6 +58,7 @@ class Grid:
         self.atoms, self.one_sided = atoms, one_sided
         self.angle = LINE_STEP if atoms.lower.size == 1 else STEP
         lines = [self._line(j) for j in range(atoms.lower.size)]
+        self.distinct = math.prod(max(turned[-1] / RIGHT, 1.0) for _, turned in lines)
         most = MOST // (len(atoms.Y) * atoms.block)
         while math.prod(counts := [self._count(turned[-1]) for _, turned in lines]) > max(most, 2 * len(lines)):
             self.angle *= 1.1

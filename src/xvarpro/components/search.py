@@ -13,7 +13,7 @@ from xvarpro.components.places import ENOUGH, Amplitudes, Places, move
 
 STARTS = 3  # best points of the grid from which a further component is tried
 PATIENCE = 2  # orders that may be worse before the search ends
-EXACT = 1e-24  # of the squared target: a residual below is none
+EXACT = 1e-13  # of the squared target: a residual below is none
 ROUNDS = 100  # of a search with a weight, at most
 ALIKE = 1e-4  # squared sine of the angle of two components that count as one
 
@@ -81,7 +81,7 @@ class Search:
     def certificate(self, state: State) -> Certificate:
         """For a weight tau, or else for what BIC asks that a further component takes of ``|r|^2``."""
         N = self.atoms.numbers
-        share = -math.expm1(-math.log(N) * self.each / N)
+        share = -math.expm1((self.charge(state.n) - self.charge(state.n + 1)) / N)
         asked = self.tau or math.sqrt(max(2 * state.value, EXACT * self.energy) * share)
         Q = np.linalg.qr(state.A)[0] if state.n else np.zeros((len(state.r), 0))
         return self.grid.certificate(state.r, None if self.tau else Q, asked, 8)[0]
@@ -92,8 +92,15 @@ class Search:
         return self.fixed + n * self.each
 
     def bic(self, state: State) -> float:
+        """Extended by the number of ways to choose places among distinct ones (Chen, Chen 2008)."""
         N = self.atoms.numbers
-        return N * math.log(max(2 * state.value, EXACT * self.energy) / N) + math.log(N) * self.parameters(state.n)
+        return N * math.log(max(2 * state.value, EXACT * self.energy) / N) + self.charge(state.n)
+
+    def charge(self, n: int) -> float:
+        """What `bic` takes for n components."""
+        P = max(self.grid.distinct, 2.0 * n)
+        ways = math.lgamma(P + 1) - math.lgamma(n + 1) - math.lgamma(P - n + 1)
+        return math.log(self.atoms.numbers) * self.parameters(n) + 2 * ways
 
     def with_weight(self, tol: float) -> State:
         """Components of least ``1/2 |r|^2 + tau sum |w_j|``."""
