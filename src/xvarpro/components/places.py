@@ -26,6 +26,8 @@ SWEEPS = 2000  # of amplitudes with a penalty on the length of blocks
 class Amplitudes:
     """How amplitudes are solved: free, nonnegative, with a penalty ``tau |w_j|`` of each component."""
 
+    numpy = backends.get("numpy")
+
     def __init__(self, tau: float, nonnegative: bool, block: int, columns: int) -> None:
         self.tau, self.nonnegative, self.block = tau, nonnegative, block
         self.apart = nonnegative and columns > 1  # each response has weights at 0 of its own
@@ -42,11 +44,12 @@ class Amplitudes:
             w = np.linalg.solve(R, z)
         elif self.tau and not (self.single and not np.iscomplexobj(z)):
             w = np.stack([self._grouped(R[i], z[i]) for i in range(B)])
+        elif self.tau:
+            lasso: Any = L1(self.tau, self.nonnegative).solver(None)
+            w = np.stack([lasso.weights(self.numpy, R[i], z[i])[0] for i in range(B)])
         else:
-            numpy = backends.get("numpy")
-            W = L1(self.tau, self.nonnegative) if self.tau else Nonnegative()
-            solve = W.solver(None).weights
-            w = np.stack([solve(numpy, R[i], z[i])[0] for i in range(B)])
+            bounded: Any = Nonnegative().solver(None)
+            w = bounded.weights(self.numpy, R, z[:, :, 0].T)[0].T[:, :, None]
         w = np.where(lost[:, None, None], np.nan, w)
         if not (self.tau or self.nonnegative):
             return w, Q, None
@@ -151,7 +154,7 @@ def move(
             if not at.size:
                 break
             some = trees.map_leaves(lambda a, at=at: a[at], point)
-            trial = method.trial(f, region, some)
+            trial: Any = method.trial(f, region, some)
             margin = noise(some.local.value, energy[at])
             after, _, lost = method.after(f, region, some, trial, f.local(trial[0]), margin)
             trees.map_leaves(lambda a, part, at=at: a.__setitem__(at, part), point, after)

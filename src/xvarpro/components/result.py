@@ -74,8 +74,8 @@ class Components:
         for i in np.ndindex(b, k):
             at = [str(x) for x, size in zip(i, (b, k), strict=True) if size > 1]
             name = f"w[{','.join(at)}]" if at else "w"
-            columns[name] = self.amplitudes[(slice(None), *i)]
-            columns[f"{name} error"] = self.amplitudes_stderr[(slice(None), *i)]
+            columns[name] = self.amplitudes[:, i[0], i[1]]
+            columns[f"{name} error"] = self.amplitudes_stderr[:, i[0], i[1]]
         return columns
 
     def to_frame(self) -> DataFrame:
