@@ -86,8 +86,9 @@ class Atoms:
         self.block, numbers = A.shape[2], np.iscomplexobj(A) or np.iscomplexobj(host)
         self.stacked, self.complex = numbers and real, numbers and not real
         self.numbers = int((self.root > 0).sum()) * host.shape[1] * (1 + np.iscomplexobj(host))
-        self.given: Any = None if fixed is None else self._move(fixed if fixed.ndim == 2 else fixed[:, None])
-        U, s, _ = np.linalg.svd(self._rows(np.zeros((m, 0)) if fixed is None else _host(self.given)), False)
+        columns = np.zeros((m, 0)) if fixed is None else fixed if fixed.ndim == 2 else fixed[:, None]
+        self.given = None if fixed is None else self._move(columns)
+        U, s, _ = np.linalg.svd(self._rows(_host(columns)), full_matrices=False)
         self.basis = U[:, s > 1e-10 * s.max(initial=0.0)]
         self.Y = off(self.basis, self._rows(host))
 

@@ -109,8 +109,8 @@ class Grid:
         Z = (self.flat @ Q).reshape(g, b, -1)
         left = self.gram - Z @ Z.conj().swapaxes(1, 2)
         whole = np.diagonal(self.gram, axis1=1, axis2=2).real
-        turned: np.ndarray = (np.diagonal(left, axis1=1, axis2=2).real > LEAST * whole) & (whole > 0)
-        seen = turned.all(axis=1)
+        turned = (np.diagonal(left, axis1=1, axis2=2).real > LEAST * whole) & (whole > 0)
+        seen: np.ndarray = np.all(turned, axis=1)
         if b == 1:
             return np.where(seen, np.sum(np.abs(S) ** 2, axis=(1, 2)) / np.where(seen, left[:, 0, 0].real, 1.0), 0.0)
         left = np.where(seen[:, None, None], left, np.eye(b)) + 1e-9 * np.eye(b)
