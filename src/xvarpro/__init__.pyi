@@ -19,6 +19,9 @@ from xvarpro.bayes.coordinates import Unconstrained
 from xvarpro.bayes.draws import Draws
 from xvarpro.bayes.evidence import Laplace, ModelComparison, compare_models
 from xvarpro.bayes.likelihood import Marginal, marginal
+from xvarpro.components.find import find_components
+from xvarpro.components.grid import Certificate
+from xvarpro.components.result import Components, FoundComponents
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
@@ -44,11 +47,14 @@ from xvarpro.problem.samples import Samples
 from xvarpro.results.outcome import Trace
 
 __all__ = [
+    "Certificate",
     "ColumnChunks",
     "Comparison",
+    "Components",
     "DeadUnitsWarning",
     "Draws",
     "Each",
+    "FoundComponents",
     "InverseGamma",
     "IterationInfo",
     "Laplace",
@@ -81,6 +87,7 @@ __all__ = [
     "compress",
     "distributed",
     "errors",
+    "find_components",
     "implicit",
     "layers",
     "least_squares",

@@ -1,0 +1,1 @@
+"""Components without a grid: how many, where, and how strong."""

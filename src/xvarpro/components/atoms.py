@@ -1,0 +1,204 @@
+"""The atom of a search at many places at once, with its derivatives, on the backend that the data are of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xvarpro import backends
+from xvarpro.backends import Backend, exchange
+from xvarpro.core import trees
+from xvarpro.core.checks import described, shown
+from xvarpro.core.namespace import device as device_of
+from xvarpro.core.namespace import dtype_name, is_complex, named_dtype, namespace_of
+from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.errors import ModelError, ProblemError
+from xvarpro.sets import Box
+from xvarpro.statistics.names import entry_names
+
+COMPLEX = {"float32": "complex64", "float64": "complex128"}
+Atom = Callable[[Tree, Tree], Array]
+
+
+@dataclass(frozen=True)
+class Design:
+    """The columns of all components as a design of `xv.separable`, with fixed ones, which the data then hold too."""
+
+    atom: Atom
+    fixed: bool = False
+    normalise: bool = False
+    silent: bool = False  # zeros in the places of the components
+
+    def __call__(self, theta: Tree, data: Tree) -> Array:
+        data, fixed = data if self.fixed else (data, None)
+        A = self.atom(theta, data)
+        xp = namespace_of(A)
+        if self.normalise:
+            A = A / xp.sqrt(xp.sum(xp.real(A * xp.conj(A)) if is_complex(A) else A * A, axis=0))
+        A = 0 * A if self.silent else A
+        A = xp.reshape(A, (A.shape[0], -1))
+        return A if fixed is None else xp.concat([A, xp.astype(fixed, A.dtype)], axis=1)
+
+
+class Atoms:
+    """The atom, its box, and the data in the form that a search computes with, as NumPy's arrays.
+
+    Rows of columns and target are multiplied by the roots of the weights; where amplitudes are `real` and numbers
+    complex, imaginary parts are rows of their own. `Y` is (m, k), off the `basis` (m, f) of the fixed columns, `lower`
+    and `upper` are bounds (p,) of one component, which has `block` columns.
+    """
+
+    def __init__(
+        self, atom: Atom, y: Any, data: Tree, over: Any, weights: Any, fixed: Any, real: bool, normalise: bool,
+        backend: str | Backend | None, device: Any, dtype: str | None,
+    ) -> None:  # fmt: skip
+        if not callable(atom):
+            raise ProblemError(f"atom must be a function atom(theta, data) -> (m, n); got {described(atom)}")
+        y, weights, fixed = (exchange.numbers(x, s) for x, s in ((y, "y"), (weights, "weights"), (fixed, "columns")))
+        if not trees.is_array(y) or y.ndim not in (1, 2):
+            raise ProblemError(f"y must be an array of shape (m,) or (m, k); got {described(y)}")
+        source, m = backends.of(y) or backends.get("numpy"), y.shape[0]
+        to = backends.get(backend) if isinstance(backend, str) else backend or source
+        single = dtype_name(y) in ("float32", "complex64")
+        self.dtype = named_dtype(dtype) if dtype else "float32" if single else "float64"
+        self.backend, self.atom, self.normalise, self.y, self.weights = to, atom, normalise, y, weights
+        stays = to.name == source.name and device is None
+        self.device = device_of(y) if stays else None if device is None else exchange.find_device(to, device)
+        self.data = exchange.arrays(data, "data")
+        self._moved = trees.map_leaves(self._move, self.data)
+        self.sets, self.treedef, self.names, self.shapes, self.lower, self.upper = _boxes(over)
+        for name, x, most in (("weights", weights, 1), ("columns", fixed, 2)):
+            if x is not None and not (trees.is_array(x) and 0 < x.ndim <= most and x.shape[0] == m):
+                raise ProblemError(f"{name} must have the {m} rows of y in the first axis; got {described(x)}")
+        root = np.ones(m) if weights is None else _host(weights)
+        if not (np.isfinite(root).all() and (root >= 0).all()):
+            raise ProblemError("weights must be finite and >= 0; got others. A weight of 0 leaves a row out")
+        self.root = np.sqrt(root)[:, None]
+        host = np.where(self.root > 0, _host(y).reshape(m, -1), 0.0)
+        if not np.isfinite(host).all():
+            raise ProblemError("y must be finite where its weight is not 0; got NaN or inf. Give such rows weights=0")
+        A = self._evaluate(np.stack([self.lower, 0.5 * (self.lower + self.upper), self.upper]), False)[0]
+        self._check(A, m)
+        self.block, numbers = A.shape[2], np.iscomplexobj(A) or np.iscomplexobj(host)
+        self.stacked, self.complex = numbers and real, numbers and not real
+        self.numbers = int((self.root > 0).sum()) * host.shape[1] * (1 + np.iscomplexobj(host))
+        columns = np.zeros((m, 0)) if fixed is None else fixed if fixed.ndim == 2 else fixed[:, None]
+        self.given = None if fixed is None else self._move(columns)
+        U, s, _ = np.linalg.svd(self._rows(_host(columns)), full_matrices=False)
+        self.basis = U[:, s > 1e-10 * s.max(initial=0.0)]
+        self.Y = off(self.basis, self._rows(host))
+
+    def tree(self, X: np.ndarray) -> Tree:
+        """Places (n, p) as theta of n components, leaves (n, ...)."""
+        return trees.unflatten(self.treedef, self._leaves(X))
+
+    def _leaves(self, X: np.ndarray) -> list[Array]:
+        ends = np.cumsum([math.prod(s) for s in self.shapes])[:-1]
+        parts = zip(np.split(X, ends, axis=1), self.shapes, strict=True)
+        return [self._move(x.reshape(len(X), *s)) for x, s in parts]
+
+    def places(self, theta: Tree) -> np.ndarray:
+        """The inverse of `tree`."""
+        leaves = [_host(x) for x in trees.leaves(theta)]
+        return np.concatenate([x.reshape(len(x), math.prod(x.shape[1:])) for x in leaves], axis=1)
+
+    def columns(self, X: np.ndarray, basis: np.ndarray, slopes: bool = False) -> tuple[np.ndarray, Any]:
+        """Columns at places X (n, p), (n, m, b), off an orthonormal `basis`; on request their slopes (n, p, m, b)."""
+        A, D = self._evaluate(X, slopes)
+        A, D = self._rows(A), None if D is None else self._rows(D)
+        if self.normalise:
+            size = np.sqrt(np.sum(np.abs(A) ** 2, axis=1, keepdims=True))
+            size = np.where(size > 0, size, 1.0)
+            A = A / size
+            if D is not None:
+                along = np.sum(A.conj()[:, None] * D, axis=2, keepdims=True).real
+                D = (D - along * A[:, None]) / size[:, None]
+        return off(basis, A), None if D is None else off(basis, D)
+
+    def _evaluate(self, X: np.ndarray, slopes: bool) -> tuple[np.ndarray, Any]:
+        def fun(*leaves: Array) -> Leaves:
+            return (self.atom(trees.unflatten(self.treedef, leaves), self._moved),)
+
+        def host(A: Array) -> np.ndarray:
+            return _host(_blocks(A, len(X))).transpose(1, 0, 2)
+
+        with self.backend.scope(self.dtype):
+            if not slopes:
+                return host(fun(*self._leaves(X))[0]), None
+            (A,), push = self.backend.linearise(fun, tuple(self._leaves(X)))
+            # a column depends on its own place alone: one tangent moves all places
+            moved = [host(push(tuple(self._leaves(e + 0 * X)))[0]) for e in np.eye(X.shape[1])]
+            return host(A), np.stack(moved, axis=1)
+
+    def _check(self, A: np.ndarray, m: int) -> None:
+        if A.shape[1] != m:
+            raise ModelError(f"atom must return columns with the {m} rows of y; got {A.shape[1]}")
+        alone = np.concatenate([self._evaluate(x[None], False)[0] for x in (self.lower, self.upper)])
+        apart = np.abs(alone - A[[0, 2]]).max(initial=0.0, where=np.isfinite(A[[0, 2]]))
+        if not apart <= 1e-4 * np.abs(A[np.isfinite(A)]).max(initial=0.0):
+            raise ModelError(
+                "atom must return a column for each component that depends on its own entries of theta alone; got "
+                f"columns that differ by {apart:.2g} where other components are there too"
+            )
+
+    def _move(self, x: Any) -> Any:
+        if not trees.is_array(x):
+            return x
+        kind = dtype_name(x)
+        kind = COMPLEX[self.dtype] if "complex" in kind else self.dtype if "float" in kind else kind
+        with self.backend.scope(self.dtype):
+            return exchange.move(x, self.backend, dtype=kind, device=self.device)
+
+    def _rows(self, A: np.ndarray) -> np.ndarray:
+        A = np.where(self.root > 0, self.root * A, 0.0)
+        return np.concatenate([A.real, A.imag], axis=-2) if self.stacked else A
+
+
+def off(basis: np.ndarray, A: np.ndarray) -> np.ndarray:
+    """What an orthonormal basis (m, f) leaves of columns (..., m, b)."""
+    left: np.ndarray = A - basis @ (basis.conj().T @ A) if basis.shape[1] else A
+    return left
+
+
+def _host(x: Array) -> np.ndarray:
+    host = backends.to_numpy(x)
+    return host.astype(np.complex128 if host.dtype.kind == "c" else np.float64)
+
+
+def _blocks(A: Any, n: int) -> Any:
+    """What an atom returned as (m, n, b)."""
+    if not trees.is_array(A) or A.ndim not in (2, 3) or A.shape[1] != n:
+        raise ModelError(
+            f"atom must return columns of shape (m, n) for n components, or (m, n, b) for blocks of b; got "
+            f"{described(A)} for n = {n}. Leaves of theta have the components along their first axis"
+        )
+    return A if A.ndim == 3 else namespace_of(A).expand_dims(A, axis=2)
+
+
+def _boxes(over: Any) -> tuple[Any, Any, list[str], list[tuple[int, ...]], np.ndarray, np.ndarray]:
+    """Boxes, structure, names of entries, shapes and bounds of the theta of one component."""
+
+    def box(x: Any) -> Box:
+        x = Box(*x) if isinstance(x, tuple) and len(x) == 2 else x
+        if not isinstance(x, Box) or not x.bounded:
+            raise ProblemError(
+                "over must be a Box with finite bounds of the theta of one component, a pair (lower, upper), or a dict "
+                f"of these; got {shown(x)}"
+            )
+        return x
+
+    def ends(x: Box) -> np.ndarray:
+        pair = [np.asarray(backends.to_numpy(b) if trees.is_array(b) else b, dtype=float) for b in (x.lower, x.upper)]
+        return np.stack(np.broadcast_arrays(*pair))
+
+    sets = {key: box(x) for key, x in over.items()} if isinstance(over, Mapping) else box(over)
+    leaves, treedef = trees.flatten({k: ends(x) for k, x in sets.items()} if isinstance(sets, dict) else ends(sets))
+    low, high = (np.concatenate([x[i].ravel() for x in leaves] or [np.zeros(0)]) for i in (0, 1))
+    if not low.size or (low == high).any():
+        raise ProblemError("over must leave every entry of theta room, lower < upper; got an entry without")
+    names = entry_names(trees.unflatten(treedef, [x[0] for x in leaves]))
+    return sets, treedef, names, [x.shape[1:] for x in leaves], low, high

@@ -1,0 +1,234 @@
+"""`find_components`: the number, places and amplitudes of components."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from xvarpro.algorithms import LevenbergMarquardt
+from xvarpro.backends import Backend
+from xvarpro.components.atoms import Atom, Atoms, Design
+from xvarpro.components.result import Components, FoundComponents
+from xvarpro.components.search import EXACT, PATIENCE, Search, State
+from xvarpro.core.checks import described, number
+from xvarpro.core.struct import Array, Tree
+from xvarpro.errors import ProblemError
+from xvarpro.fit.marginal import marginal
+from xvarpro.fit.result import Result
+from xvarpro.fit.solve import solve
+from xvarpro.lower import Bounded, Nonnegative
+from xvarpro.problem.problem import Problem, separable
+
+CHOOSING = "extended BIC", "minus log evidence"  # criteria with a minimum
+DISCREPANCY = 2.0  # standard deviations of chi2 that a residual may be above its mean
+
+
+def find_components(
+    atom: Atom,
+    y: Array,
+    over: Tree,
+    *,
+    data: Tree = None,
+    weight: float | None = None,
+    max_components: int | None = None,
+    noise: float | None = None,
+    evidence: float | None = None,
+    W: Nonnegative | None = None,
+    weights: Array | None = None,
+    columns: Array | None = None,
+    normalise: bool = True,
+    tol: float = 1e-3,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    dtype: str | None = None,
+) -> FoundComponents:
+    """How many components the data hold, where they are, and how strong, without a start and without a grid of columns.
+
+    Sliding Frank-Wolfe (ADCG) adds the atom that takes most of the residual, anywhere in the box, solves all amplitudes
+    and moves all places by Levenberg-Marquardt. By default it goes on through 0, 1, 2, ... components, and the number
+    with the smallest extended BIC is taken: BIC, and the number of ways to choose so many distinct places.
+
+    Parameters
+    ----------
+    atom : callable
+        ``atom(theta, data)`` -> (m, n): a column for each of n components, as the M of `separable`. Leaves of theta
+        have the components along their first axis, and a column depends on its own entries alone. Of shape (m, n, b),
+        each component is a block of b columns: a pole and its conjugate, a peak and its derivative.
+    y : array, shape (m,) or (m, k)
+        Data; k responses share the places. They may be complex, and so are the amplitudes then.
+    over : Box, pair of bounds, or dict of these
+        Finite bounds of the theta of one component. A Box of numbers makes theta an array (n,).
+    data : pytree, optional
+        What `atom` reads.
+    weight : float, optional
+        tau > 0: minimise ``1/2 |sum_j w_j a(theta_j) - y|^2 + tau sum_j |w_j|`` over number, places and amplitudes. It
+        is convex in the measure that components are, and the certificate shows how near to the global minimum it is.
+        The lengths |w_j| go over the block and the responses. Atoms are divided by their norm.
+    max_components : int, optional
+        So many components, fewer where no more are found.
+    noise : float, optional
+        The standard deviation of the noise, of complex data that of each part: the fewest components whose residual is
+        no larger than it explains, at two standard deviations of chi2, and of which the last takes more than noise.
+    evidence : float, optional
+        Choose by the evidence instead, with Laplace's method. The number is the ridge of `marginal`: amplitudes of unit
+        atoms have a standard deviation of that of the noise over its root. The density of places is uniform.
+    W : Nonnegative, optional
+        ``xv.lower.Nonnegative()`` for amplitudes >= 0. Those of fixed columns stay free.
+    weights : array, shape (m,), optional
+        Of the squared residuals.
+    columns : array, shape (m,) or (m, f), optional
+        Fixed columns next to the components, such as an offset or a background; they pay nothing.
+    normalise : bool
+        Whether a `weight` counts amplitudes of atoms of norm 1.
+    tol : float
+        With a `weight`, the search ends where the certificate is at most ``1 + tol`` everywhere that was looked at.
+    backend, device, dtype : optional
+        Where and in what precision atoms are computed; those of y by default. Small algebra is done by NumPy.
+
+    Returns
+    -------
+    FoundComponents
+        The components with standard errors, an ordinary fit of them, the certificate, and how the number was chosen.
+
+    Raises
+    ------
+    ProblemError
+        Arguments do not fit together; two criteria at once; bounds that are not finite; NaN in the data.
+    ModelError
+        `atom` returns no columns, or columns that depend on other components.
+
+    Notes
+    -----
+    Without a `weight` the search is greedy, with three starts for each further component and a second look from more
+    components to fewer: what it finds is a local minimum for its number of components.
+
+    References
+    ----------
+    N. Boyd, G. Schiebinger, B. Recht, The alternating descent conditional gradient method for sparse inverse problems,
+    SIAM Journal on Optimization 27 (2017). J. Chen, Z. Chen, Extended Bayesian information criteria for model selection
+    with large model spaces, Biometrika 95 (2008). Q. Denoyelle, V. Duval, G. Peyre, E. Soubies, The sliding Frank-Wolfe
+    algorithm and its application to super-resolution microscopy, Inverse Problems 36 (2019).
+
+    Examples
+    --------
+    >>> import numpy as np, xvarpro as xv
+    >>> x = np.linspace(0.0, 10.0, 100)
+    >>> def lines(centres, x):
+    ...     return xv.models.gaussians(x, centres, 0.4)
+    >>> noise = 0.02 * np.random.default_rng(0).normal(size=100)
+    >>> y = lines(np.array([3.0, 3.7, 8.0]), x) @ np.array([1.0, 0.8, 0.5]) + noise
+    >>> found = xv.find_components(lines, y, over=(0.0, 10.0), data=x)
+    >>> found.n, np.round(found.components.places[:, 0], 2)
+    (3, array([3.  , 3.71, 7.99]))
+    """
+    given = {"weight": weight, "max_components": max_components, "noise": noise, "evidence": evidence}
+    asked = [name for name, x in given.items() if x is not None]
+    if len(asked) > 1:
+        raise ProblemError(f"give at most one of weight, max_components, noise and evidence; got {', '.join(asked)}")
+    for name in asked:
+        x, whole = number(given[name]), name == "max_components"
+        if not 0 < x < math.inf or (whole and x != int(x)):
+            kind = "a whole number >= 1" if whole else "a finite number > 0"
+            raise ProblemError(f"{name} must be {kind}; got {described(given[name])}")
+    if not 0 < number(tol) < 1:
+        raise ProblemError(f"tol must be a number in (0, 1); got {described(tol)}")
+    positive = W is not None
+    if positive and (not isinstance(W, Nonnegative) or evidence is not None):
+        raise ProblemError(f"W must be xv.lower.Nonnegative() or None, and None with evidence; got {W!r:.80}")
+    atoms = Atoms(atom, y, data, over, weights, columns, positive, normalise, backend, device, dtype)
+    if weight is not None and positive and atoms.block * atoms.Y.shape[1] > 1:
+        raise ProblemError(
+            "weight with W=Nonnegative() needs one column for a component and one response; got "
+            f"{atoms.block} and {atoms.Y.shape[1]}. Leave W out, or weight"
+        )
+    search = Search(atoms, positive, 0.0 if weight is None else float(weight))
+    if weight is not None:
+        state = search.with_weight(tol)
+        found, scores, criterion = [state], [state.value], "penalised objective"
+    else:
+        found, scores, criterion = _orders(search, max_components, noise, evidence)
+        state = found[int(np.argmin(scores)) if criterion in CHOOSING else -1]
+    state = search.state(state.X[np.lexsort(state.X.T[::-1])])
+    fit = _fit(atoms, state.X, positive) if state.n else None
+    return FoundComponents(
+        components=Components.of(atoms, fit.theta if fit else atoms.tree(state.X), fit),
+        fit=fit,
+        certificate=search.certificate(state),
+        criterion=criterion,
+        tried=np.array([s.n for s in found]),
+        scores=np.array(scores),
+        penalised=None if weight is None else Components.of(atoms, atoms.tree(state.X), None, state.w),
+    )
+
+
+def _orders(
+    search: Search, most: int | None, noise: float | None, evidence: float | None
+) -> tuple[list[State], list[float], str]:
+    """States of 0, 1, 2, ... components, and what the criterion says of each, less being better."""
+    atoms, N = search.atoms, search.atoms.numbers
+    score: Callable[[State], float]
+    if noise is not None:
+        score, criterion = (lambda state: 2 * state.value / float(noise) ** 2), "chi2"
+    elif evidence is not None:
+        score, criterion = (lambda state: -_log_evidence(atoms, state, float(evidence))), CHOOSING[1]
+    elif most is not None:
+        score, criterion = (lambda state: math.sqrt(2 * state.value / N)), "rms"
+    else:
+        score, criterion = search.bic, CHOOSING[0]
+    found = [search.state(np.zeros((0, 1)))]
+    scores = [score(found[0])]
+    limit = search.most if most is None else min(int(most), search.most)
+    while found[-1].n < limit and found[-1].value > EXACT * search.energy:
+        free = max(N - search.parameters(found[-1].n), 1)
+        if noise is not None and scores[-1] <= free + DISCREPANCY * math.sqrt(2 * free):
+            break
+        state = search.grown(found[-1])
+        if state is None or not state.value < found[-1].value:
+            break
+        found.append(state)
+        scores.append(score(state))
+        if criterion in CHOOSING and len(scores) - 1 - int(np.argmin(scores)) >= PATIENCE:
+            break
+    while noise is not None and len(scores) > 1 and scores[-2] - scores[-1] < math.log(N) * search.each:
+        found.pop(), scores.pop()  # what noise alone would give, where it is larger than it mostly is
+    if criterion in CHOOSING:
+        # the greedy way to an order is not the only one: from the best order and the next, down to fewer
+        for n in range(min(int(np.argmin(scores)) + 1, len(found) - 1), 0, -1):
+            less = search.without(found[n])
+            if less is None or not less.value < found[n - 1].value * (1 - 1e-6):
+                break
+            found[n - 1], scores[n - 1] = less, score(less)
+    return found, scores, criterion
+
+
+def _problem(atoms: Atoms, normalise: bool, silent: bool, **options: Any) -> Problem:
+    fixed = atoms.given is not None
+    plain = atoms.block == 1 and not fixed and not normalise
+    design = atoms.atom if plain else Design(atoms.atom, fixed, normalise, silent)
+    data = (atoms.data, atoms.given) if fixed else atoms.data
+    return separable(design, atoms.y, data=data, weights=atoms.weights, **options)
+
+
+def _fit(atoms: Atoms, X: np.ndarray, positive: bool) -> Result:
+    """Without a penalty, as an ordinary result."""
+    free = 0 if atoms.given is None else atoms.given.shape[1]
+    low = np.concatenate([np.zeros(len(X) * atoms.block), np.full(free, -np.inf)])
+    problem = _problem(atoms, False, False, W=Bounded(low, np.inf) if positive else None)
+    place: Any = {"backend": atoms.backend, "device": atoms.device, "dtype": atoms.dtype}
+    return solve(problem, atoms.tree(X), atoms.sets, algorithm=LevenbergMarquardt(), progress=False, **place)
+
+
+def _log_evidence(atoms: Atoms, state: State, lam: float) -> float:
+    theta = atoms.tree(state.X if state.n else 0.5 * (atoms.lower + atoms.upper)[None])
+    free = 0 if atoms.given is None else atoms.given.shape[1]
+    ridge = np.concatenate([np.full(max(state.n, 1) * atoms.block, lam), np.zeros(free)])[:, None]
+    problem = _problem(atoms, state.n > 0, not state.n, lam=ridge if free else lam)
+    if not state.n:  # columns of zeros leave the prior of their amplitudes behind, which integrates to 1
+        return float(marginal(problem).log_density(theta))
+    try:
+        return solve(marginal(problem), theta, atoms.sets, progress=False).laplace(components=state.n).log_evidence
+    except ProblemError:  # components that the data do not tell apart have no maximum
+        return -math.inf

@@ -1,0 +1,165 @@
+"""Where a new component is looked for: a grid as dense as the atom changes, and the certificate on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from xvarpro.components.atoms import Atoms, off
+from xvarpro.components.places import Amplitudes, Places, move
+
+LINE_STEP, STEP = 0.1, 0.6  # angle between neighbours on a grid of one entry of theta, and of several, in radians
+MOST = 2**24  # numbers in the columns of a grid
+RIGHT = 0.5 * math.pi  # angle between atoms that have nothing in common
+SAMPLES = 129  # samples of a line along which the angle is measured
+LEAST = 1e-6  # squared sine of an atom with the columns of others, below which it is one of these
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """How much a further component could bring, over the box of its parameters.
+
+    Attributes
+    ----------
+    at : array, shape (g, p)
+        Places of the grid, entries of theta in the order of its leaves.
+    values : array, shape (g,)
+        With a `weight` ``|a(theta)^H r| / tau`` of normalised atoms: 1 at the components, and at most 1 everywhere at
+        the optimum. Otherwise the root of the share that an atom could take of what the criterion asks of a further
+        component, with the places of the others held: above 1 it would pay.
+    largest : float
+        The maximum, over the grid and the maxima that Newton-like steps from its best points have led to.
+    where : array, shape (p,)
+        The place of the maximum.
+    angle : float
+        Between neighbours on the grid, in radians, at most: how densely was looked.
+    bound : float
+        That the certificate reaches nowhere, where the atom turns between points no faster than at them: the values,
+        and half the angle to a neighbour times the length of the residual. inf without a `weight`.
+    shape : tuple of int
+        Points along each entry.
+    """
+
+    at: np.ndarray
+    values: np.ndarray
+    largest: float
+    where: np.ndarray
+    angle: float
+    bound: float
+    shape: tuple[int, ...]
+
+
+class Grid:
+    """Points spaced by the angle through which the normalised atom turns, with their columns, computed once."""
+
+    def __init__(self, atoms: Atoms, one_sided: bool) -> None:
+        self.atoms, self.one_sided = atoms, one_sided
+        self.angle = LINE_STEP if atoms.lower.size == 1 else STEP
+        lines = [self._line(j) for j in range(atoms.lower.size)]
+        self.distinct = math.prod(max(turned[-1] / RIGHT, 1.0) for _, turned in lines)
+        most = MOST // (len(atoms.Y) * atoms.block)
+        while math.prod(counts := [self._count(turned[-1]) for _, turned in lines]) > max(most, 2 * len(lines)):
+            self.angle *= 1.1
+        axes = [
+            np.interp(np.linspace(0.0, turned[-1], n), turned, t) if n > 1 else np.array([0.5 * (t[0] + t[-1])])
+            for (t, turned), n in zip(lines, counts, strict=True)
+        ]
+        self.shape = tuple(counts)
+        self.X = np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
+        A, _ = atoms.columns(self.X, atoms.basis)
+        self.A = np.where(np.isfinite(A), A, 0.0)  # (g, m, b)
+        self.gram = self.A.conj().swapaxes(1, 2) @ self.A
+        self.flat = self.A.transpose(1, 0, 2).reshape(self.A.shape[1], -1).conj().T.copy()
+
+    def _count(self, turned: float) -> int:
+        return 1 + math.ceil(turned / self.angle) if turned > 0 else 1
+
+    def _line(self, j: int) -> tuple[np.ndarray, np.ndarray]:
+        """Samples of an entry of theta, and the angle through which the atom has turned up to each."""
+        low, high = self.atoms.lower, self.atoms.upper
+        t = np.linspace(low[j], high[j], SAMPLES)
+        if low[j] > 0:
+            t = np.unique(np.concatenate([t, np.geomspace(low[j], high[j], SAMPLES)]))
+        t, rate = np.clip(t, low[j], high[j]), np.zeros(t.size)
+        for share in (0.25, 0.5, 0.75):
+            positive = low > 0
+            X = np.where(positive, np.where(positive, low, 1.0) ** (1 - share) * np.abs(high) ** share, 0.0)
+            X = np.tile(np.where(positive, X, low + share * (high - low)), (t.size, 1))
+            X[:, j] = t
+            A, D = self.atoms.columns(X, self.atoms.basis, slopes=True)
+            D = D[:, j]
+            size = np.sum(np.abs(A) ** 2, axis=1, keepdims=True)
+            size = np.where(size > 0, size, 1.0)
+            D = D - A * (np.sum(A.conj() * D, axis=1, keepdims=True) / size)  # a turn of phase is none
+            turn = np.sqrt((np.sum(np.abs(D) ** 2, axis=1, keepdims=True) / size).max(axis=(1, 2)))
+            rate = np.maximum(rate, np.where(np.isfinite(turn), turn, 0.0))
+        steps = 0.5 * (rate[1:] + rate[:-1]) * np.diff(t)
+        return t, np.concatenate([[0.0], np.cumsum(steps)])
+
+    def gains(self, r: np.ndarray, Q: np.ndarray | None) -> np.ndarray:
+        """What each atom takes of ``|r|^2``, (g,), off the columns Q of others; with Q=None without a projection."""
+        g, _, b = self.A.shape
+        S = (self.flat @ -r).reshape(g, b, -1)
+        S = np.maximum(S.real, 0.0) if self.one_sided else S
+        if Q is None:
+            found: np.ndarray = np.sum(np.abs(S) ** 2, axis=(1, 2))
+            return found
+        Z = (self.flat @ Q).reshape(g, b, -1)
+        left = self.gram - Z @ Z.conj().swapaxes(1, 2)
+        whole = np.diagonal(self.gram, axis1=1, axis2=2).real
+        turned = (np.diagonal(left, axis1=1, axis2=2).real > LEAST * whole) & (whole > 0)
+        seen: np.ndarray = np.all(turned, axis=1)
+        if b == 1:
+            return np.where(seen, np.sum(np.abs(S) ** 2, axis=(1, 2)) / np.where(seen, left[:, 0, 0].real, 1.0), 0.0)
+        left = np.where(seen[:, None, None], left, np.eye(b)) + 1e-9 * np.eye(b)
+        return np.where(seen, np.sum(S.conj() * np.linalg.solve(left, S), axis=(1, 2)).real, 0.0)
+
+    def peaks(self, values: np.ndarray, most: int) -> np.ndarray:
+        """Numbers of the largest maxima on the grid, the largest first."""
+        v = values.reshape(self.shape)
+        top = v > 0
+        for axis in range(v.ndim):
+            if v.shape[axis] > 1:
+                up, down = (
+                    np.take(v, range(*ends), axis=axis) for ends in ((1, v.shape[axis]), (0, v.shape[axis] - 1))
+                )
+                pad = [(0, 0)] * v.ndim
+                pad[axis] = (0, 1)
+                top &= v >= np.pad(up, pad, constant_values=-np.inf)
+                pad[axis] = (1, 0)
+                top &= v >= np.pad(down, pad, constant_values=-np.inf)
+        at = np.flatnonzero(top)
+        found: np.ndarray = at[np.argsort(-values[at])][:most]
+        return found
+
+    def certificate(
+        self, r: np.ndarray, Q: np.ndarray | None, asked: float, starts: int
+    ) -> tuple[Certificate, np.ndarray, np.ndarray]:
+        """The certificate of a residual, the maxima near its best points, and the values there.
+
+        `asked` is tau, or the root of what a component off the columns Q of the others has to take of ``|r|^2``.
+        """
+        gains = self.gains(r, Q)
+        X, values = self.X[self.peaks(gains, starts)], np.sqrt(gains) / asked
+        found = values[self.peaks(gains, starts)]
+        if len(X):
+            basis = self.atoms.basis if Q is None else np.concatenate([self.atoms.basis, Q], axis=1)
+            free = Amplitudes(0.0, self.one_sided, self.atoms.block, r.shape[1])
+            one = Places(self.atoms, off(basis, -r), basis, free)
+            moved, value = move(one, X[:, None, :], most=30, together=False)
+            if Q is None:
+                S = self.atoms.columns(moved[:, 0], basis)[0].conj().swapaxes(1, 2) @ -r
+                S = np.maximum(S.real, 0.0) if self.one_sided else S
+                taken = np.sqrt(np.sum(np.abs(S) ** 2, axis=(1, 2)))
+            else:
+                taken = np.sqrt(np.maximum(np.sum(np.abs(one.Y) ** 2) - 2 * value, 0.0))
+            better = taken / asked > found
+            X, found = np.where(better[:, None], moved[:, 0], X), np.where(better, taken / asked, found)
+            order = np.argsort(-found)
+            X, found = X[order], found[order]
+        largest, where = (float(found[0]), X[0]) if len(X) else (0.0, self.X[0])
+        reach = 0.5 * self.angle * len(self.shape) * float(np.linalg.norm(r)) / asked
+        bound = max(largest, float(values.max(initial=0.0)) + reach) if Q is None else math.inf
+        return Certificate(self.X, values, largest, where, self.angle, bound, self.shape), X, found

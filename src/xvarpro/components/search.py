@@ -1,0 +1,142 @@
+"""The search: one component more, all places moved, until the criterion or the certificate says that it is enough."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from xvarpro.components.atoms import Atoms
+from xvarpro.components.grid import Certificate, Grid
+from xvarpro.components.places import ENOUGH, Amplitudes, Places, move
+
+STARTS = 3  # best points of the grid from which a further component is tried
+PATIENCE = 2  # orders that may be worse before the search ends
+EXACT = 1e-13  # of the squared target: a residual below is none
+ROUNDS = 100  # of a search with a weight, at most
+ALIKE = 1e-4  # squared sine of the angle of two components that count as one
+
+
+class State(NamedTuple):
+    """Components of one order."""
+
+    X: np.ndarray  # (n, p)
+    A: np.ndarray  # their columns, (m, n b)
+    w: np.ndarray  # (n b, k)
+    r: np.ndarray  # residual, (m, k)
+    value: float
+
+    @property
+    def n(self) -> int:
+        return len(self.X)
+
+
+class Search:
+    """A grid and an objective, in which components are added, moved and removed."""
+
+    def __init__(self, atoms: Atoms, nonnegative: bool, tau: float = 0.0) -> None:
+        self.atoms, self.grid, self.tau = atoms, Grid(atoms, nonnegative), tau
+        self.k = atoms.Y.shape[1]
+        self.places = Places(atoms, atoms.Y, atoms.basis, Amplitudes(tau, nonnegative, atoms.block, self.k))
+        weights = atoms.block * self.k * (1 + atoms.complex)
+        self.each = atoms.lower.size + weights  # numbers of a component
+        self.fixed = atoms.basis.shape[1] * self.k * (1 + atoms.complex)
+        self.energy = 0.5 * float(np.sum(np.abs(atoms.Y) ** 2))
+        self.most = max((atoms.numbers - self.fixed - 1) // self.each, 0)
+
+    def state(self, X: np.ndarray) -> State:
+        if not len(X):
+            m, k = self.atoms.Y.shape
+            empty = np.zeros((m, 0)), np.zeros((0, k))
+            return State(np.zeros((0, self.atoms.lower.size)), *empty, -self.atoms.Y, self.energy)
+        A, w, r, value = self.places.solved(X)
+        return State(X, A, w, r, float(value))
+
+    def best(self, starts: np.ndarray, enough: float = ENOUGH) -> State | None:
+        """From the start that leads to the lowest value; None where none leads to one."""
+        X, values = move(self.places, starts, enough=enough)
+        if not np.isfinite(values).any():
+            return None
+        found = self.state(X[int(np.nanargmin(values))])
+        return found if math.isfinite(found.value) else None
+
+    def grown(self, state: State) -> State | None:
+        """With one component more."""
+        Q = np.linalg.qr(state.A)[0] if state.n else None
+        gains = self.grid.gains(state.r, np.zeros((len(state.r), 0)) if Q is None else Q)
+        at = self.grid.peaks(gains, STARTS)
+        if not at.size:
+            return None
+        return self.best(np.stack([np.concatenate([state.X, self.grid.X[i : i + 1]]) for i in at]))
+
+    def without(self, state: State) -> State | None:
+        """With one component less."""
+        if state.n == 1:
+            return self.state(state.X[:0])
+        less = [np.delete(state.X, j, axis=0) for j in range(state.n)]
+        first = np.argsort([self.state(X).value for X in less])[:STARTS]  # before they move
+        return self.best(np.stack([less[j] for j in first]))
+
+    def certificate(self, state: State) -> Certificate:
+        """For a weight tau, or else for what BIC asks that a further component takes of ``|r|^2``."""
+        N = self.atoms.numbers
+        share = -math.expm1((self.charge(state.n) - self.charge(state.n + 1)) / N)
+        asked = self.tau or math.sqrt(max(2 * state.value, EXACT * self.energy) * share)
+        Q = np.linalg.qr(state.A)[0] if state.n else np.zeros((len(state.r), 0))
+        return self.grid.certificate(state.r, None if self.tau else Q, asked, 8)[0]
+
+    # -- the number of components
+
+    def parameters(self, n: int) -> int:
+        return self.fixed + n * self.each
+
+    def bic(self, state: State) -> float:
+        """Extended by the number of ways to choose places among distinct ones (Chen, Chen 2008)."""
+        N = self.atoms.numbers
+        return N * math.log(max(2 * state.value, EXACT * self.energy) / N) + self.charge(state.n)
+
+    def charge(self, n: int) -> float:
+        """What `bic` takes for n components."""
+        P = max(self.grid.distinct, 2.0 * n)
+        ways = math.lgamma(P + 1) - math.lgamma(n + 1) - math.lgamma(P - n + 1)
+        return math.log(self.atoms.numbers) * self.parameters(n) + 2 * ways
+
+    def with_weight(self, tol: float) -> State:
+        """Components of least ``1/2 |r|^2 + tau sum |w_j|``."""
+        X = np.zeros((0, self.atoms.lower.size))
+        state = self.state(X)
+        for _ in range(ROUNDS):
+            _, new, size = self.grid.certificate(state.r, None, self.tau, 8)
+            above = size > 1 + tol
+            if not above.any() or state.n >= self.most:
+                break
+            more = new[above & (size > 1 + 0.5 * (size[0] - 1))]
+            before, state = state, self._moved(np.concatenate([state.X, self._apart(more)]))
+            if not state.value < before.value - 1e-12 * self.energy:
+                break
+        return state
+
+    def _moved(self, X: np.ndarray) -> State:
+        while len(X):
+            found = self.best(X[None], enough=1e-7)
+            if found is None:
+                X = X[:-1]
+                continue
+            size = self.places.amplitudes.lengths(found.w[None])[0]
+            keep = size > 0
+            strongest = found.X[np.argsort(-size)]
+            X = self._apart(strongest[: int(keep.sum())])
+            if len(X) == found.n:
+                return found
+        return self.state(X)
+
+    def _apart(self, X: np.ndarray) -> np.ndarray:
+        """Places, the first ones first, without those whose atoms are those of others."""
+        A = self.atoms.columns(X, self.atoms.basis)[0][:, :, 0]
+        A = A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-300)
+        keep: list[int] = []
+        for i in range(len(X)):
+            if all(1 - abs(np.vdot(A[j], A[i])) ** 2 > ALIKE for j in keep):
+                keep.append(i)
+        return X[keep]

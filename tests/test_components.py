@@ -1,0 +1,159 @@
+"""Components found without a start: their number, places and amplitudes, and what certifies them."""
+
+import numpy as np
+import pytest
+
+import xvarpro as xv
+
+T = np.linspace(0.0, 10.0, 60)
+BOX = {"centre": (0.0, 10.0), "width": (0.2, 1.0)}
+TRUTH = {"centre": np.array([3.0, 4.2, 8.0]), "width": np.array([0.4, 0.5, 0.3])}
+W = np.array([1.0, 0.7, 0.5])
+
+
+def lines(theta, x):
+    return xv.models.gaussians(x, theta["centre"], theta["width"])
+
+
+def narrow(centre, x):
+    return xv.models.gaussians(x, centre, 0.5)
+
+
+def noisy(clean, sigma, seed=0):
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=clean.shape) + (1j * rng.normal(size=clean.shape) if np.iscomplexobj(clean) else 0)
+    return clean + sigma * noise
+
+
+def test_the_number_and_the_places_are_found():
+    truth = {name: x[:2] for name, x in TRUTH.items()}
+    y = noisy(lines(truth, T) @ W[:2], 0.01, seed=1)
+    found = xv.find_components(lines, y, BOX, data=T)
+    c = found.components
+    assert found.n == 2
+    assert c.names == ["centre", "width"]
+    assert (np.abs(c.places[:, 0] - truth["centre"]) < 5 * c.places_stderr[:, 0]).all()
+    assert found.tried[np.argmin(found.scores)] == 2
+    assert found.certificate.largest < 1
+    # the fit is the one from the truth
+    again = xv.solve(xv.separable(lines, y, data=T), truth, over=BOX)
+    assert abs(found.fit.value - again.value) < 1e-8 * again.value
+    assert list(c.to_frame().columns) == ["centre", "centre error", "width", "width error", "w", "w error"]
+    for words in ("2 components, by extended BIC", "largest value", "neighbours at most"):
+        assert words in str(found)
+    assert found.plot_choice().axes[0].get_xlabel() == "components"
+    assert found.plot_certificate().axes[0].get_ylabel() == "width"
+
+
+@pytest.mark.parametrize("options", [{"noise": 0.02}, {"evidence": 1e-3}, {"max_components": 2}, {"W": True}])
+def test_the_number_by_other_criteria(options):
+    y = noisy(narrow(TRUTH["centre"][1:], T) @ W[1:], 0.02)
+    options = {"W": xv.lower.Nonnegative()} if "W" in options else options
+    found = xv.find_components(narrow, y, (0.0, 10.0), data=T, **options)
+    assert found.n == 2
+    assert np.abs(found.components.places[:, 0] - [4.2, 8.0]).max() < 0.1
+
+
+def test_none_in_noise():
+    found = xv.find_components(narrow, noisy(np.zeros(60), 1.0), (0.0, 10.0), data=T, noise=1.0)
+    assert found.n == 0
+    assert found.fit is None
+    assert str(found).startswith("0 components")
+
+
+@pytest.mark.parametrize("kind", ["plain", "nonnegative", "responses", "complex", "offset"])
+def test_a_weight_ends_at_the_optimum_of_all_measures(kind):
+    """Where no atom of a fine grid has a certificate above 1, and those of the support have 1."""
+    tau, options = 0.05, {}
+    y = narrow(TRUTH["centre"], T) @ W
+    if kind == "nonnegative":
+        options = {"W": xv.lower.Nonnegative()}
+    if kind == "responses":
+        y = narrow(TRUTH["centre"], T) @ np.array([[1.0, 0.2], [0.3, 0.8], [0.5, -0.5]])
+    if kind == "complex":
+        y = y * np.exp(0.3j) + 0j
+    if kind == "offset":
+        y, options = y + 5.0, {"columns": np.ones(60)}
+    y = noisy(y, 0.01)
+    found = xv.find_components(narrow, y, (0.0, 10.0), data=T, weight=tau, **options)
+    A = narrow(np.linspace(0.0, 10.0, 500), T)
+    A = A / np.linalg.norm(A, axis=0)
+    own = narrow(found.penalised.places[:, 0], T)
+    own = own / np.linalg.norm(own, axis=0)
+    r = y.reshape(60, -1) - own @ found.penalised.amplitudes[:, 0, :]
+    r = r - r.mean(axis=0) * (kind == "offset")
+    sizes = [np.sqrt(np.sum(np.abs(B.conj().T @ r) ** 2, axis=1)) / tau for B in (A, own)]
+    assert sizes[0].max() < 1.01
+    assert np.abs(sizes[1] - 1).max() < 0.01
+    assert found.certificate.largest <= 1.001
+    assert found.certificate.bound >= found.certificate.largest
+    assert np.abs(found.components.places[:, 0][:, None] - TRUTH["centre"]).min(axis=0).max() < 0.1
+
+
+def test_blocks_and_complex_data():
+    """Damped oscillations whose cosine and sine are one component, and complex exponentials."""
+
+    def waves(theta, t):
+        xp = xv.array_namespace(theta)
+        decay = xp.exp(-theta["rate"] * t[:, None])
+        phase = theta["omega"] * t[:, None]
+        return xp.stack([decay * xp.cos(phase), decay * xp.sin(phase)], axis=2)
+
+    truth = {"omega": np.array([2.0, 2.6]), "rate": np.array([0.1, 0.3])}
+    clean = np.einsum("tnb,nb->t", waves(truth, T), [[1.0, 0.5], [-0.6, 0.4]])
+    found = xv.find_components(
+        waves, noisy(clean, 0.01), {"omega": (0.5, 5.0), "rate": (0.02, 1.0)}, data=T, max_components=2
+    )
+    assert found.n == 2
+    assert np.abs(found.components.places - np.array([[2.0, 0.1], [2.6, 0.3]])).max() < 0.03
+    assert found.components.amplitudes.shape == (2, 2, 1)
+
+    def turns(omega, t):
+        xp = xv.array_namespace(omega)
+        return xp.exp(1j * omega * t[:, None])
+
+    clean = turns(np.array([1.0, 1.5]), T) @ np.array([1.0, 0.5j])
+    found = xv.find_components(turns, noisy(clean, 0.1), (-3.0, 3.0), data=T, max_components=2)
+    assert np.abs(found.components.places[:, 0] - [1.0, 1.5]).max() < 0.03
+
+
+def test_weights_leave_rows_out():
+    y, seen = narrow(np.array([3.0]), T)[:, 0], np.ones(60)
+    y[5:9], seen[5:9] = np.nan, 0.0
+    found = xv.find_components(narrow, y, (0.0, 10.0), data=T, weights=seen)
+    assert np.abs(found.components.places - 3.0).max() < 1e-6  # and one alone, as nothing is left
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_other_frameworks(name):
+    y = noisy(narrow(TRUTH["centre"], T) @ W, 0.01)
+    here = xv.find_components(narrow, y, (0.0, 10.0), data=T, max_components=2)
+    there = xv.find_components(narrow, y, (0.0, 10.0), data=T, max_components=2, backend=name)
+    assert np.abs(here.components.places - there.components.places).max() < 1e-5
+
+
+def coupled(centre, x):
+    return narrow(centre, x) * (1 + 0 * centre + xv.array_namespace(centre).sum(centre))
+
+
+@pytest.mark.parametrize(
+    ("atom", "over", "options", "said"),
+    [
+        (narrow, (0.0, 10.0), {"weight": 1.0, "noise": 1.0}, "at most one of"),
+        (narrow, (0.0, 10.0), {"weight": -1.0}, "weight must be a finite number > 0"),
+        (narrow, (0.0, 10.0), {"max_components": 1.5}, "a whole number >= 1"),
+        (narrow, (0.0, np.inf), {}, "finite bounds"),
+        (narrow, None, {}, "over must be a Box"),
+        (narrow, (0.0, 10.0), {"columns": np.ones(7)}, "columns must have the 60 rows"),
+        (narrow, (0.0, 10.0), {"W": xv.lower.Simplex()}, "Nonnegative"),
+        (narrow, (0.0, 10.0), {"tol": 2.0}, "tol must be"),
+        ("lines", (0.0, 10.0), {}, "atom must be a function"),
+        (lambda c, x: narrow(c, x)[:, 0], (0.0, 10.0), {}, "columns of shape"),
+        (lambda c, x: narrow(c, x)[1:, :], (0.0, 10.0), {}, "60 rows"),
+        (coupled, (0.0, 10.0), {}, "its own entries of theta alone"),
+    ],
+)
+def test_bad_input_gets_a_sentence(atom, over, options, said):
+    with pytest.raises((xv.errors.ProblemError, xv.errors.ModelError), match=said):
+        xv.find_components(atom, narrow(np.array([4.0]), T)[:, 0], over, data=T, **options)
