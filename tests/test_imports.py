@@ -296,7 +296,17 @@ def test_only_backends_ask_which_backend_it_is(subtests):
 
 # modules of the package after its import, and after a solve: the numbers may only fall
 MODULES = {"import": 89, "solve": 124}
-WINGS = ("statistics", "bayes", "components", "differentiation", "batch", "distributed", "sklearn", "cli", "conformance")
+WINGS = (
+    "statistics",
+    "bayes",
+    "components",
+    "differentiation",
+    "batch",
+    "distributed",
+    "sklearn",
+    "cli",
+    "conformance",
+)
 
 FRESH = """
 import json, sys

@@ -20,7 +20,7 @@ from xvarpro.bayes.draws import Draws
 from xvarpro.bayes.evidence import Laplace, ModelComparison, compare_models
 from xvarpro.bayes.likelihood import Marginal, marginal
 from xvarpro.components.find import find_components
-from xvarpro.components.grid import Certificate
+from xvarpro.components.grid import DualCertificate
 from xvarpro.components.result import Components, FoundComponents
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
@@ -47,12 +47,12 @@ from xvarpro.problem.samples import Samples
 from xvarpro.results.outcome import Trace
 
 __all__ = [
-    "Certificate",
     "ColumnChunks",
     "Comparison",
     "Components",
     "DeadUnitsWarning",
     "Draws",
+    "DualCertificate",
     "Each",
     "FoundComponents",
     "InverseGamma",

@@ -10,13 +10,13 @@ import numpy as np
 
 from xvarpro.algorithms import LevenbergMarquardt
 from xvarpro.backends import Backend
+from xvarpro.bayes.likelihood import marginal
 from xvarpro.components.atoms import Atom, Atoms, Design
 from xvarpro.components.result import Components, FoundComponents
 from xvarpro.components.search import EXACT, PATIENCE, Search, State
 from xvarpro.core.checks import described, number
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.fit.marginal import marginal
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.lower import Bounded, Nonnegative

@@ -18,7 +18,7 @@ LEAST = 1e-6  # squared sine of an atom with the columns of others, below which 
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
+class DualCertificate:
     """How much a further component could bring, over the box of its parameters.
 
     Attributes
@@ -136,7 +136,7 @@ class Grid:
 
     def certificate(
         self, r: np.ndarray, Q: np.ndarray | None, asked: float, starts: int
-    ) -> tuple[Certificate, np.ndarray, np.ndarray]:
+    ) -> tuple[DualCertificate, np.ndarray, np.ndarray]:
         """The certificate of a residual, the maxima near its best points, and the values there.
 
         `asked` is tau, or the root of what a component off the columns Q of the others has to take of ``|r|^2``.
@@ -162,4 +162,4 @@ class Grid:
         largest, where = (float(found[0]), X[0]) if len(X) else (0.0, self.X[0])
         reach = 0.5 * self.angle * len(self.shape) * float(np.linalg.norm(r)) / asked
         bound = max(largest, float(values.max(initial=0.0)) + reach) if Q is None else math.inf
-        return Certificate(self.X, values, largest, where, self.angle, bound, self.shape), X, found
+        return DualCertificate(self.X, values, largest, where, self.angle, bound, self.shape), X, found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xvarpro.components.atoms import Atoms
-from xvarpro.components.grid import Certificate
+from xvarpro.components.grid import DualCertificate
 from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
@@ -20,7 +20,7 @@ from xvarpro.statistics.theory import statistics
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from xvarpro.fit.figures import Figure, FigureBase
+    from xvarpro.results.figures import Figure, FigureBase
 
 SHOWN = 30  # components in a text
 
@@ -107,7 +107,7 @@ class FoundComponents:
         Places and amplitudes of the debiased fit, with standard errors.
     fit : Result or None
         That fit, without a penalty: an ordinary result with statistics, report and figures. None of no component.
-    certificate : Certificate
+    certificate : DualCertificate
         What a further component could bring, anywhere in the box.
     criterion : str
         By which the number was chosen.
@@ -119,7 +119,7 @@ class FoundComponents:
 
     components: Components
     fit: Result | None
-    certificate: Certificate
+    certificate: DualCertificate
     criterion: str
     tried: np.ndarray
     scores: np.ndarray
@@ -156,7 +156,7 @@ class FoundComponents:
         Over one entry of theta a curve, over more a map of the first two, the largest value of the others taken.
         In `figure`, of matplotlib, or a new one.
         """
-        from xvarpro.fit.figures import COLOURS, blank, tidy
+        from xvarpro.results.figures import COLOURS, blank, tidy
 
         c, names, places = self.certificate, self.components.names, self.components.places
         if self.penalised is not None:
@@ -186,7 +186,7 @@ class FoundComponents:
 
     def plot_choice(self, *, figure: FigureBase | None = None) -> Figure:
         """The criterion against the number of components, of which two or more were tried, else a `ProblemError`."""
-        from xvarpro.fit.figures import COLOURS, MaxNLocator, blank, tidy
+        from xvarpro.results.figures import COLOURS, MaxNLocator, blank, tidy
 
         if len(self.tried) < 2:
             raise ProblemError("plot_choice needs two numbers of components or more; got one, that of a given weight")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xvarpro.components.atoms import Atoms
-from xvarpro.components.grid import Certificate, Grid
+from xvarpro.components.grid import DualCertificate, Grid
 from xvarpro.components.places import ENOUGH, Amplitudes, Places, move
 
 STARTS = 3  # best points of the grid from which a further component is tried
@@ -78,7 +78,7 @@ class Search:
         first = np.argsort([self.state(X).value for X in less])[:STARTS]  # before they move
         return self.best(np.stack([less[j] for j in first]))
 
-    def certificate(self, state: State) -> Certificate:
+    def certificate(self, state: State) -> DualCertificate:
         """For a weight tau, or else for what BIC asks that a further component takes of ``|r|^2``."""
         N = self.atoms.numbers
         share = -math.expm1((self.charge(state.n) - self.charge(state.n + 1)) / N)
