@@ -51,14 +51,13 @@ def one(X):
 ESTIMATORS = (
     NMF(2, n_init=1, sweeps=3, max_iter=0),
     ConstrainedDictionary(2, atoms=xv.sets.L1Ball(), shared=True, sweeps=1, max_iter=1),
-    ArchetypalAnalysis(2, max_iter=0),
     SparseAutoencoder(2, max_iter=1),
     VarProRegressor(curve, one, over=xv.sets.Box(0.0, 10.0), lam=1e-8, max_iter=1),
     NeuralHeadRegressor(4, max_iter=1),
     NeuralHeadClassifier(4, max_iter=1),
-    NeuralHeadClassifier(4, loss="softmax", max_iter=1),
     LearnedPenaltyClassifier(max_iter=1),
 )
+SLOW = ArchetypalAnalysis(2, max_iter=0), NeuralHeadClassifier(4, loss="softmax", max_iter=1)
 DIGITS = load_digits().data[:300] / 16.0
 START = np.array([0.5, 8.0])
 QUICK = {"sweeps": 100, "max_iter": 5, "random_state": 0}
@@ -66,8 +65,11 @@ QUICK = {"sweeps": 100, "max_iter": 5, "random_state": 0}
 unconverged = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-def test_every_check_of_scikit_learn_passes():
-    for estimator in ESTIMATORS:
+@pytest.mark.parametrize(
+    "estimators", [ESTIMATORS, pytest.param(SLOW, marks=pytest.mark.frameworks)], ids=["quick", "slow"]
+)
+def test_every_check_of_scikit_learn_passes(estimators):
+    for estimator in estimators:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             done = check_estimator(estimator, on_fail="raise")
