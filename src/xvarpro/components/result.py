@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xvarpro.results.figures import Figure, FigureBase
 
 SHOWN = 30  # components in a text
+SLACK = 1.01  # of a certificate: above, a search with a weight has ended too early
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,19 +134,23 @@ class FoundComponents:
     def __str__(self) -> str:
         c, what = self.certificate, "component" if self.n == 1 else "components"
         how = "with the weight that was given" if self.penalised is not None else f"by {self.criterion}"
+        how += ", whose optimum was not reached" if self.penalised is not None and c.largest > SLACK else ""
         lines = [f"{self.n} {what}, {how}"]
+        lines += [] if self.fit is None or self.fit.success else [f"the fit ended with {self.fit.status.name}"]
         if self.n:
             lines += ["", str(self.components)]
-        lines += ["", "certificate"]
         size = " x ".join(map(str, c.shape))
         at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(self.components.names, c.where, strict=True))
         rows = [("largest value", f"{c.largest:.6g} at {at}")]
         rows += [("looked at", f"{size} points, neighbours at most {c.angle:.2g} rad apart, and maxima near the best")]
         if math.isfinite(c.bound):
             rows += [("between them", f"at most {c.bound:.4g}, if the atom turns no faster there than at the points")]
-        lines += aligned(rows)
+        lines += ["", "certificate", *aligned(rows)]
         if len(self.tried) > 1:
-            lines += ["", *aligned([("number", *map(str, self.tried)), (self.criterion, *_short(self.scores))])]
+            lines += [
+                "",
+                *aligned([("number", *map(str, self.tried)), (self.criterion, *(f"{x:.5g}" for x in self.scores))]),
+            ]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -158,9 +163,8 @@ class FoundComponents:
         """
         from xvarpro.results.figures import COLOURS, blank, tidy
 
-        c, names, places = self.certificate, self.components.names, self.components.places
-        if self.penalised is not None:
-            places = self.penalised.places
+        c, names = self.certificate, self.components.names
+        places = (self.penalised or self.components).places
         fig = blank(figure, 6.4, 3.2)
         ax = fig.subplots()
         axes = [np.unique(c.at[:, j]) for j in range(min(len(c.shape), 2))]
@@ -201,7 +205,3 @@ class FoundComponents:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         tidy(ax)
         return fig
-
-
-def _short(scores: np.ndarray) -> list[str]:
-    return [f"{x:.5g}" if abs(x) < 1e5 else f"{x:.3e}" for x in scores]
