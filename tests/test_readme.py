@@ -65,7 +65,8 @@ QUICK = (
 )  # fmt: skip
 # more than a second each
 LONG = (
-    "autoencoder", "backends", "callbacks", "components", "kernels", "kinetics", "layers", "long_runs", "many",
+    "autoencoder", "backends", "callbacks", "certificate", "components", "kernels", "kinetics", "layers", "long_runs",
+    "many",
     "marginal", "matrices", "minibatches", "modules", "pipelines", "robust", "scale", "statistics", "streaming",
 )  # fmt: skip
 SKLEARN = sorted((README.parent / "docs" / "sklearn").glob("*.md"))

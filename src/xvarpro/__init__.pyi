@@ -22,6 +22,8 @@ from xvarpro.bayes.likelihood import Marginal, marginal
 from xvarpro.components.find import find_components
 from xvarpro.components.grid import DualCertificate
 from xvarpro.components.result import Components, FoundComponents
+from xvarpro.certificate.outcome import Certificate
+from xvarpro.certificate.search import certify
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers
@@ -47,6 +49,7 @@ from xvarpro.problem.samples import Samples
 from xvarpro.results.outcome import Trace
 
 __all__ = [
+    "Certificate",
     "ColumnChunks",
     "Comparison",
     "Components",
@@ -82,6 +85,7 @@ __all__ = [
     "array_namespace",
     "backends",
     "bilevel",
+    "certify",
     "compare",
     "compare_models",
     "compress",
