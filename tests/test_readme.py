@@ -66,8 +66,8 @@ QUICK = (
 # more than a second each
 LONG = (
     "autoencoder", "backends", "callbacks", "certificate", "components", "kernels", "kinetics", "layers", "long_runs",
-    "many",
-    "marginal", "matrices", "minibatches", "modules", "pipelines", "robust", "scale", "statistics", "streaming",
+    "many", "marginal", "matrices", "minibatches", "modules", "pipelines", "robust", "scale", "statistics",
+    "streaming",
 )  # fmt: skip
 SKLEARN = sorted((README.parent / "docs" / "sklearn").glob("*.md"))
 

@@ -19,11 +19,11 @@ from xvarpro.bayes.coordinates import Unconstrained
 from xvarpro.bayes.draws import Draws
 from xvarpro.bayes.evidence import Laplace, ModelComparison, compare_models
 from xvarpro.bayes.likelihood import Marginal, marginal
+from xvarpro.certificate.outcome import Certificate
+from xvarpro.certificate.search import certify
 from xvarpro.components.find import find_components
 from xvarpro.components.grid import DualCertificate
 from xvarpro.components.result import Components, FoundComponents
-from xvarpro.certificate.outcome import Certificate
-from xvarpro.certificate.search import certify
 from xvarpro.core.status import Status
 from xvarpro.core.trees import array_namespace
 from xvarpro.differentiation import implicit, layers

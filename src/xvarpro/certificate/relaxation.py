@@ -174,7 +174,7 @@ def _least(g: np.ndarray, H: np.ndarray) -> np.ndarray:
 
 
 def _weights(R: np.ndarray, z: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Minimisers of ``|R w - z|`` between bounds, and which entries are free, by exchanging those that violate (Murty)."""
+    """Minimisers of ``|R w - z|`` between bounds, and which of them are free, by exchanges of those that violate."""
     free = np.ones((len(R), R.shape[-1]), dtype=bool)
     bound = np.where(np.isfinite(lower), lower, np.where(np.isfinite(upper), upper, 0.0)) * np.ones(free.shape)
     noise = 64 * EPS * np.sqrt(np.square(R).sum(1) * np.square(z).sum(1)[:, None])
