@@ -38,7 +38,7 @@ LAYERS = [
     ("statistics",),
     ("bayes",),
     ("fit",),
-    ("components", "differentiation", "distributed"),
+    ("certificate", "components", "differentiation", "distributed"),
     (ROOT_MODULE,),
     ("sklearn",),
     ("conformance",),

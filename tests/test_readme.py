@@ -65,8 +65,9 @@ QUICK = (
 )  # fmt: skip
 # more than a second each
 LONG = (
-    "autoencoder", "backends", "callbacks", "components", "kernels", "kinetics", "layers", "long_runs", "many",
-    "marginal", "matrices", "minibatches", "modules", "pipelines", "robust", "scale", "statistics", "streaming",
+    "autoencoder", "backends", "callbacks", "certificate", "components", "kernels", "kinetics", "layers", "long_runs",
+    "many", "marginal", "matrices", "minibatches", "modules", "pipelines", "robust", "scale", "statistics",
+    "streaming",
 )  # fmt: skip
 SKLEARN = sorted((README.parent / "docs" / "sklearn").glob("*.md"))
 

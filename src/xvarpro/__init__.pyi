@@ -19,6 +19,8 @@ from xvarpro.bayes.coordinates import Unconstrained
 from xvarpro.bayes.draws import Draws
 from xvarpro.bayes.evidence import Laplace, ModelComparison, compare_models
 from xvarpro.bayes.likelihood import Marginal, marginal
+from xvarpro.certificate.outcome import Certificate
+from xvarpro.certificate.search import certify
 from xvarpro.components.find import find_components
 from xvarpro.components.grid import DualCertificate
 from xvarpro.components.result import Components, FoundComponents
@@ -47,6 +49,7 @@ from xvarpro.problem.samples import Samples
 from xvarpro.results.outcome import Trace
 
 __all__ = [
+    "Certificate",
     "ColumnChunks",
     "Comparison",
     "Components",
@@ -82,6 +85,7 @@ __all__ = [
     "array_namespace",
     "backends",
     "bilevel",
+    "certify",
     "compare",
     "compare_models",
     "compress",

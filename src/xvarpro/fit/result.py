@@ -15,6 +15,7 @@ from xvarpro.results.outcome import Outcome
 
 if TYPE_CHECKING:
     from xvarpro.bayes import evidence, sampling
+    from xvarpro.certificate import search
     from xvarpro.fit import intervals, plotting, stored
     from xvarpro.statistics import bands, reports, theory
 
@@ -67,6 +68,7 @@ class Result(Outcome):
         plot = plot_trace = plotting.plot_trace
         save = stored.save
         like = stored.like
+        certify = search.certify
     else:
         laplace = Method("xvarpro.bayes.evidence.laplace")
         statistics = Method("xvarpro.statistics.theory.statistics")
@@ -81,6 +83,7 @@ class Result(Outcome):
         plot = plot_trace = Method("xvarpro.fit.plotting.plot_trace")
         save = Method("xvarpro.fit.stored.save")
         like = Method("xvarpro.fit.stored.like")
+        certify = Method("xvarpro.certificate.search.certify")
 
     @property
     def fitted(self) -> Array:

@@ -1,0 +1,150 @@
+"""Certificates against brute force, and how far they come: `xv.certify`.
+
+The first part has small random problems, free, nonnegative and bounded w, with and without a ridge, some of them
+hostile: columns that cancel, poles at the border of the box, conditions up to 1e12. The bound of a random box is
+compared with the least objective on a grid in it; every fortieth problem is certified as a whole, too. The exit
+status is 1 where a bound is above such an objective. The second has the single and the double diode of a solar cell
+(57 mm, R.T.C. France; Easwarakhanthan et al. 1986), and the NIST problems whose files are in the folder, in boxes of
+10^(e-1) to 10^(e+1) around certified entries of size 10^e.
+
+    XVARPRO_DATA=<folder> python benchmarks/certificate.py [--problems 2000] [--time-limit 60]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import nist
+import numpy as np
+
+import xvarpro as xv
+from xvarpro.certificate.designs import Design
+from xvarpro.core import trees
+
+CELL = """
+-.2057 .764 -.1291 .762 -.0588 .7605 .0057 .7605 .0646 .76 .1185 .759 .1678 .757 .2132 .757 .2545 .7555 .2924 .754
+.3269 .7505 .3585 .7465 .3873 .7385 .4137 .728 .4373 .7065 .459 .6755 .4784 .632 .496 .573 .5119 .499 .5265 .413 .5398
+.3165 .5521 .212 .5633 .1035 .5736 -.01 .5833 -.123 .59 -.21
+"""
+VOLTS, AMPERES = np.asarray(CELL.split(), dtype=float).reshape(-1, 2).T
+THERMAL = 1.380649e-23 * 306.15 / 1.602176634e-19  # at 33 degrees Celsius
+t = np.linspace(0.05, 1.0, 9)
+
+
+def diodes(theta: Any, data: Any) -> Any:
+    """Columns of the light, of a diode for each ideality factor, and of the shunt resistance."""
+    xp = xv.array_namespace(theta)
+    x = data[0] + data[1] * theta[0]
+    currents = [1 - xp.exp(x / (theta[k] * THERMAL)) for k in range(1, theta.shape[0])]
+    return xp.stack([xp.ones_like(x), *currents, -x], axis=1)
+
+
+FAMILIES = {  # columns, and the box of an entry of theta
+    "exponentials": (lambda xp, th, x: xp.exp(-x * th), 0.1, 8.0),
+    "close": (lambda xp, th, x: xp.exp(-x * (1 + 1e-6 * th)), 0.0, 1.0),
+    "waves": (lambda xp, th, x: xp.sin(6 * x * th) + 0.5 * xp.cos(x * th), 0.2, 4.0),
+    "peaks": (lambda xp, th, x: xp.exp(-(((x - th) / 0.2) ** 2)), 0.0, 1.0),
+    "powers": (lambda xp, th, x: x**th / (1 + th * x), 0.3, 3.0),
+    "poles": (lambda xp, th, x: 1 / (x - th + 0.05), -1.0, 0.1),
+    "arcs": (lambda xp, th, x: xp.atan(x / th) - xp.tanh(x * th), 0.05, 2.0),
+    "cancelling": (lambda xp, th, x: (1e4 + xp.exp(x * th)) - 1e4, 0.1, 3.0),
+}
+
+
+def random_problem(rng: np.random.Generator) -> tuple[xv.Problem, np.ndarray, np.ndarray, Any]:
+    """A problem, a box in its domain and its model of NumPy's arrays."""
+    column, low, high = FAMILIES[rng.choice(list(FAMILIES))]
+    p, offset, scale = int(rng.integers(1, 3)), bool(rng.integers(2)), 10.0 ** rng.integers(-9, 9)
+
+    def M(theta: Any, x: Any) -> Any:
+        xp = xv.array_namespace(theta)
+        columns = column(xp, theta, x[:, None]) * scale
+        return xp.concat([columns, x[:, None] ** 0], axis=1) if offset else columns
+
+    truth = rng.uniform(low, high, p)
+    made = M(truth, t)
+    y = made @ (rng.normal(size=made.shape[1]) / np.abs(made).max(0))
+    y = y + 10.0 ** rng.integers(-6, 1) * rng.normal(size=t.size)
+    W = [None, xv.lower.Nonnegative(), xv.lower.Bounded(-1.0, 2.0)][rng.integers(3)]
+    lam = float(rng.choice([0.0, 1e-3])) if W is None else 0.0
+    centre, size = rng.uniform(low, high, p), (high - low) * 10.0 ** rng.uniform(-4, 0)
+    lower, upper = np.clip(centre - size, low, high), np.clip(centre + size, low, high)
+    return xv.separable(M, y, data=t, W=W, lam=lam), lower, upper, M
+
+
+def brute_force(problem: xv.Problem, theta: np.ndarray, M: Any) -> float:
+    """The objective at theta, the least over all faces of the set of w."""
+    A, y = np.asarray(M(theta, t)), np.asarray(problem.lower.y)
+    n = A.shape[1]
+    if problem.lower.lam:
+        A, y = np.concatenate([A, problem.lower.lam**0.5 * np.eye(n)]), np.concatenate([y, np.zeros(n)])
+    W, best = problem.lower.W, np.inf
+    ends = (-np.inf, np.inf) if W is None else (getattr(W, "lower", 0.0), getattr(W, "upper", np.inf))
+    for face in itertools.product(*[(None, *(e for e in ends if np.isfinite(e)))] * n):
+        free = np.asarray([end is None for end in face])
+        w = np.asarray([0.0 if end is None else end for end in face])
+        if free.any():
+            w[free] = np.linalg.lstsq(A[:, free], y - A[:, ~free] @ w[~free], rcond=None)[0]
+        w = np.clip(w, *ends)
+        best = min(best, 0.5 * float(np.sum((A @ w - y) ** 2)))
+    return best
+
+
+def soundness(problems: int) -> int:
+    rng, wrong, useful = np.random.default_rng(0), 0, 0
+    for k in range(problems):
+        problem, lower, upper, M = random_problem(rng)
+        grid = itertools.product(*(np.linspace(a, b, 5) for a, b in zip(lower, upper, strict=True)))
+        places = (theta for theta in map(np.asarray, grid) if np.isfinite(M(theta, t)).all())  # not at a pole
+        least = min(brute_force(problem, theta, M) for theta in places)
+        design = Design(problem, (trees.flatten(lower)[1], [(slice(0, lower.size), lower.shape)]))
+        found = design.bounds(lower[None], upper[None], np.sqrt(2 * least))
+        bound, noise = float(found.lower[0]), 1e-15 * float(np.sum(problem.lower.y**2))
+        useful += bound > 0
+        if k % 40 == 0:
+            whole = xv.certify(problem, xv.sets.Box(lower, upper), within=0.5, time_limit=0.3)
+            bound = max(bound, whole.bound)
+        if bound > least + noise:
+            wrong += 1
+            print(f"problem {k}: bound {bound!r} above {least!r}, {problem.lower.W!r}")
+    print(f"{problems} problems: {wrong} bounds too high, {useful} boxes with one above 0")
+    return wrong
+
+
+def line(name: str, problem: xv.Problem, box: xv.sets.Box, **options: Any) -> None:
+    begun = time.process_time()
+    found = xv.certify(problem, box, **options)
+    spent, gap = time.process_time() - begun, 100 * found.gap / found.value
+    numbers = f"{found.value:.6g} | {found.bound:.6g} | {gap:.2g} % | {found.n_boxes}"
+    print(f"| {name} | {numbers} | {found.seconds:.1f} | {spent:.1f} | {found.status.name} |", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problems", type=int, default=2000)
+    parser.add_argument("--time-limit", type=float, default=60.0)
+    args = parser.parse_args()
+    wrong = soundness(args.problems)
+    print("| problem | value | bound | gap | boxes | seconds | of the processor | status |\n" + 8 * "|---" + "|")
+    for count, within, alike in ((1, 0.01, ()), (1, 0.001, ()), (2, 0.1, (1, 2))):
+        problem = xv.separable(diodes, AMPERES, data=(VOLTS, AMPERES), W=xv.lower.Nonnegative())
+        box = xv.sets.Box(np.asarray([0.0] + [1.0] * count), np.asarray([0.5] + [2.0] * count))
+        line(f"{count} diode, {within}", problem, box, within=within, alike=alike, time_limit=args.time_limit)
+    folder = Path(os.environ.get("XVARPRO_DATA", "data"))
+    for name, fit in nist.FITS.items():
+        if len(fit.nonlinear) <= 4 and (folder / "nist_strd" / f"{name}.dat").exists():
+            given = nist.read(name, folder)
+            e = np.round(np.log10(fit.start(given.b)))
+            problem = xv.separable(lambda th, x, f=fit: f.design(xv.array_namespace(th), x, th), given.y, data=given.x)
+            line(name, problem, xv.sets.Box(10 ** (e - 1), 10 ** (e + 1)), time_limit=args.time_limit)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
