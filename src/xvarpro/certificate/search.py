@@ -172,7 +172,7 @@ class _Search:
         boxes = Boxes(found.lower[order], found.upper[order], np.maximum(found.bound[order], 0.0))
         path = np.asarray(self.path).reshape(-1, 3)
         ended = time.perf_counter() - begun
-        return Certificate(self.value, self.bound, boxes, status, self.count, ended, path, self.fit, fit)
+        return Certificate(self.value, float(self.bound), boxes, status, self.count, ended, path, self.fit, fit)
 
     def take(self, fit: Result) -> None:
         """Let a fit be the best where it is, and in the box."""
