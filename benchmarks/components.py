@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -106,7 +107,10 @@ def esprit(z, k, rows=32):
 
 def compare_tones(draws):
     """Numbers found, root mean squared errors of frequencies, and lines in noise alone."""
-    tones = lambda omega, t: xv.array_namespace(omega).exp(1j * omega * t[:, None])  # noqa: E731
+
+    def tones(omega: Any, t: Any) -> Any:
+        return xv.array_namespace(omega).exp(1j * omega * t[:, None])
+
     t, omega, full, found = np.arange(64.0), np.array([-1.0, 0.5, 0.5 + 1.8 * np.pi / 64]), (-np.pi, np.pi), []
     for seed in range(draws):
         rng = np.random.default_rng(seed)

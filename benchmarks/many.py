@@ -178,7 +178,7 @@ def counts(args: argparse.Namespace) -> None:
             solved = time.perf_counter()
             errors = fit.statistics(executor=pool).theta_stderr
         used, later = (time.perf_counter() - x for x in (began, solved))
-        told = np.isfinite(errors) & (errors > 0)  # at a bound there is none
+        told = np.isfinite(errors) & (errors > 0)  # rates at a bound have an error of 0
         near = np.mean(np.abs(fit.theta - rates)[told] <= 1.645 * errors[told])
         ends = ", ".join(f"{n} {x.name}" for x, n in fit.counts.items())
         print(

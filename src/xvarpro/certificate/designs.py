@@ -84,7 +84,8 @@ class Design:
 
     def given_values(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial:
         """A as a constant and what the user's bounds let it differ."""
-        low, high = (_host(x) for x in self.given(lower, upper, self.data))  # type: ignore[misc]
+        given: Any = self.given
+        low, high = (_host(x) for x in given(lower, upper, self.data))
         if low.ndim != 3 or low.shape != high.shape or len(low) != len(lower):
             raise ProblemError(f"bounds must return two arrays (b, m, n); got shapes {low.shape} and {high.shape}")
         (b, m, n), p = low.shape, lower.shape[1]
