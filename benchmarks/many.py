@@ -7,7 +7,7 @@ python benchmarks/many.py counts --problems 1000000 [--chunks 62500] [--backends
 
 Models are in batch form, and stated for one problem and lifted. Loops are timed on a sample, whose rate is the rate of
 the whole; `--write` puts the table into docs/many.md. `first` is a process's first call, compilations included, with
-nonnegative amplitudes. `stored` fits a Zarr array in chunks, in a process that is killed twice and resumed. `counts`
+nonnegative amplitudes. `stored` fits a Zarr array in chunks, in a process that is killed twice and resumed, after one that fits a chunk. `counts`
 fits counts by their likelihood, in two processes that are begun anew, and takes their errors.
 """
 
@@ -123,8 +123,12 @@ def stored(args: argparse.Namespace) -> None:
         array = zarr.create_array(folder / "y", shape=(b, len(t)), chunks=(size, len(t)), dtype="float32")
         for i in range(0, b, size):
             array[i : i + size] = signals(min(size, b - i), t, i)
+        command = [sys.executable, *sys.argv, "--folder"]
+        zarr.create_array(folder / "one" / "y", data=array[:size])
+        print("one chunk alone:", flush=True)
+        subprocess.run([*command, folder / "one", "--problems", str(size)], check=True)
         for kills in (True, True, False):
-            run = subprocess.Popen([sys.executable, *sys.argv, "--folder", name])
+            run = subprocess.Popen([*command, name])
             few = len(known) + draw.integers(2, b // size // 3)
             while run.poll() is None and not (kills and len(list((folder / "fits").glob("*.npz"))) > few):
                 time.sleep(draw.uniform(0.0, 2.0))

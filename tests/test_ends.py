@@ -196,6 +196,17 @@ def test_two_equal_rates_without_a_ridge_have_no_unique_weights(subtests):
             assert fit.status is Status.RANK_DEFICIENT
 
 
+def test_two_equal_rates_whose_weights_are_at_a_bound_are_a_solution():
+    t = np.linspace(0.0, 2.0, 25)
+    for seed in (0, 3):
+        y = 2 * np.exp(-0.5 * t) + 0.05 * rng(seed).standard_t(3, 25)
+        problem = xv.separable(decays, y, data={"t": t}, W=xv.lower.Bounded(0.0, 0.6), loss=xv.losses.Huber(0.075))
+        fit = xv.solve(problem, np.array([0.7, 4.0]), over=Box(0.0, 20.0), tol=1e-9)
+        assert fit.theta[0] == pytest.approx(fit.theta[1], abs=1e-6)
+        assert np.all(fit.w == 0.6)
+        assert fit.status is Status.CONVERGED
+
+
 @pytest.mark.parametrize(
     ("backend", "over"),
     [

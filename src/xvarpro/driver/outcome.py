@@ -84,7 +84,9 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
             status = Status.NEGATIVE_RIDGE
         elif bool(end.deficient) and bool(end.finite):
             status = Status.RANK_DEFICIENT
-    if status.success and bool(report.deficient):  # to rounding: a value has been found on the way there, and no w
+    xp = namespace_of(report.w)
+    # a value has been found on the way there, and no w; a set of w may leave one solution of columns that depend
+    if status.success and bool(report.deficient) and not bool(xp.all(xp.isfinite(report.w))):
         status = Status.RANK_DEFICIENT
     if status in (Status.NO_DESCENT, Status.STALLED) and _ends_at_ridge(prepared, last.theta):
         status = Status.NEGATIVE_RIDGE
