@@ -7,8 +7,9 @@ python benchmarks/many.py counts --problems 1000000 [--chunks 62500] [--backends
 
 Models are in batch form, and stated for one problem and lifted. Loops are timed on a sample, whose rate is the rate of
 the whole; `--write` puts the table into docs/many.md. `first` is a process's first call, compilations included, with
-nonnegative amplitudes. `stored` fits a Zarr array in chunks, in a process that is killed twice and resumed, after one that fits a chunk. `counts`
-fits counts by their likelihood, in two processes that are begun anew, and takes their errors.
+nonnegative amplitudes. `stored` fits a Zarr array in chunks, in a process that is killed twice and resumed, after one
+that fits a chunk alone. `counts` fits counts by their likelihood, in two processes that are begun anew, and takes their
+errors.
 """
 
 from __future__ import annotations
