@@ -52,7 +52,7 @@ BACKEND_LAYERS = [
     ("registry",),
     ("modules", "powers"),
     ("",),
-    ("exchange", "special"),
+    ("exchange", "special", "external"),
     ("torch_checks", "torch_modules", "torch_settings", "jax_modules", "jax_sharding"),
     ("hosted", "calculus"),
     ("transformations",),

@@ -12,7 +12,7 @@ from xvarpro import backends
 from xvarpro.backends.special import FUNCTIONS, evaluate
 from xvarpro.errors import BackendNotInstalledError, ModelError, UnsupportedError
 
-from .support import BACKENDS, central_differences, error, host, host_tree, send
+from .support import BACKENDS, central_differences, error, host, host_tree, rng, send
 
 FAR = np.concatenate([np.linspace(-26.3, 6.1, 60), [1.999, 2.001, 9.0, 12.0, 20.0, 25.0, 1e3, 1e5, 1e10]])
 POSITIVE = np.concatenate([np.logspace(-30, 10, 41), np.linspace(0.03, 8.0, 41), [0.999, 1.001, 1.999, 2.001]])
@@ -173,6 +173,55 @@ def test_a_batch_of_fits(name):
 
 
 def test_every_function_is_public_and_documented():
-    assert set(xv.special.__all__) == set(FUNCTIONS) == set(LONG)
+    assert set(xv.special.__all__) - {"external"} == set(FUNCTIONS) == set(LONG)
     page = (Path(__file__).parents[1] / "docs" / "special.md").read_text(encoding="utf-8")
     assert all(f"`{name}(x)`" in page for name in LONG)
+
+
+def powers(x):
+    return np.sum(x) * x[:, None] ** np.arange(3.0)
+
+
+def slopes(x):
+    n, own = np.arange(3.0), np.eye(len(x))
+    falls = n * x[:, None] ** np.maximum(n - 1, 0)
+    return x[:, None, None] ** n[:, None] + np.sum(x) * falls[:, :, None] * own[:, None, :]
+
+
+@pytest.mark.parametrize("name", [name for name in BACKENDS[:4] if name != "jax"])
+def test_functions_of_numpy_have_the_derivative_that_is_given_or_differences(name):
+    backend = backends.get(name)
+    x, g = np.array([0.5, 2.0]), rng(0).normal(size=(2, 3))
+    with backend.scope("float64"):
+        for jacobian, digits in ((slopes, 1e-14), (None, 1e-9)):
+            for scale in (1.0, 2.0):  # also where the argument is computed
+
+                def fun(x, jacobian=jacobian, scale=scale):
+                    return (xv.special.external(powers, scale * x, jacobian),)
+
+                (y,), pull = backend.vjp(fun, (send(backend, x),))
+                np.testing.assert_array_equal(host(y), powers(scale * x))
+                want = scale * np.einsum("ij,ijk", g, slopes(scale * x))
+                np.testing.assert_allclose(host(pull((send(backend, g),))[0]), want, rtol=digits)
+
+
+def test_differences_are_one_sided_where_a_function_ends():
+    def M(theta, data):
+        return xv.special.external(lambda x: np.sqrt(x[0]) * np.ones((4, 1)), theta)
+
+    problem = xv.separable(M, np.full(4, 2.0), W=xv.lower.Fixed(np.ones(1, bool), 1.0))
+    slope = xv.value_and_gradient(problem, np.array([1e-300]))[1]
+    assert np.isfinite(slope).all()
+    assert slope[0] < 0
+
+
+def test_functions_of_numpy_say_what_is_wrong():
+    x = np.array([1.0, 2.0])
+    with pytest.raises(ModelError, match="real floating"):
+        xv.special.external(powers, x + 0j)
+    with pytest.raises(ModelError, match="real arrays"):
+        xv.special.external(lambda x: x + 1j, x)
+    for name, jacobian, words in (("numpy", powers, "must return an array of shape"), ("jax", None, "backend='numpy'")):
+        problem = xv.separable(lambda theta, data, j=jacobian: xv.special.external(powers, theta, j), np.ones(2))
+        with pytest.raises(ModelError, match=words):
+            xv.solve(problem, x, backend=name)

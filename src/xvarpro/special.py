@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from xvarpro.backends.external import call
 from xvarpro.backends.special import evaluate
 from xvarpro.core.struct import Array
 
-__all__ = ["erf", "erfc", "erfcx", "gammaln"]
+__all__ = ["erf", "erfc", "erfcx", "external", "gammaln"]
 
 
 def erf(x: Array) -> Array:
@@ -117,6 +123,63 @@ def erfcx(x: Array) -> Array:
     array([1., 1.])
     """
     return evaluate(x, "erfcx")
+
+
+def external(
+    fun: Callable[[np.ndarray], Any],
+    x: Array,
+    jacobian: Callable[[np.ndarray], Any] | None = None,
+    step: float | None = None,
+) -> Array:
+    """``fun(x)`` for a function of NumPy arrays, such as a solver of SciPy's or an older program, inside of a model.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x)`` -> real array of any shape, always the same, for a NumPy array; called once for a value.
+    x : array of any shape
+        Real floating; an array of any framework, or what a model function is given.
+    jacobian : callable, optional
+        ``jacobian(x)`` -> array of the shape of ``fun(x)`` followed by that of `x`. Without it derivatives are central
+        differences: two more calls of `fun` for each entry of `x`, and one-sided where one of them is not finite.
+    step : float > 0, optional
+        Of the differences, relative to each entry (absolute where that is 0); ``eps^(1/3) = 6e-6`` by default, the
+        right one for rounding alone. For an error e of `fun`, such as the tolerance of a solver, take ``e^(1/3)``.
+
+    Returns
+    -------
+    array
+        In the shape that `fun` returns, the dtype and framework of `x`.
+
+    Raises
+    ------
+    ModelError
+        `x` is no real floating array; `fun` or `jacobian` returned something else, or another shape.
+    UnsupportedError
+        On JAX, where functions of models are compiled.
+
+    Notes
+    -----
+    It has first derivatives, which are all that `solve`, `statistics` and marginal likelihoods need of a model;
+    derivatives of a second order leave out its curvature. Differences are right to about ``step^2``, so that a gap at
+    the end of a solve is not smaller than that: choose ``tol`` accordingly.
+
+    Examples
+    --------
+    The speed of a logistic growth, solved by SciPy:
+
+    >>> import numpy as np, xvarpro as xv
+    >>> from scipy.integrate import solve_ivp
+    >>> t = np.linspace(0.0, 8.0, 30)
+    >>> def growth(rate):
+    ...     return solve_ivp(lambda t, y: rate * y * (1 - y), (0, 8), [0.05], t_eval=t, rtol=1e-9, atol=1e-12).y.T
+    >>> def M(theta, data):
+    ...     return xv.special.external(growth, theta, step=1e-3)
+    >>> fit = xv.solve(xv.separable(M, 3.0 * growth(1.2)[:, 0]), np.array([0.7]), over=(0.1, 5.0))
+    >>> round(float(fit.theta[0]), 4), round(float(fit.w[0]), 4)
+    (1.2, 3.0)
+    """
+    return call(fun, x, jacobian, step)
 
 
 def gammaln(x: Array) -> Array:

@@ -48,6 +48,9 @@ class Mapped(Tape):
     def _value(self, x: Any) -> Any:
         return x.value if type(x) is MappedArray else x
 
+    def _untraced(self, x: TracedArray) -> Any:
+        raise NoBatchError("a function of NumPy arrays, which knows of one problem")
+
     def _constant(self, y: Any) -> Any:
         return self._wrapped(y, None)
 

@@ -158,6 +158,11 @@ class Tape:
     def _held(self, x: Any) -> Any:
         return self._lift(x) if hasattr(x, "dtype") else x
 
+    def _untraced(self, x: TracedArray) -> Any:
+        """The array itself, whatever records it."""
+        value = x.value
+        return value.tape._untraced(value) if isinstance(value, TracedArray) else value
+
     def _constant(self, y: Any) -> Any:
         if isinstance(y, (tuple, list)):
             return several(y, [TracedArray(v, self, None) for v in y])
