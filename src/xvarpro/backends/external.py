@@ -26,7 +26,7 @@ def call(fun: Function, x: Array, jacobian: Function | None, step: float | None)
         host = to_numpy(value)
     except TypeError as error:
         raise UnsupportedError(
-            f"xv.special.external needs the values of its argument, which {backend.name} has not got while it compiles. "
+            f"xv.special.external needs the values of its argument, which {backend.name} lacks while it compiles. "
             "Choose backend='numpy' or 'torch', or write the function for this framework"
         ) from error
 
@@ -38,7 +38,7 @@ def call(fun: Function, x: Array, jacobian: Function | None, step: float | None)
         return sent(y)
     slope = _differences(fun, host, y, step) if jacobian is None else _array(jacobian, host)
     if slope.shape != (shape := (*y.shape, *x.shape)):
-        raise ModelError(f"jacobian must return an array of shape {shape}, that of fun and that of x; got {slope.shape}")
+        raise ModelError(f"jacobian must return an array of shape {shape}, of fun and of x; got {slope.shape}")
     # the tangent, which has the value of fun at x: no derivative reaches y and slope
     change = xp.reshape(x - value, (host.size, 1))
     return xp.add(sent(y), xp.reshape(xp.matmul(sent(slope.reshape(y.size, host.size)), change), y.shape))
