@@ -1,4 +1,4 @@
-"""Tables of FitBenchmarking in a line for each minimizer: python summary.py <folder of results>
+"""Tables of FitBenchmarking in a line for each minimizer, by ``python summary.py <folder of results>``.
 
 How many problems end within 0.1 % of the lowest objective that any of them finds, or below 1e-20, how many are flagged,
 and the median time.

