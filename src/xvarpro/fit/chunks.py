@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -74,6 +76,7 @@ def in_chunks(
 
     def begin(picked: slice) -> None:
         nonlocal start
+        _trim()
         part, sets = members(problem, picked), members(over, picked)
         own = trees.map_leaves(lambda x: x[picked, ...], theta0)
         start = _next(last, start, own) if follow and last else own
@@ -108,6 +111,13 @@ def in_chunks(
     whole["theta"] = layout.to_caller(tuple(trees.leaves(whole["theta"])), host)
     seconds = {"seconds": time.perf_counter() - began, "setup_seconds": 0.0}
     return replace(last, **whole, **seconds, over=over, chunks=max(int(size), follow * TOGETHER), _problem=problem)
+
+
+def _trim() -> None:
+    """Return what is freed to the system, where the C library can: its heap keeps holes as large as a chunk or two."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def _next(before: ManyResult, start: Tree, own: Tree) -> Tree:
