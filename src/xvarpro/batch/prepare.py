@@ -163,9 +163,10 @@ def prepare(
         stamps = Fingerprints(problem)  # before the model is called, since it may write to what it is given
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
         prepared = Prepared(moved, to, work, region.join(theta), region, layout, True, y_units, units)
-        vector, found, program = _check_model(prepared, problem)
+        vector, found = _check_model(prepared, problem)
         PROVEN.add(problem)
         _check_independence(prepared)
+        program = _program(prepared) if to.compiled else ""
     return replace(prepared, vector=vector, found=tuple(found.items()), program=program, fingerprints=stamps)
 
 
@@ -356,11 +357,25 @@ def _columns(y: Array) -> int:
     return y.shape[2] if y.ndim == 3 else 1
 
 
-def _check_model(prepared: Prepared, stated: Problem) -> tuple[bool, dict[str, Any], str]:
+def _program(prepared: Prepared) -> str:
+    """A name for what is compiled of the model: that of a few problems, since blocks of them are, and not the batch."""
+    backend, region = prepared.backend, prepared.region
+
+    def few(x: Array) -> Array:
+        return x[: 2 * PROBED, ...]
+
+    f = prepared.assemble(restricted(prepared.problem, few), each.taken(region, few))
+    return backend.program(partial(_arrays, f), (few(prepared.theta),), f.constants, pure=False)[1]
+
+
+def _arrays(f: Batch, x: Array, *constants: Array) -> Leaves:
+    return trees.partition(f.outputs(x, *constants))[0]
+
+
+def _check_model(prepared: Prepared, stated: Problem) -> tuple[bool, dict[str, Any]]:
     """Check what the user's functions return, and once in a process that they return the same when called again.
 
-    Returns whether targets have no axis of right-hand sides, shape and dtype of what each function returns, and the
-    name of their program.
+    Returns whether targets have no axis of right-hand sides, and shape and dtype of what each function returns.
     """
     backend, x = prepared.backend, prepared.theta
     f = prepared.assemble(prepared.problem, prepared.region)
@@ -380,8 +395,8 @@ def _check_model(prepared: Prepared, stated: Problem) -> tuple[bool, dict[str, A
         return trees.partition(outputs)[0]
 
     with model_failures(backend, ADVICE):
-        _, program = backend.program(probe, (x,), f.constants, backend.compiled or not PROVEN.holds(stated))
-    return _check_shapes(problem, shapes, x.shape[0]), found, program
+        backend.program(probe, (x,), f.constants, backend.compiled or not PROVEN.holds(stated))
+    return _check_shapes(problem, shapes, x.shape[0]), found
 
 
 def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) -> bool:
