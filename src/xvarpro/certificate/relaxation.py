@@ -220,7 +220,7 @@ def _largest(A: Polynomial, reach: float) -> np.ndarray:
     own = np.einsum("bjj->bj", low)
     sound = np.isfinite(low).all((1, 2)) & np.isfinite(top).all(1) & (own > 0).all(1)
     own = np.where(sound[:, None], own, 1.0)
-    c = np.where(sound[:, None], np.maximum(top, 0.0) / own, 1.0)
+    c = np.where(sound[:, None], np.maximum(top, 1e-9 * reach) / own, 1.0)
     T = np.where(sound[:, None, None], np.maximum(-low, 0.0) / own[..., None], 0.0)
     # w <= c + T w says w <= f for any f > 0 with f - T f > c: that f shows the powers of T to fall
     f = np.einsum("bij,bj->bi", np.linalg.pinv(np.eye(n) - T), c) * (1 + 1e-6)
