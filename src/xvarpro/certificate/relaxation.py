@@ -120,11 +120,25 @@ def _bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, most: np.ndarra
     taken = np.where(np.isfinite(radius), np.minimum(ball, each.sum(-1)), each.sum(-1)) * (1 + 4 * rounding)
     bound = q[:, 0] + _least(q[:, first], H) - lost * (1 + rounding) - taken
 
-    # by which entries of theta the columns change, in units that make them orthonormal where these are of use
+    # what each entry of theta takes from the bound, by its terms; without one, how its terms turn the columns
+    known, sizes = np.isfinite(bound), [np.abs(H).sum(2) + np.abs(q[:, first])]
     plain = np.sqrt(np.square(P[:, 1:, :, :n]).sum((2, 3)))
-    left = np.where(np.isfinite(radius)[:, None], turns, plain)
-    parts = [left[:, k] + left[:, p:][:, (i == k) | (j == k)].sum(1) for k in range(p)]
-    return Bounds(bound, 0.5 * (r * r).sum(-1), np.stack(parts, axis=1))
+    left = _of_entries(np.where(np.isfinite(radius)[:, None], turns, plain), p)
+    share = left / np.maximum(left.sum(1), 1e-300)[:, None] * lost[:, None]
+    grown = sum(_of_entries(x, p) / np.maximum(x.sum(1), 1e-300)[:, None] for x in (_sizes(e, inverse)[:, 1:], _sizes(c[..., :n], inverse)[:, 1:]))
+    grown = grown + 2 * left / np.maximum(kept, 1e-3)[:, None]
+    parts = np.where(known[:, None], sizes[0] + share + taken[:, None] * grown, left)
+    return Bounds(bound, 0.5 * (r * r).sum(-1), parts)
+
+
+def _of_entries(x: np.ndarray, p: int) -> np.ndarray:
+    """Sizes of terms (b, count - 1) by the entries of theta that they have."""
+    i, j = np.triu_indices(p)
+    return np.stack([x[:, k] + x[:, p:][:, (i == k) | (j == k)].sum(1) for k in range(p)], axis=1)
+
+
+def _sizes(terms: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.square(np.einsum("bkn,bni->bki", terms, inverse)).sum(-1))
 
 
 def _entries(count: int) -> tuple[int, np.ndarray, np.ndarray]:
