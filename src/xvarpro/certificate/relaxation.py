@@ -121,13 +121,13 @@ def _bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, most: np.ndarra
     bound = q[:, 0] + _least(q[:, first], H) - lost * (1 + rounding) - taken
 
     # what each entry of theta takes from the bound, by its terms; without one, how its terms turn the columns
-    known, sizes = np.isfinite(bound), [np.abs(H).sum(2) + np.abs(q[:, first])]
-    plain = np.sqrt(np.square(P[:, 1:, :, :n]).sum((2, 3)))
-    left = _of_entries(np.where(np.isfinite(radius)[:, None], turns, plain), p)
-    share = left / np.maximum(left.sum(1), 1e-300)[:, None] * lost[:, None]
-    grown = sum(_of_entries(x, p) / np.maximum(x.sum(1), 1e-300)[:, None] for x in (_sizes(e, inverse)[:, 1:], _sizes(c[..., :n], inverse)[:, 1:]))
-    grown = grown + 2 * left / np.maximum(kept, 1e-3)[:, None]
-    parts = np.where(known[:, None], sizes[0] + share + taken[:, None] * grown, left)
+    turn, change, gradient = (_of_entries(x, p) for x in (turns, _sizes(c[:, 1:, :n], inverse), _sizes(e[:, 1:], inverse)))
+    plain = _of_entries(np.sqrt(np.square(P[:, 1:, :, :n]).sum((2, 3))), p)
+    moves = _shares(gradient) + 2 * turn / np.maximum(kept, 1e-3)[:, None]
+    parts = np.abs(q[:, first]) + np.abs(H).sum(2) + lost[:, None] * _shares(plain)
+    parts += taken[:, None] * (_shares(change) + np.where(ball < each.sum(-1), 1.0, 0.0)[:, None] * moves)
+    turn = np.where(np.isfinite(radius)[:, None], turn, plain)
+    parts = np.where(np.isfinite(bound)[:, None], parts, turn)
     return Bounds(bound, 0.5 * (r * r).sum(-1), parts)
 
 
@@ -135,6 +135,10 @@ def _of_entries(x: np.ndarray, p: int) -> np.ndarray:
     """Sizes of terms (b, count - 1) by the entries of theta that they have."""
     i, j = np.triu_indices(p)
     return np.stack([x[:, k] + x[:, p:][:, (i == k) | (j == k)].sum(1) for k in range(p)], axis=1)
+
+
+def _shares(x: np.ndarray) -> np.ndarray:
+    return x / np.maximum(x.sum(1), 1e-300)[:, None]
 
 
 def _sizes(terms: np.ndarray, inverse: np.ndarray) -> np.ndarray:
