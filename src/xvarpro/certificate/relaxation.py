@@ -121,11 +121,15 @@ def _bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, most: np.ndarra
     bound = q[:, 0] + _least(q[:, first], H) - lost * (1 + rounding) - taken
 
     # what each entry of theta takes from the bound, by its terms; without one, how its terms turn the columns
-    turn, change, gradient = (_of_entries(x, p) for x in (turns, _sizes(c[:, 1:, :n], inverse), _sizes(e[:, 1:], inverse)))
-    plain = _of_entries(np.sqrt(np.square(P[:, 1:, :, :n]).sum((2, 3))), p)
-    moves = _shares(gradient) + 2 * turn / np.maximum(kept, 1e-3)[:, None]
-    parts = np.abs(q[:, first]) + np.abs(H).sum(2) + lost[:, None] * _shares(plain)
-    parts += taken[:, None] * (_shares(change) + np.where(ball < each.sum(-1), 1.0, 0.0)[:, None] * moves)
+    turn, plain = (_of_entries(x, p) for x in (turns, np.sqrt(np.square(P[:, 1:, :, :n]).sum((2, 3)))))
+    cubic = 3 * _shares(plain)  # what only has a bound counts as of third order
+    change, gradient = (
+        _shares(_of_entries(_sizes(x, inverse), p) + cubic * _sizes(y[:, None], np.abs(inverse)))
+        for x, y in ((c[:, 1:, :n], late[:, :n]), (e[:, 1:], high))
+    )
+    moves = gradient + 2 * turn / np.maximum(kept, 1e-3)[:, None]
+    parts = np.abs(q[:, first]) + np.abs(H).sum(2) + lost[:, None] * cubic
+    parts += taken[:, None] * (change + np.where(ball < each.sum(-1), 1.0, 0.0)[:, None] * moves)
     turn = np.where(np.isfinite(radius)[:, None], turn, plain)
     parts = np.where(np.isfinite(bound)[:, None], parts, turn)
     return Bounds(bound, 0.5 * (r * r).sum(-1), parts)
