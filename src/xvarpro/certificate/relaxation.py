@@ -129,7 +129,7 @@ def _bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, most: np.ndarra
     )
     moves = gradient + 2 * turn / np.maximum(kept, 1e-3)[:, None]
     parts = np.abs(q[:, first]) + np.abs(H).sum(2) + lost[:, None] * cubic
-    parts += taken[:, None] * (change + np.where(ball < each.sum(-1), 1.0, 0.0)[:, None] * moves)
+    parts += taken[:, None] * (change + np.where(ball <= each.sum(-1), 1.0, 0.0)[:, None] * moves)
     turn = np.where(np.isfinite(radius)[:, None], turn, plain)
     parts = np.where(np.isfinite(bound)[:, None], parts, turn)
     return Bounds(bound, 0.5 * (r * r).sum(-1), parts)
