@@ -42,7 +42,7 @@ RULES = {
 def test_values_and_derivatives_lie_in_their_enclosures(name):
     rng, h = np.random.default_rng(0), 1e-4
     lower = rng.uniform(0.4, 2.0, (6, 2))
-    upper = lower + rng.uniform(0.0, 0.5, (6, 2))
+    upper = lower + rng.uniform(0.0, 0.5, (6, 2)) * 10.0 ** -np.arange(6)[:, None]
 
     def fun(theta, _):
         return (RULES[name](xv.array_namespace(theta), theta[0] * t, theta[1] + t),)
@@ -59,6 +59,8 @@ def test_values_and_derivatives_lie_in_their_enclosures(name):
                       for a, b in ((e0, e0), (e0, e1), (e1, e1))]  # fmt: skip
             first = [(at(theta + e) - at(theta - e)) / (2 * h) for e in (e0, e1)]
             exact = np.stack([at(theta), *first, *(x / (4 * h * h) for x in second)])
+            a, b = 0.5 * (high - low)  # units of the derivatives
+            exact *= np.asarray([1.0, a, b, a * a, a * b, b * b])[:, None]
             slack = np.asarray([0.0, 1e-6, 1e-6, 1e-4, 1e-4, 1e-4])[:, None] * (1 + np.abs(exact))
             assert (exact >= found.lo[:, k] - slack).all()
             assert (exact <= found.hi[:, k] + slack).all()
