@@ -141,8 +141,8 @@ def _bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, most: np.ndarra
     taken = np.where(np.isfinite(radius), np.minimum(ball, each.sum(-1)), each.sum(-1)) * (1 + 4 * rounding)
     bound = q[:, 0] + _least(q[:, first], H) - lost * (1 + rounding) - taken
 
-    # what each entry of theta takes from the bound, by the terms that have it: a product takes by both of its factors;
-    # without a bound, how it turns the columns
+    # what each entry of theta costs the bound, by the terms that have it: a product by both of its factors; without a
+    # bound, how it turns the columns
     turn, plain = _of_entries(turns), _of_entries(np.sqrt(np.square(P[:, 1:, :, :n]).sum((2, 3))))
     cubic = 3 * _shares(plain)  # a remainder counts as of third order
     change, gradient = (
@@ -150,7 +150,7 @@ def _bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, most: np.ndarra
         for x, y in ((c[:, 1:, :n], late[:, :n]), (e[:, 1:], high))
     )
     change += np.where(ball <= each.sum(-1), gradient.T + 2 * turn.T / np.maximum(kept, 1e-3), 0.0).T
-    parts = np.abs(q[:, first]) + np.abs(H).sum(2) + lost[:, None] * cubic + taken[:, None] * change
+    parts = lost[:, None] * cubic + taken[:, None] * change
     turn = np.where(np.isfinite(radius)[:, None], turn, plain)
     return Bounds(bound, 0.5 * (r * r).sum(-1), np.where(np.isfinite(bound)[:, None], parts, turn))
 
