@@ -141,8 +141,7 @@ def _bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, most: np.ndarra
     taken = np.where(np.isfinite(radius), np.minimum(ball, each.sum(-1)), each.sum(-1)) * (1 + 4 * rounding)
     bound = q[:, 0] + _least(q[:, first], H) - lost * (1 + rounding) - taken
 
-    # what each entry of theta costs the bound, by the terms that have it: a product by both of its factors; without a
-    # bound, how it turns the columns
+    # what each entry of theta costs the bound, by the terms that have it: a product by both of its factors
     turn, plain = _of_entries(turns), _of_entries(np.sqrt(np.square(P[:, 1:, :, :n]).sum((2, 3))))
     cubic = 3 * _shares(plain)  # a remainder counts as of third order
     change, gradient = (
@@ -151,8 +150,7 @@ def _bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, most: np.ndarra
     )
     change += np.where(ball <= each.sum(-1), gradient.T + 2 * turn.T / np.maximum(kept, 1e-3), 0.0).T
     parts = lost[:, None] * cubic + taken[:, None] * change
-    turn = np.where(np.isfinite(radius)[:, None], turn, plain)
-    return Bounds(bound, 0.5 * (r * r).sum(-1), np.where(np.isfinite(bound)[:, None], parts, turn))
+    return Bounds(bound, 0.5 * (r * r).sum(-1), parts)
 
 
 def _of_entries(x: np.ndarray) -> np.ndarray:
