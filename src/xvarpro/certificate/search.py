@@ -202,7 +202,8 @@ class _Search:
         k = np.argmax(np.where(upper[order] > lower[order], self.parts[order], -1.0), axis=1)
         rows = np.arange(len(order))
         a, b = lower[order, k], upper[order, k]
-        middle = np.where(_wide(a, b), np.sign(a) * np.sqrt(np.abs(a * b)), 0.5 * (a + b))
+        with np.errstate(invalid="ignore"):
+            middle = np.where((a > 0) & (b > 4 * a), np.sqrt(a * b), 0.5 * (a + b))
         split = (a < middle) & (middle < b)
         if not split.any():
             return False
@@ -229,13 +230,9 @@ class _Search:
         return True
 
     def widths(self, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-        """Of boxes against the whole box, by logarithms where that is wide."""
+        """Of boxes against the whole box, by logarithms where it spans more than a factor of 4."""
+        wide = (self.lower > 0) & (self.upper > 4 * self.lower)
         with np.errstate(all="ignore"):
             logs = np.log(upper / lower) / np.log(self.upper / self.lower)
             plain = (upper - lower) / (self.upper - self.lower)
-        return np.nan_to_num(np.where(_wide(self.lower, self.upper), logs, plain), nan=0.0)
-
-
-def _wide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Whether ranges have a sign and span more than a factor of 4."""
-    return (a * b > 0) & (np.maximum(np.abs(a), np.abs(b)) > 4 * np.minimum(np.abs(a), np.abs(b)))
+        return np.nan_to_num(np.where(wide, logs, plain), nan=0.0)
