@@ -42,7 +42,7 @@ RULES = {
 def test_values_and_derivatives_lie_in_their_enclosures(name):
     rng, h = np.random.default_rng(0), 1e-4
     lower = rng.uniform(0.4, 2.0, (6, 2))
-    upper = lower + rng.uniform(0.0, 0.5, (6, 2))
+    upper = lower + rng.uniform(0.0, 0.5, (6, 2)) * 10.0 ** -np.arange(6)[:, None]
 
     def fun(theta, _):
         return (RULES[name](xv.array_namespace(theta), theta[0] * t, theta[1] + t),)
@@ -59,6 +59,8 @@ def test_values_and_derivatives_lie_in_their_enclosures(name):
                       for a, b in ((e0, e0), (e0, e1), (e1, e1))]  # fmt: skip
             first = [(at(theta + e) - at(theta - e)) / (2 * h) for e in (e0, e1)]
             exact = np.stack([at(theta), *first, *(x / (4 * h * h) for x in second)])
+            a, b = 0.5 * (high - low)  # units of the derivatives
+            exact *= np.asarray([1.0, a, b, a * a, a * b, b * b])[:, None]
             slack = np.asarray([0.0, 1e-6, 1e-6, 1e-4, 1e-4, 1e-4])[:, None] * (1 + np.abs(exact))
             assert (exact >= found.lo[:, k] - slack).all()
             assert (exact <= found.hi[:, k] + slack).all()
@@ -81,6 +83,7 @@ def least(problem, A):
 HOSTILE = {
     "plain": lambda xp, theta, x: xp.exp(-x * theta),
     "nearly equal": lambda xp, theta, x: xp.exp(-x * (1 + 1e-6 * theta)),
+    "equal": lambda xp, theta, x: xp.exp(-x * (1 + 1e-12 * theta)),
     "cancelling": lambda xp, theta, x: 1e-9 * ((1e4 + xp.exp(x * theta)) - 1e4),
     "poles": lambda xp, theta, x: 1 / (x - theta),
     "zero somewhere": lambda xp, theta, x: xp.exp(-(((x - theta) * 40) ** 2)),
@@ -120,6 +123,32 @@ def test_bounds_come_near_the_objective_with_the_third_power_of_the_box():
         found = Design(problem, shapes(2)).bounds(lower, upper, np.inf)
         gaps.append(min(least(problem, exponentials(np.asarray(x), t)) for x in ends) - found.lower[0])
     assert 0 < gaps[1] < gaps[0] / 5
+
+
+def test_rows_near_a_pole_leave_a_bound():
+    x = np.linspace(0.0, 1.0, 41)
+
+    def rational(theta, x):
+        return x[:, None] ** np.arange(3.0) / (1 + theta[0] * x)[:, None]
+
+    problem = xv.separable(rational, np.sin(9 * x), data=x)
+    for pole in (0.5, 0.51, 0.5 + 1e-5):
+        lower = np.asarray([-1 / pole])
+        bound = Design(problem, shapes(1)).bounds(lower[None], lower[None] + 1e-3, np.inf).lower[0]
+        lowest = min(least(problem, rational(lower + s, x)) for s in np.linspace(1e-6, 1e-3, 20))
+        assert 0.1 * lowest < bound <= lowest
+
+
+def test_equal_columns_of_nonnegative_w_and_what_a_report_says():
+    problem = xv.separable(exponentials, np.exp(-3 * t) + 0.1 * t, data=t, W=xv.lower.Nonnegative())
+    fit = xv.solve(problem, np.asarray([1.0, 6.0]), xv.sets.Box(np.full(2, 0.5), np.full(2, 8.0)))
+    found = fit.certify(within=0.2, alike=(0, 1))
+    assert found.status is xv.Status.CONVERGED
+    assert "No lower minimum in this box" in str(found.fit.report(certificate=found))
+    other = xv.solve(problem, np.asarray([3.0, 3.1]), max_iter=0)
+    assert "A lower minimum was found" in str(other.report(certificate=found))
+    with pytest.raises(ProblemError, match="got a bound above the objective"):
+        xv.solve(xv.separable(exponentials, np.exp(-3 * t), data=t), np.ones(1)).report(certificate=found)
 
 
 @pytest.fixture(scope="module")

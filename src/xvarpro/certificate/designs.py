@@ -73,9 +73,7 @@ class Design:
         lo, hi, low, high = (np.concatenate([extended(x, count) for x in pair], axis=-1) for pair in ends)
         p = lower.shape[1]
         i, j = np.triu_indices(p)
-        h = (0.5 * (upper - lower) + 4 * EPS * np.maximum(np.abs(lower), np.abs(upper))).T
-        scale = np.concatenate([np.ones((1, len(lower))), h, np.where(i == j, 0.5, 1.0)[:, None] * h[i] * h[j]])
-        scale = scale[:count, :, None, None] * (1 + 8 * EPS)
+        scale = np.concatenate([np.ones(p + 1), np.where(i == j, 0.5, 1.0)])[:count, None, None, None]
         with np.errstate(all="ignore"):
             middle = 0.5 * (lo + hi)
             off = np.maximum(hi - middle, middle - lo)

@@ -17,7 +17,7 @@ from xvarpro.backends.tape.batching import vmap
 from xvarpro.backends.tape.engine import Ground
 from xvarpro.backends.tape.errors import NoBatchError
 from xvarpro.certificate import intervals as iv
-from xvarpro.certificate.intervals import Pair
+from xvarpro.certificate.intervals import EPS, Pair
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Tree
@@ -30,7 +30,8 @@ class Enclosure:
     """Intervals of an array over each box: `lo` and `hi` have an axis in front, of the value and its derivatives.
 
     These are the value alone where it is constant, or also p entries of the gradient and the upper triangle of the
-    Hessian.
+    Hessian, in units of half the box: theta is its centre and s in [-1, 1]^p. The first half of the boxes are the
+    centres of the others.
     """
 
     __slots__ = ("dtype", "hi", "lo", "shape")
@@ -94,10 +95,27 @@ def _kinds(x: Enclosure) -> tuple[slice, slice, np.ndarray, np.ndarray]:
     return slice(1, p + 1), slice(p + 1, None), *np.triu_indices(p)
 
 
+def _narrowed(x: Enclosure) -> Enclosure:
+    """With values and gradients over boxes that are no further from those at the centres than derivatives allow."""
+    first, second, i, j = _kinds(x)
+    p, b = len(x.lo) - len(i) - 1, x.shape[0] // 2
+    lo, hi = x.lo.copy(), x.hi.copy()
+    size = np.maximum(np.abs(lo[:, b:]), np.abs(hi[:, b:]))
+    for k in range(p, -1, -1):
+        reach = size[first] if k == 0 else size[second][(i == k - 1) | (j == k - 1)]
+        reach = np.sum(reach, axis=0) * (1 + p * EPS)
+        low, high = iv.rounded(lo[k, :b] - reach, hi[k, :b] + reach)
+        np.copyto(lo[k, b:], low, where=low > lo[k, b:])
+        np.copyto(hi[k, b:], high, where=high < hi[k, b:])
+        size[k] = np.maximum(np.abs(lo[k, b:]), np.abs(hi[k, b:]))
+    return Enclosure(lo, hi)
+
+
 def _of_one(value: Callable[[Pair], Pair], df: Callable[..., Pair], ddf: Callable[..., Pair]) -> Callable[..., Any]:
     """A function of each entry: its value over an interval x, and its derivatives from x and the value."""
 
     def fun(x: Enclosure) -> Enclosure:
+        x = _narrowed(x) if len(x.lo) > 1 else x
         at = x.part(VALUE)
         f = value(at)
         first, second, i, j = _kinds(x)
@@ -285,10 +303,11 @@ def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree
     """
     b, p = lo.shape
     centre = 0.5 * (lo + hi)
+    half = (0.5 * (hi - lo) + 4 * EPS * np.maximum(np.abs(lo), np.abs(hi))).T
     jets = [np.zeros((1 + p + p * (p + 1) // 2, 2 * b, p)) for _ in (lo, hi)]
     for jet, end in zip(jets, (lo, hi), strict=True):
         jet[0] = np.concatenate([centre, end])
-        jet[1 + np.arange(p), :, np.arange(p)] = 1.0
+        jet[1 + np.arange(p), :, np.arange(p)] = np.tile(half, 2)
     treedef, parts = shapes
     leaves = [Enclosure(*(x[..., at].reshape(*x.shape[:2], *shape) for x in jets)) for at, shape in parts]
     arrays, skeleton = trees.partition(data)

@@ -74,15 +74,17 @@ class Certificate:
     def __repr__(self) -> str:
         return f"Certificate({self.status.name}, value {self.value:.8g}, bound {self.bound:.8g}, {self.n_boxes} boxes)"
 
-    def __str__(self) -> str:
-        first = self.value if self.given is None else float(self.given.value)
-        if self.value < first * (1 - 1e-6):
-            head = f"A lower minimum was found, {self.value:.8g} in the place of {first:.8g}"
+    def verdict(self, value: float) -> str:
+        """What it says of a fit with this objective, in a sentence."""
+        if self.value < value * (1 - 1e-6):
+            head = f"A lower minimum was found, {self.value:.8g} in the place of {value:.8g}"
         else:
             head = f"No lower minimum in this box than {self.value:.8g} by more than {self.gap:.3g}"
-        share = f", {100 * self.gap / self.value:.2g} % of it" if 0 < self.value < np.inf else ""
+        return head + (f", {100 * self.gap / self.value:.2g} % of it." if 0 < self.value < np.inf else ".")
+
+    def __str__(self) -> str:
         lines = [
-            f"{self.status.name}: {head}{share}.",
+            f"{self.status.name}: {self.verdict(self.value if self.given is None else float(self.given.value))}",
             f"  bound {self.bound:.8g}, from {self.n_boxes} boxes in {self.seconds:.3g} s; the minimum may lie in "
             f"{len(self.boxes.bound)} of them",
         ]

@@ -18,6 +18,7 @@ import numpy as np
 
 from xvarpro.certificate.intervals import EPS
 
+MOVES = 0.3  # of its size: how much a row may change that counts in a second try
 SWEEPS = 12  # over the coordinates of a convex quadratic
 
 
@@ -40,21 +41,41 @@ class Bounds(NamedTuple):
 
 
 def bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, reach: float) -> Bounds:
-    """The bounds of boxes for ``lower <= w <= upper``, or, where w >= 0, for those with residuals up to `reach`."""
+    """The bounds of boxes for ``lower <= w <= upper``, or, where w >= 0, for those with residuals up to `reach`.
+
+    Fewer and smaller squares are a lower bound: rows without enclosures, as at a pole, count as 0. Where that leaves no
+    bound above 0, rows that are large count less, as those near a pole do, and those that change much count as 0.
+    """
     with np.errstate(all="ignore"):
-        # a sum of fewer squares is a lower bound: rows without enclosures, as at a pole, count as 0
-        known = np.isfinite(np.abs(A.terms).sum(1) + A.off).all(2)
-        # columns get norms near 1 by powers of 2, which round nothing
-        terms, off = np.where(known[:, None, :, None], A.terms, 0.0), np.where(known[..., None], A.off, 0.0)
-        norms = np.sqrt(np.square(terms[:, 0, :, :-1]).sum(1))
-        units = np.exp2(np.round(np.log2(np.where(norms > 0, norms, 1.0))))
-        divisors = np.concatenate([units, np.ones((len(units), 1))], axis=-1)[:, None]
-        scaled = Polynomial(terms / divisors[:, None], off / divisors)
-        cone = not lower.any() and np.isinf(upper).all()
-        most = _largest(scaled, reach) if cone else np.full(units.shape, np.inf)
-        found = _bounds(scaled, lower * units, upper * units, most)
-    centre = np.where(known.all(1), found.centre, np.inf)
-    return Bounds(np.where(np.isfinite(found.lower), found.lower, -np.inf), centre, found.parts)
+        change = np.abs(A.terms[:, 1:]).sum(1) + A.off
+        known = np.isfinite(A.terms[:, 0] + change).all(2)
+        found = _weighted(A, known.astype(float), lower, upper, reach)
+        size = np.where(known[..., None], np.abs(A.terms[..., 0, :, :-1]), 0.0)
+        large = (size / np.median(size, axis=1, keepdims=True)).min(2)
+        known &= (change[..., :-1].max(2) < MOVES * size.max(2)) & (large < 1e18)
+        factors = np.where(known, np.exp2(-np.ceil(np.log2(np.fmax(large, 1.0)))), 0.0)
+        again = np.flatnonzero(~(found.lower > 0) & (factors < 1).any(1))
+        if len(again):
+            other = _weighted(Polynomial(A.terms[again], A.off[again]), factors[again], lower, upper, reach)
+            better = other.lower > found.lower[again]
+            found.lower[again[better]], found.parts[again[better]] = other.lower[better], other.parts[better]
+    return found
+
+
+def _weighted(A: Polynomial, factors: np.ndarray, lower: np.ndarray, upper: np.ndarray, reach: float) -> Bounds:
+    """Those of rows times factors, with columns that get norms near 1: by powers of 2, which round nothing."""
+    known = factors > 0
+    terms = np.where(known[:, None, :, None], A.terms, 0.0) * factors[:, None, :, None]
+    off = np.where(known[..., None], A.off, 0.0) * factors[..., None]
+    norms = np.sqrt(np.square(terms[:, 0, :, :-1]).sum(1))
+    units = np.exp2(np.round(np.log2(np.where(norms > 0, norms, 1.0))))
+    divisors = np.concatenate([units, np.ones((len(units), 1))], axis=-1)[:, None]
+    scaled = Polynomial(terms / divisors[:, None], off / divisors)
+    cone = not lower.any() and np.isinf(upper).all()
+    most = _largest(scaled, reach) if cone else np.full(units.shape, np.inf)
+    found = _bounds(scaled, lower * units, upper * units, most)
+    bound = np.where(np.isfinite(found.lower), found.lower, -np.inf)
+    return Bounds(bound, np.where(known.all(1), found.centre, np.inf), found.parts)
 
 
 def _bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, most: np.ndarray) -> Bounds:
@@ -120,11 +141,31 @@ def _bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, most: np.ndarra
     taken = np.where(np.isfinite(radius), np.minimum(ball, each.sum(-1)), each.sum(-1)) * (1 + 4 * rounding)
     bound = q[:, 0] + _least(q[:, first], H) - lost * (1 + rounding) - taken
 
-    # by which entries of theta the columns change, in units that make them orthonormal where these are of use
-    plain = np.sqrt(np.square(P[:, 1:, :, :n]).sum((2, 3)))
-    left = np.where(np.isfinite(radius)[:, None], turns, plain)
-    parts = [left[:, k] + left[:, p:][:, (i == k) | (j == k)].sum(1) for k in range(p)]
-    return Bounds(bound, 0.5 * (r * r).sum(-1), np.stack(parts, axis=1))
+    # what each entry of theta costs the bound, by the terms that have it: a product by both of its factors
+    turn, plain = _of_entries(turns), _of_entries(np.sqrt(np.square(P[:, 1:, :, :n]).sum((2, 3))))
+    cubic = 3 * _shares(plain)  # a remainder counts as of third order
+    change, gradient = (
+        _shares(_of_entries(_sizes(x, inverse)) + cubic * _sizes(y[:, None], np.abs(inverse)))
+        for x, y in ((c[:, 1:, :n], late[:, :n]), (e[:, 1:], high))
+    )
+    change += np.where(ball <= each.sum(-1), gradient.T + 2 * turn.T / np.maximum(kept, 1e-3), 0.0).T
+    parts = lost[:, None] * cubic + taken[:, None] * change
+    return Bounds(bound, 0.5 * (r * r).sum(-1), parts)
+
+
+def _of_entries(x: np.ndarray) -> np.ndarray:
+    """Sizes of terms (b, count - 1), all but the constant, by the entries of theta that they have."""
+    p, i, j = _entries(x.shape[1] + 1)
+    return np.stack([x[:, k] + x[:, p:][:, (i == k) | (j == k)].sum(1) for k in range(p)], axis=1)
+
+
+def _shares(x: np.ndarray) -> np.ndarray:
+    return x / np.maximum(x.sum(1), 1e-300)[:, None]
+
+
+def _sizes(terms: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    """``|inverse^T c|`` of each term c."""
+    return np.asarray(np.sqrt(np.square(np.einsum("bkn,bni->bki", terms, inverse)).sum(-1)))
 
 
 def _entries(count: int) -> tuple[int, np.ndarray, np.ndarray]:
@@ -146,8 +187,7 @@ def _product(P: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _norms(terms: np.ndarray, off: np.ndarray, inverse: np.ndarray) -> np.ndarray:
     """A bound of ``|inverse^T c(s)|`` over the box, for terms (b, k, n)."""
-    parts = np.sqrt(np.square(np.einsum("bkn,bni->bki", terms, inverse)).sum(-1)).sum(-1)
-    return np.asarray(parts + np.sqrt(np.square(np.einsum("bn,bni->bi", off, np.abs(inverse))).sum(-1)))
+    return np.asarray(_sizes(terms, inverse).sum(-1) + _sizes(off[:, None], np.abs(inverse))[:, 0])
 
 
 def _times(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -220,7 +260,7 @@ def _largest(A: Polynomial, reach: float) -> np.ndarray:
     own = np.einsum("bjj->bj", low)
     sound = np.isfinite(low).all((1, 2)) & np.isfinite(top).all(1) & (own > 0).all(1)
     own = np.where(sound[:, None], own, 1.0)
-    c = np.where(sound[:, None], np.maximum(top, 0.0) / own, 1.0)
+    c = np.where(sound[:, None], np.maximum(top, 1e-9 * reach) / own, 1.0)
     T = np.where(sound[:, None, None], np.maximum(-low, 0.0) / own[..., None], 0.0)
     # w <= c + T w says w <= f for any f > 0 with f - T f > c: that f shows the powers of T to fall
     f = np.einsum("bij,bj->bi", np.linalg.pinv(np.eye(n) - T), c) * (1 + 1e-6)

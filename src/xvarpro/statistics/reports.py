@@ -29,6 +29,8 @@ from xvarpro.statistics.theory import statistics
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from xvarpro.certificate.outcome import Certificate
+
 PAIRS = 10  # correlations in a text
 HEAD = ("name", "value", "standard error", "relative", "bounds")
 CORRELATED = 60  # entries of theta and w up to which correlations are looked for
@@ -170,6 +172,7 @@ def report(
     *,
     absolute_sigma: bool | None = None,
     correlation: float = 0.5,
+    certificate: Certificate | None = None,
 ) -> Report:
     """What a fit has found, as a text or a table.
 
@@ -185,6 +188,8 @@ def report(
         As for `linear_theory`.
     correlation : float
         Correlations of at least this size are listed, in [0, 1].
+    certificate : Certificate, optional
+        Of ``fit.certify()``: a note says whether there is a lower minimum.
 
     Returns
     -------
@@ -195,7 +200,8 @@ def report(
     Raises
     ------
     ProblemError
-        There are more or fewer names than entries, or `correlation` is not in [0, 1].
+        There are more or fewer names than entries, `correlation` is not in [0, 1], or the certificate is of another
+        problem: its bound is above the objective.
 
     Examples
     --------
@@ -212,6 +218,11 @@ def report(
     w = np.empty((units, 0)) if chunked else backends.to_numpy(fit.w)
     if not 0 <= correlation <= 1:
         raise ProblemError(f"correlation must be a number in [0, 1]; got {correlation!r}")
+    if certificate is not None and certificate.bound > fit.value:
+        raise ProblemError(
+            "certificate must be of this problem, in a box that holds theta; got a bound above the objective, "
+            f"{certificate.bound:.8g} > {float(fit.value):.8g}. Take that of fit.certify()"
+        )
     theta_names, w_names = given_names(fit.theta, (units,) if chunked else w.shape, names, amplitudes)
     found, notes = None, []
     try:
@@ -231,6 +242,7 @@ def report(
     p = len(values)
     notes += [NO_LIKELIHOOD] if found and found.deviance is not None and math.isnan(found.deviance) else []
     notes += [IN_CHUNKS] if chunked else []
+    notes += [] if certificate is None else [certificate.verdict(float(fit.value))]
     pairs = _pairs(found, every, correlation) if found and not np.iscomplexobj(w) else []
     others = _others(names, np.array(values), found) if isinstance(names, Parameters) else []
     return Report(fit, [*table[:p], *others], table[p:], found, pairs, notes)
