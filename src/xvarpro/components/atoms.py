@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from xvarpro.core.namespace import dtype_name, is_complex, named_dtype, namespac
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.sets import Box
+from xvarpro.statistics.frames import on_host
 from xvarpro.statistics.names import entry_names
 
 COMPLEX = {"float32": "complex64", "float64": "complex128"}
@@ -47,7 +49,7 @@ class Design:
 class Atoms:
     """The atom, its box, and the data in the form that a search computes with, as NumPy's arrays.
 
-    Rows of columns and target are multiplied by the roots of the weights; where amplitudes are `real` and numbers
+    Rows of columns and target are multiplied by the `root` of the weights; where amplitudes are `real` and numbers
     complex, imaginary parts are rows of their own. `Y` is (m, k), off the `basis` (m, f) of the fixed columns, `lower`
     and `upper` are bounds (p,) of one component, which has `block` columns.
     """
@@ -69,28 +71,50 @@ class Atoms:
         stays = to.name == source.name and device is None
         self.device = device_of(y) if stays else None if device is None else exchange.find_device(to, device)
         self.data = exchange.arrays(data, "data")
-        self._moved = trees.map_leaves(self._move, self.data)
+        self._arrays, self._skeleton = trees.partition(trees.map_leaves(self._move, self.data))
         self.sets, self.treedef, self.names, self.shapes, self.lower, self.upper = _boxes(over)
         for name, x, most in (("weights", weights, 1), ("columns", fixed, 2)):
             if x is not None and not (trees.is_array(x) and 0 < x.ndim <= most and x.shape[0] == m):
                 raise ProblemError(f"{name} must have the {m} rows of y in the first axis; got {described(x)}")
-        root = np.ones(m) if weights is None else _host(weights)
-        if not (np.isfinite(root).all() and (root >= 0).all()):
+        squares = np.ones(m) if weights is None else _host(weights)
+        if not (np.isfinite(squares).all() and (squares >= 0).all()):
             raise ProblemError("weights must be finite and >= 0; got others. A weight of 0 leaves a row out")
-        self.root = np.sqrt(root)[:, None]
-        host = np.where(self.root > 0, _host(y).reshape(m, -1), 0.0)
-        if not np.isfinite(host).all():
+        root, host = np.sqrt(squares)[:, None], _host(y).reshape(m, -1)
+        if not np.isfinite(host[root[:, 0] > 0]).all():
             raise ProblemError("y must be finite where its weight is not 0; got NaN or inf. Give such rows weights=0")
         A = self._evaluate(np.stack([self.lower, 0.5 * (self.lower + self.upper), self.upper]), False)[0]
         self._check(A, m)
         self.block, numbers = A.shape[2], np.iscomplexobj(A) or np.iscomplexobj(host)
         self.stacked, self.complex = numbers and real, numbers and not real
-        self.numbers = int((self.root > 0).sum()) * host.shape[1] * (1 + np.iscomplexobj(host))
         columns = np.zeros((m, 0)) if fixed is None else fixed if fixed.ndim == 2 else fixed[:, None]
         self.given = None if fixed is None else self._move(columns)
-        U, s, _ = np.linalg.svd(self._rows(_host(columns)), full_matrices=False)
+        self._known = host, _host(columns)
+        self._weigh(root)
+
+    def _weigh(self, root: np.ndarray) -> None:
+        self.root, (y, fixed) = root, self._known
+        self.numbers = int((root > 0).sum()) * y.shape[1] * (1 + np.iscomplexobj(y))
+        self.target, self.offsets = self._rows(y), self._rows(fixed)
+        U, s, _ = np.linalg.svd(self.offsets, full_matrices=False)
         self.basis = U[:, s > 1e-10 * s.max(initial=0.0)]
-        self.Y = off(self.basis, self._rows(host))
+        self.Y = off(self.basis, self.target)
+
+    def without(self, rows: np.ndarray) -> Atoms:
+        """The same, with weights of 0 for some rows (m,)."""
+        other = copy(self)
+        other._weigh(np.where(rows[:, None], 0.0, self.root))
+        return other
+
+    def missed(self, X: np.ndarray, w: np.ndarray, seen: Atoms) -> float:
+        """The sum of squares that places X and amplitudes w leave, which were fitted to what is `seen`, in the rest."""
+        raw = self._evaluate(X, False)[0] if len(X) else np.zeros((0, len(self.root), self.block))
+        A, S = self._rows(raw), seen._rows(raw)
+        size = np.linalg.norm(S, axis=1) if self.normalise else np.ones(S.shape[::2])
+        w = w / np.where(size > 0, size, 1.0).reshape(-1, 1)
+        left, known = (x.target - y.transpose(1, 0, 2).reshape(y.shape[1], -1) @ w for x, y in ((self, A), (seen, S)))
+        left = left - self.offsets @ np.linalg.lstsq(seen.offsets, known, rcond=None)[0]
+        held = np.tile((seen.root < self.root)[:, 0], 1 + self.stacked)
+        return float(np.sum(np.abs(left[held]) ** 2))
 
     def tree(self, X: np.ndarray) -> Tree:
         """Places (n, p) as theta of n components, leaves (n, ...)."""
@@ -120,16 +144,17 @@ class Atoms:
         return off(basis, A), None if D is None else off(basis, D)
 
     def _evaluate(self, X: np.ndarray, slopes: bool) -> tuple[np.ndarray, Any]:
-        def fun(*leaves: Array) -> Leaves:
-            return (self.atom(trees.unflatten(self.treedef, leaves), self._moved),)
+        def fun(*operands: Array) -> Leaves:
+            theta, arrays = operands[: len(self.shapes)], operands[len(self.shapes) :]
+            return (self.atom(trees.unflatten(self.treedef, theta), self._skeleton.fill(arrays)),)
 
         def host(A: Array) -> np.ndarray:
             return _host(_blocks(A, len(X))).transpose(1, 0, 2)
 
         with self.backend.scope(self.dtype):
             if not slopes:
-                return host(fun(*self._leaves(X))[0]), None
-            (A,), push = self.backend.linearise(fun, tuple(self._leaves(X)))
+                return host(fun(*self._leaves(X), *self._arrays)[0]), None
+            (A,), push = self.backend.linearise(fun, tuple(self._leaves(X)), self._arrays)
             # a column depends on its own place alone: one tangent moves all places
             moved = [host(push(tuple(self._leaves(e + 0 * X)))[0]) for e in np.eye(X.shape[1])]
             return host(A), np.stack(moved, axis=1)
@@ -192,8 +217,7 @@ def _boxes(over: Any) -> tuple[Any, Any, list[str], list[tuple[int, ...]], np.nd
         return x
 
     def ends(x: Box) -> np.ndarray:
-        pair = [np.asarray(backends.to_numpy(b) if trees.is_array(b) else b, dtype=float) for b in (x.lower, x.upper)]
-        return np.stack(np.broadcast_arrays(*pair))
+        return np.stack(np.broadcast_arrays(*(np.asarray(on_host(b), dtype=float) for b in (x.lower, x.upper))))
 
     sets = {key: box(x) for key, x in over.items()} if isinstance(over, Mapping) else box(over)
     leaves, treedef = trees.flatten({k: ends(x) for k, x in sets.items()} if isinstance(sets, dict) else ends(sets))

@@ -18,11 +18,13 @@ from xvarpro.core.checks import described, number
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
+from xvarpro.fit.ridges import dealt
 from xvarpro.fit.solve import solve
 from xvarpro.lower import Bounded, Nonnegative
 from xvarpro.problem.problem import Problem, separable
 
-CHOOSING = "extended BIC", "minus log evidence"  # criteria with a minimum
+CHOOSING = "extended BIC", "minus log evidence", "mean square of rows left out"  # criteria with a minimum
+BEYOND = 2  # components more than asked for, of which the least useful are removed again
 DISCREPANCY = 2.0  # standard deviations of chi2 that a residual may be above its mean
 
 
@@ -36,6 +38,7 @@ def find_components(
     max_components: int | None = None,
     noise: float | None = None,
     evidence: float | None = None,
+    folds: int | Array | None = None,
     W: Nonnegative | None = None,
     weights: Array | None = None,
     columns: Array | None = None,
@@ -124,11 +127,11 @@ def find_components(
     >>> found.n, np.round(found.components.places[:, 0], 2)
     (3, array([3.  , 3.71, 7.99]))
     """
-    given = {"weight": weight, "max_components": max_components, "noise": noise, "evidence": evidence}
+    given = {"weight": weight, "max_components": max_components, "noise": noise, "evidence": evidence, "folds": folds}
     asked = [name for name, x in given.items() if x is not None]
     if len(asked) > 1:
-        raise ProblemError(f"give at most one of weight, max_components, noise and evidence; got {', '.join(asked)}")
-    for name in asked:
+        raise ProblemError(f"give at most one of {', '.join(given)}; got {', '.join(asked)}")
+    for name in set(asked) - {"folds"}:
         x, whole = number(given[name]), name == "max_components"
         if not 0 < x < math.inf or (whole and x != int(x)):
             kind = "a whole number >= 1" if whole else "a finite number > 0"
@@ -139,69 +142,73 @@ def find_components(
     if positive and (not isinstance(W, Nonnegative) or evidence is not None):
         raise ProblemError(f"W must be xv.lower.Nonnegative() or None, and None with evidence; got {W!r:.80}")
     atoms = Atoms(atom, y, data, over, weights, columns, positive, normalise, backend, device, dtype)
-    if weight is not None and positive and atoms.block * atoms.Y.shape[1] > 1:
-        raise ProblemError(
-            "weight with W=Nonnegative() needs one column for a component and one response; got "
-            f"{atoms.block} and {atoms.Y.shape[1]}. Leave W out, or weight"
-        )
     search = Search(atoms, positive, 0.0 if weight is None else float(weight))
-    if weight is not None:
-        state = search.with_weight(tol)
-        found, scores, criterion = [state], [state.value], "penalised objective"
+    score: Callable[[State], float]
+    if max_components is not None:
+        score, criterion = (lambda state: math.sqrt(2 * state.value / atoms.numbers)), "rms"
+    elif noise is not None:
+        score, criterion = (lambda state: 2 * state.value / float(noise) ** 2), "chi2"
+    elif evidence is not None:
+        score, criterion = (lambda state: -_log_evidence(atoms, state, float(evidence))), CHOOSING[1]
+    elif folds is not None:
+        score, criterion = search.held_out(dealt(folds, len(atoms.root))), CHOOSING[2]
     else:
-        found, scores, criterion = _orders(search, max_components, noise, evidence)
-        state = found[int(np.argmin(scores)) if criterion in CHOOSING else -1]
-    state = search.state(state.X[np.lexsort(state.X.T[::-1])])
-    fit = _fit(atoms, state.X, positive) if state.n else None
+        score, criterion = search.bic, CHOOSING[0]
+    if weight is not None:
+        found = [search.with_weight(tol)]
+        scores = [found[0].value]
+    else:
+        found, scores = _orders(search, score, criterion, max_components)
+    state = found[int(np.argmin(scores)) if criterion in CHOOSING else -1]
+    X = state.X if weight is None else search.debiased(state).X
+    state, X = search.state(_in_order(state.X)), _in_order(X)
+    fit = _fit(atoms, X, positive) if len(X) else None
     return FoundComponents(
-        components=Components.of(atoms, fit.theta if fit else atoms.tree(state.X), fit),
+        components=Components.of(atoms, fit.theta if fit else atoms.tree(X), fit),
         fit=fit,
         certificate=search.certificate(state),
-        criterion=criterion,
+        criterion=criterion if weight is None else "penalised objective",
         tried=np.array([s.n for s in found]),
         scores=np.array(scores),
         penalised=None if weight is None else Components.of(atoms, atoms.tree(state.X), None, state.w),
     )
 
 
+def _in_order(X: np.ndarray) -> np.ndarray:
+    return X[np.lexsort(X.T[::-1])]
+
+
 def _orders(
-    search: Search, most: int | None, noise: float | None, evidence: float | None
-) -> tuple[list[State], list[float], str]:
-    """States of 0, 1, 2, ... components, and what the criterion says of each, less being better."""
-    atoms, N = search.atoms, search.atoms.numbers
-    score: Callable[[State], float]
-    if noise is not None:
-        score, criterion = (lambda state: 2 * state.value / float(noise) ** 2), "chi2"
-    elif evidence is not None:
-        score, criterion = (lambda state: -_log_evidence(atoms, state, float(evidence))), CHOOSING[1]
-    elif most is not None:
-        score, criterion = (lambda state: math.sqrt(2 * state.value / N)), "rms"
-    else:
-        score, criterion = search.bic, CHOOSING[0]
-    found = [search.state(np.zeros((0, 1)))]
+    search: Search, score: Callable[[State], float], criterion: str, most: int | None
+) -> tuple[list[State], list[float]]:
+    """States of 0, 1, 2, ... components, as far as the criterion asks for, and what it says of them."""
+    N, choosing = search.atoms.numbers, criterion in CHOOSING
+    found = [search.state(search.none)]
     scores = [score(found[0])]
-    limit = search.most if most is None else min(int(most), search.most)
+    limit = search.most if most is None else min(int(most) + BEYOND, search.most)
     while found[-1].n < limit and found[-1].value > EXACT * search.energy:
         free = max(N - search.parameters(found[-1].n), 1)
-        if noise is not None and scores[-1] <= free + DISCREPANCY * math.sqrt(2 * free):
+        if criterion == "chi2" and scores[-1] <= free + DISCREPANCY * math.sqrt(2 * free):
             break
         state = search.grown(found[-1])
         if state is None or not state.value < found[-1].value:
             break
         found.append(state)
         scores.append(score(state))
-        if criterion in CHOOSING and len(scores) - 1 - int(np.argmin(scores)) >= PATIENCE:
+        if choosing and len(scores) - 1 - int(np.argmin(scores)) >= PATIENCE:
             break
-    while noise is not None and len(scores) > 1 and scores[-2] - scores[-1] < math.log(N) * search.each:
+    while criterion == "chi2" and len(scores) > 1 and scores[-2] - scores[-1] < math.log(N) * search.each:
         found.pop(), scores.pop()  # what noise alone would give, where it is larger than it mostly is
-    if criterion in CHOOSING:
-        # the greedy way to an order is not the only one: from the best order and the next, down to fewer
-        for n in range(min(int(np.argmin(scores)) + 1, len(found) - 1), 0, -1):
-            less = search.without(found[n])
-            if less is None or not less.value < found[n - 1].value * (1 - 1e-6):
-                break
+    # the greedy way to an order is not the only one: from more components down to fewer
+    wanted = int(np.argmin(scores)) if choosing else len(found) if most is None else int(most)
+    for n in range(len(found) - 1, 0 if choosing else wanted, -1):
+        less = search.without(found[n])
+        if less is not None and less.value < found[n - 1].value * (1 - 1e-6):
             found[n - 1], scores[n - 1] = less, score(less)
-    return found, scores, criterion
+        elif n <= wanted + 1:
+            break
+    end = None if most is None else int(most) + 1
+    return found[:end], scores[:end]
 
 
 def _problem(atoms: Atoms, normalise: bool, silent: bool, **options: Any) -> Problem:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -36,9 +38,11 @@ class Search:
     """A grid and an objective, in which components are added, moved and removed."""
 
     def __init__(self, atoms: Atoms, nonnegative: bool, tau: float = 0.0) -> None:
-        self.atoms, self.grid, self.tau = atoms, Grid(atoms, nonnegative), tau
-        self.k = atoms.Y.shape[1]
-        self.places = Places(atoms, atoms.Y, atoms.basis, Amplitudes(tau, nonnegative, atoms.block, self.k))
+        self.atoms, self.nonnegative, self.grid, self.tau = atoms, nonnegative, Grid(atoms, nonnegative), tau
+        self.k, self.none = atoms.Y.shape[1], np.zeros((0, atoms.lower.size))
+        self.places, self.plain = (
+            Places(atoms, atoms.Y, atoms.basis, Amplitudes(t, nonnegative, atoms.block, self.k)) for t in (tau, 0.0)
+        )
         weights = atoms.block * self.k * (1 + atoms.complex)
         self.each = atoms.lower.size + weights  # numbers of a component
         self.fixed = atoms.basis.shape[1] * self.k * (1 + atoms.complex)
@@ -49,7 +53,7 @@ class Search:
         if not len(X):
             m, k = self.atoms.Y.shape
             empty = np.zeros((m, 0)), np.zeros((0, k))
-            return State(np.zeros((0, self.atoms.lower.size)), *empty, -self.atoms.Y, self.energy)
+            return State(self.none, *empty, -self.atoms.Y, self.energy)
         A, w, r, value = self.places.solved(X)
         return State(X, A, w, r, float(value))
 
@@ -96,6 +100,22 @@ class Search:
         N = self.atoms.numbers
         return N * math.log(max(2 * state.value, EXACT * self.energy) / N) + self.charge(state.n)
 
+    def held_out(self, folds: np.ndarray) -> Callable[[State], float]:
+        """The mean square that searches of as many components without a fold of the rows leave there."""
+        searches = [Search(self.atoms.without(folds == fold), self.nonnegative) for fold in np.unique(folds)]
+        paths: list[list[State | None]] = [[search.state(self.none)] for search in searches]
+
+        def score(state: State) -> float:
+            total = 0.0
+            for search, path in zip(searches, paths, strict=True):
+                while len(path) <= state.n:
+                    path.append(None if path[-1] is None else search.grown(path[-1]))
+                of = path[state.n]
+                total += math.inf if of is None else self.atoms.missed(of.X, of.w, search.atoms)
+            return total / self.atoms.numbers
+
+        return score
+
     def charge(self, n: int) -> float:
         """What `bic` takes for n components."""
         P = max(self.grid.distinct, 2.0 * n)
@@ -104,8 +124,7 @@ class Search:
 
     def with_weight(self, tol: float) -> State:
         """Components of least ``1/2 |r|^2 + tau sum |w_j|``."""
-        X = np.zeros((0, self.atoms.lower.size))
-        state = self.state(X)
+        state = self.state(self.none)
         for _ in range(ROUNDS):
             _, new, size = self.grid.certificate(state.r, None, self.tau, 8)
             above = size > 1 + tol
@@ -116,6 +135,12 @@ class Search:
             if not state.value < before.value - 1e-12 * self.energy:
                 break
         return state
+
+    def debiased(self, state: State) -> State:
+        """Moved to where the residual is least, without a penalty; components that come together are one."""
+        search = copy(self)
+        search.places = self.plain
+        return search._moved(state.X)
 
     def _moved(self, X: np.ndarray) -> State:
         while len(X):
