@@ -28,30 +28,27 @@ Atom = Callable[[Tree, Tree], Array]
 
 @dataclass(frozen=True)
 class Design:
-    """The columns of all components as a design of `xv.separable`, with fixed ones, which the data then hold too."""
+    """The columns of all components, and the fixed ones that data hold too, as a design of `xv.separable`."""
 
     atom: Atom
-    fixed: bool = False
-    normalise: bool = False
-    silent: bool = False  # zeros in the places of the components
+    normalise: bool
+    silent: bool  # zeros in the places of the components
 
-    def __call__(self, theta: Tree, data: Tree) -> Array:
-        data, fixed = data if self.fixed else (data, None)
-        A = self.atom(theta, data)
+    def __call__(self, theta: Tree, data: tuple[Tree, Array]) -> Array:
+        A = self.atom(theta, data[0])
         xp = namespace_of(A)
         if self.normalise:
             A = A / xp.sqrt(xp.sum(xp.real(A * xp.conj(A)) if is_complex(A) else A * A, axis=0))
-        A = 0 * A if self.silent else A
-        A = xp.reshape(A, (A.shape[0], -1))
-        return A if fixed is None else xp.concat([A, xp.astype(fixed, A.dtype)], axis=1)
+        A = xp.reshape(0 * A if self.silent else A, (A.shape[0], -1))
+        return xp.concat([A, xp.astype(data[1], A.dtype)], axis=1)
 
 
 class Atoms:
     """The atom, its box, and the data in the form that a search computes with, as NumPy's arrays.
 
-    Rows of columns and target are multiplied by the `root` of the weights; where amplitudes are `real` and numbers
-    complex, imaginary parts are rows of their own. `Y` is (m, k), off the `basis` (m, f) of the fixed columns, `lower`
-    and `upper` are bounds (p,) of one component, which has `block` columns.
+    Rows are multiplied by the `root` of the weights; where amplitudes are `real` and numbers complex, imaginary parts
+    are rows of their own. `Y` (m, k) is off the `basis` (m, f) of the fixed columns, a component is between `lower` and
+    `upper` (p,) and has `block` columns.
     """
 
     def __init__(
@@ -87,8 +84,7 @@ class Atoms:
         self.block, numbers = A.shape[2], np.iscomplexobj(A) or np.iscomplexobj(host)
         self.stacked, self.complex = numbers and real, numbers and not real
         columns = np.zeros((m, 0)) if fixed is None else fixed if fixed.ndim == 2 else fixed[:, None]
-        self.given = None if fixed is None else self._move(columns)
-        self._known = host, _host(columns)
+        self.given, self._known = self._move(columns), (host, _host(columns))
         self._weigh(root)
 
     def _weigh(self, root: np.ndarray) -> None:
@@ -135,7 +131,7 @@ class Atoms:
         A, D = self._evaluate(X, slopes)
         A, D = self._rows(A), None if D is None else self._rows(D)
         if self.normalise:
-            size = np.sqrt(np.sum(np.abs(A) ** 2, axis=1, keepdims=True))
+            size = np.linalg.norm(A, axis=1, keepdims=True)
             size = np.where(size > 0, size, 1.0)
             A = A / size
             if D is not None:

@@ -13,7 +13,7 @@ from xvarpro.backends import Backend
 from xvarpro.bayes.likelihood import marginal
 from xvarpro.components.atoms import Atom, Atoms, Design
 from xvarpro.components.result import Components, FoundComponents
-from xvarpro.components.search import EXACT, PATIENCE, Search, State
+from xvarpro.components.search import EXACT, Search, State
 from xvarpro.core.checks import described, number
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
@@ -24,6 +24,7 @@ from xvarpro.lower import Bounded, Nonnegative
 from xvarpro.problem.problem import Problem, separable
 
 CHOOSING = "extended BIC", "minus log evidence", "mean square of rows left out"  # criteria with a minimum
+PATIENCE = 2  # orders that may be worse before the search ends
 BEYOND = 2  # components more than asked for, of which the least useful are removed again
 DISCREPANCY = 2.0  # standard deviations of chi2 that a residual may be above its mean
 
@@ -57,9 +58,9 @@ def find_components(
     Parameters
     ----------
     atom : callable
-        ``atom(theta, data)`` -> (m, n): a column for each of n components, as the M of `separable`. Leaves of theta
-        have the components along their first axis, and a column depends on its own entries alone. Of shape (m, n, b),
-        each component is a block of b columns: a pole and its conjugate, a peak and its derivative.
+        ``atom(theta, data)`` -> (m, n): a column for each of n components, which depends on its own entries alone, as
+        the M of `separable`. Leaves of theta have the components along their first axis. Of shape (m, n, b), each is a
+        block of b columns: a pole and its conjugate, a peak and its derivative.
     y : array, shape (m,) or (m, k)
         Data; k responses share the places. They may be complex, and so are the amplitudes then.
     over : Box, pair of bounds, or dict of these
@@ -67,17 +68,18 @@ def find_components(
     data : pytree, optional
         What `atom` reads.
     weight : float, optional
-        tau > 0: minimise ``1/2 |sum_j w_j a(theta_j) - y|^2 + tau sum_j |w_j|`` over number, places and amplitudes. It
-        is convex in the measure that components are, and the certificate shows how near to the global minimum it is.
-        The lengths |w_j| go over the block and the responses. Atoms are divided by their norm.
+        tau > 0: minimise ``1/2 |sum_j w_j a(theta_j) - y|^2 + tau sum_j |w_j|`` over number, places and amplitudes, a
+        convex problem in the measure that components are. The lengths |w_j| go over the block and the responses.
     max_components : int, optional
-        So many components, fewer where no more are found.
+        So many, fewer where no more are found: two more are sought, and the least useful ones removed.
     noise : float, optional
         The standard deviation of the noise, of complex data that of each part: the fewest components whose residual is
         no larger than it explains, at two standard deviations of chi2, and of which the last takes more than noise.
     evidence : float, optional
-        Choose by the evidence instead, with Laplace's method. The number is the ridge of `marginal`: amplitudes of unit
-        atoms have a standard deviation of that of the noise over its root. The density of places is uniform.
+        Choose by the evidence, with Laplace's method. The number is the ridge of `marginal`: amplitudes of unit atoms
+        have a standard deviation of that of the noise over its root. The density of places is uniform.
+    folds : int or array of int, shape (m,), optional
+        Choose by cross-validation: how many folds, into which rows are dealt at random, or the fold of each row.
     W : Nonnegative, optional
         ``xv.lower.Nonnegative()`` for amplitudes >= 0. Those of fixed columns stay free.
     weights : array, shape (m,), optional
@@ -95,6 +97,7 @@ def find_components(
     -------
     FoundComponents
         The components with standard errors, an ordinary fit of them, the certificate, and how the number was chosen.
+        Without a `weight` the search is greedy: what it finds is a local minimum for its number of components.
 
     Raises
     ------
@@ -103,17 +106,10 @@ def find_components(
     ModelError
         `atom` returns no columns, or columns that depend on other components.
 
-    Notes
-    -----
-    Without a `weight` the search is greedy, with three starts for each further component and a second look from more
-    components to fewer: what it finds is a local minimum for its number of components.
-
     References
     ----------
-    N. Boyd, G. Schiebinger, B. Recht, The alternating descent conditional gradient method for sparse inverse problems,
-    SIAM Journal on Optimization 27 (2017). J. Chen, Z. Chen, Extended Bayesian information criteria for model selection
-    with large model spaces, Biometrika 95 (2008). Q. Denoyelle, V. Duval, G. Peyre, E. Soubies, The sliding Frank-Wolfe
-    algorithm and its application to super-resolution microscopy, Inverse Problems 36 (2019).
+    N. Boyd, G. Schiebinger, B. Recht, SIAM Journal on Optimization 27 (2017) on ADCG. J. Chen, Z. Chen, Biometrika 95
+    (2008) on extended BIC. Q. Denoyelle, V. Duval, G. Peyre, E. Soubies, Inverse Problems 36 (2019).
 
     Examples
     --------
@@ -143,7 +139,8 @@ def find_components(
         raise ProblemError(f"W must be xv.lower.Nonnegative() or None, and None with evidence; got {W!r:.80}")
     atoms = Atoms(atom, y, data, over, weights, columns, positive, normalise, backend, device, dtype)
     search = Search(atoms, positive, 0.0 if weight is None else float(weight))
-    score: Callable[[State], float]
+    score: Callable[[State], float] = search.bic
+    criterion = CHOOSING[0]
     if max_components is not None:
         score, criterion = (lambda state: math.sqrt(2 * state.value / atoms.numbers)), "rms"
     elif noise is not None:
@@ -152,30 +149,24 @@ def find_components(
         score, criterion = (lambda state: -_log_evidence(atoms, state, float(evidence))), CHOOSING[1]
     elif folds is not None:
         score, criterion = search.held_out(dealt(folds, len(atoms.root))), CHOOSING[2]
-    else:
-        score, criterion = search.bic, CHOOSING[0]
-    if weight is not None:
-        found = [search.with_weight(tol)]
-        scores = [found[0].value]
-    else:
+    if weight is None:
         found, scores = _orders(search, score, criterion, max_components)
-    state = found[int(np.argmin(scores)) if criterion in CHOOSING else -1]
-    X = state.X if weight is None else search.debiased(state).X
-    state, X = search.state(_in_order(state.X)), _in_order(X)
+        state = found[int(np.argmin(scores)) if criterion in CHOOSING else -1]
+        X, penalised = state.X, None
+    else:
+        state = search.with_weight(tol)
+        found, scores, criterion = [state], [state.value], "penalised objective"
+        X, penalised = search.debiased(state).X, Components.of(atoms, atoms.tree(state.X), state.w)
     fit = _fit(atoms, X, positive) if len(X) else None
     return FoundComponents(
-        components=Components.of(atoms, fit.theta if fit else atoms.tree(X), fit),
+        components=Components.of(atoms, fit.theta, fit.w, fit) if fit else Components.of(atoms, atoms.tree(X), None),
         fit=fit,
         certificate=search.certificate(state),
-        criterion=criterion if weight is None else "penalised objective",
+        criterion=criterion,
         tried=np.array([s.n for s in found]),
         scores=np.array(scores),
-        penalised=None if weight is None else Components.of(atoms, atoms.tree(state.X), None, state.w),
+        penalised=penalised,
     )
-
-
-def _in_order(X: np.ndarray) -> np.ndarray:
-    return X[np.lexsort(X.T[::-1])]
 
 
 def _orders(
@@ -183,11 +174,10 @@ def _orders(
 ) -> tuple[list[State], list[float]]:
     """States of 0, 1, 2, ... components, as far as the criterion asks for, and what it says of them."""
     N, choosing = search.atoms.numbers, criterion in CHOOSING
-    found = [search.state(search.none)]
-    scores = [score(found[0])]
+    found, scores = [search.none], [score(search.none)]
     limit = search.most if most is None else min(int(most) + BEYOND, search.most)
     while found[-1].n < limit and found[-1].value > EXACT * search.energy:
-        free = max(N - search.parameters(found[-1].n), 1)
+        free = max(N - search.fixed - found[-1].n * search.each, 1)
         if criterion == "chi2" and scores[-1] <= free + DISCREPANCY * math.sqrt(2 * free):
             break
         state = search.grown(found[-1])
@@ -212,17 +202,15 @@ def _orders(
 
 
 def _problem(atoms: Atoms, normalise: bool, silent: bool, **options: Any) -> Problem:
-    fixed = atoms.given is not None
-    plain = atoms.block == 1 and not fixed and not normalise
-    design = atoms.atom if plain else Design(atoms.atom, fixed, normalise, silent)
-    data = (atoms.data, atoms.given) if fixed else atoms.data
+    plain = atoms.block == 1 and not atoms.given.shape[1] and not normalise
+    design: Any = atoms.atom if plain else Design(atoms.atom, normalise, silent)
+    data = atoms.data if plain else (atoms.data, atoms.given)
     return separable(design, atoms.y, data=data, weights=atoms.weights, **options)
 
 
 def _fit(atoms: Atoms, X: np.ndarray, positive: bool) -> Result:
     """Without a penalty, as an ordinary result."""
-    free = 0 if atoms.given is None else atoms.given.shape[1]
-    low = np.concatenate([np.zeros(len(X) * atoms.block), np.full(free, -np.inf)])
+    low = np.repeat([0.0, -np.inf], [len(X) * atoms.block, atoms.given.shape[1]])
     problem = _problem(atoms, False, False, W=Bounded(low, np.inf) if positive else None)
     place: Any = {"backend": atoms.backend, "device": atoms.device, "dtype": atoms.dtype}
     return solve(problem, atoms.tree(X), atoms.sets, algorithm=LevenbergMarquardt(), progress=False, **place)
@@ -230,8 +218,8 @@ def _fit(atoms: Atoms, X: np.ndarray, positive: bool) -> Result:
 
 def _log_evidence(atoms: Atoms, state: State, lam: float) -> float:
     theta = atoms.tree(state.X if state.n else 0.5 * (atoms.lower + atoms.upper)[None])
-    free = 0 if atoms.given is None else atoms.given.shape[1]
-    ridge = np.concatenate([np.full(max(state.n, 1) * atoms.block, lam), np.zeros(free)])[:, None]
+    free = atoms.given.shape[1]
+    ridge = np.repeat([lam, 0.0], [max(state.n, 1) * atoms.block, free])[:, None]
     problem = _problem(atoms, state.n > 0, not state.n, lam=ridge if free else lam)
     if not state.n:  # columns of zeros leave the prior of their amplitudes behind, which integrates to 1
         return float(marginal(problem).log_density(theta))

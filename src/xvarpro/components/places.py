@@ -17,7 +17,7 @@ from xvarpro.objective.gauss_newton import Local
 from xvarpro.sets import Box
 from xvarpro.sets.region import Region
 
-DEPENDENT = 1e-7  # least sine of a column of length 1 with those before it
+DEPENDENT = 1e-7  # least sine of a column with those before it
 ENOUGH = 1e-2  # of the variance of the noise: what a move may leave of half the sum of squares
 HOPELESS = 30.0  # times the decrease that is promised: a start that is further above the lowest one is given up
 SWEEPS = 2000  # of amplitudes with a penalty on the length of blocks
@@ -39,7 +39,7 @@ class Amplitudes:
     def __call__(self, A: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, list[Frame]]:
         """Amplitudes (B, N, k) of columns A (B, m, N), and a frame of all responses, or one of each."""
         Q, R = np.linalg.qr(A)
-        lost = ~(np.abs(np.diagonal(R, axis1=1, axis2=2)) > DEPENDENT).all(axis=1)
+        lost = ~(np.abs(np.diagonal(R, axis1=1, axis2=2)) > DEPENDENT * np.linalg.norm(A, axis=1)).all(axis=1)
         R = np.where(lost[:, None, None], np.eye(R.shape[1]), R)
         z = Q.conj().swapaxes(1, 2) @ Y
         if not (self.tau or self.nonnegative):
@@ -107,12 +107,12 @@ class Places:
     def __init__(self, atoms: Atoms, Y: np.ndarray, basis: np.ndarray, amplitudes: Amplitudes) -> None:
         self.atoms, self.Y, self.basis, self.amplitudes = atoms, Y, basis, amplitudes
 
-    def solved(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def solved(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Columns (m, N), amplitudes (N, k), residual (m, k) and value at places X (n, p)."""
         A, _ = self.atoms.columns(X, self.basis)
         A = A.transpose(1, 0, 2).reshape(1, self.Y.shape[0], -1)
         w, r, value, _ = self._level(A)
-        return A[0], w[0], r[0], value[0]
+        return A[0], w[0], r[0], float(value[0])
 
     def _level(self, A: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[Frame]]:
         w, frames = self.amplitudes(A, self.Y)
