@@ -14,15 +14,14 @@ from xvarpro import backends
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
 from xvarpro.core.checks import described, shown
-from xvarpro.core.namespace import device as device_of
-from xvarpro.core.namespace import dtype_name, is_complex, named_dtype, namespace_of
+from xvarpro.core.namespace import is_complex, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.transfer import Transfer, destination
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.sets import Box
 from xvarpro.statistics.frames import on_host
 from xvarpro.statistics.names import entry_names
 
-COMPLEX = {"float32": "complex64", "float64": "complex128"}
 Atom = Callable[[Tree, Tree], Array]
 
 
@@ -60,13 +59,10 @@ class Atoms:
         y, weights, fixed = (exchange.numbers(x, s) for x, s in ((y, "y"), (weights, "weights"), (fixed, "columns")))
         if not trees.is_array(y) or y.ndim not in (1, 2):
             raise ProblemError(f"y must be an array of shape (m,) or (m, k); got {described(y)}")
-        source, m = backends.of(y) or backends.get("numpy"), y.shape[0]
-        to = backends.get(backend) if isinstance(backend, str) else backend or source
-        single = dtype_name(y) in ("float32", "complex64")
-        self.dtype = named_dtype(dtype) if dtype else "float32" if single else "float64"
-        self.backend, self.atom, self.normalise, self.y, self.weights = to, atom, normalise, y, weights
-        stays = to.name == source.name and device is None
-        self.device = device_of(y) if stays else None if device is None else exchange.find_device(to, device)
+        m, real_y = y.shape[0], namespace_of(y).real(y) if is_complex(y) else y
+        _, _, self.backend, self.dtype, self.device, _ = destination(real_y, backend, device, dtype)
+        self._cast = Transfer(self.backend, self.dtype, self.device, warn=False).cast
+        self.atom, self.normalise, self.y, self.weights = atom, normalise, y, weights
         self.data = exchange.arrays(data, "data")
         self._arrays, self._skeleton = trees.partition(trees.map_leaves(self._move, self.data))
         self.sets, self.treedef, self.names, self.shapes, self.lower, self.upper = _boxes(over)
@@ -114,12 +110,9 @@ class Atoms:
 
     def tree(self, X: np.ndarray) -> Tree:
         """Places (n, p) as theta of n components, leaves (n, ...)."""
-        return trees.unflatten(self.treedef, self._leaves(X))
-
-    def _leaves(self, X: np.ndarray) -> list[Array]:
-        ends = np.cumsum([math.prod(s) for s in self.shapes])[:-1]
-        parts = zip(np.split(X, ends, axis=1), self.shapes, strict=True)
-        return [self._move(x.reshape(len(X), *s)) for x, s in parts]
+        parts = np.split(X, np.cumsum([math.prod(s) for s in self.shapes])[:-1], axis=1)
+        leaves = [self._move(x.reshape(len(X), *s)) for x, s in zip(parts, self.shapes, strict=True)]
+        return trees.unflatten(self.treedef, leaves)
 
     def places(self, theta: Tree) -> np.ndarray:
         """The inverse of `tree`."""
@@ -144,15 +137,18 @@ class Atoms:
             theta, arrays = operands[: len(self.shapes)], operands[len(self.shapes) :]
             return (self.atom(trees.unflatten(self.treedef, theta), self._skeleton.fill(arrays)),)
 
+        def leaves(X: np.ndarray) -> Leaves:
+            return tuple(trees.leaves(self.tree(X)))
+
         def host(A: Array) -> np.ndarray:
             return _host(_blocks(A, len(X))).transpose(1, 0, 2)
 
         with self.backend.scope(self.dtype):
             if not slopes:
-                return host(fun(*self._leaves(X), *self._arrays)[0]), None
-            (A,), push = self.backend.linearise(fun, tuple(self._leaves(X)), self._arrays)
+                return host(fun(*leaves(X), *self._arrays)[0]), None
+            (A,), push = self.backend.linearise(fun, leaves(X), self._arrays)
             # a column depends on its own place alone: one tangent moves all places
-            moved = [host(push(tuple(self._leaves(e + 0 * X)))[0]) for e in np.eye(X.shape[1])]
+            moved = [host(push(leaves(e + 0 * X))[0]) for e in np.eye(X.shape[1])]
             return host(A), np.stack(moved, axis=1)
 
     def _check(self, A: np.ndarray, m: int) -> None:
@@ -167,12 +163,8 @@ class Atoms:
             )
 
     def _move(self, x: Any) -> Any:
-        if not trees.is_array(x):
-            return x
-        kind = dtype_name(x)
-        kind = COMPLEX[self.dtype] if "complex" in kind else self.dtype if "float" in kind else kind
         with self.backend.scope(self.dtype):
-            return exchange.move(x, self.backend, dtype=kind, device=self.device)
+            return self._cast(x, "data") if trees.is_array(x) else x
 
     def _rows(self, A: np.ndarray) -> np.ndarray:
         A = np.where(self.root > 0, self.root * A, 0.0)
