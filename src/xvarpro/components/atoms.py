@@ -97,8 +97,8 @@ class Atoms:
         other._weigh(np.where(rows[:, None], 0.0, self.root))
         return other
 
-    def missed(self, X: np.ndarray, w: np.ndarray, seen: Atoms) -> float:
-        """The sum of squares that places X and amplitudes w leave, which were fitted to what is `seen`, in the rest."""
+    def missed(self, X: np.ndarray, w: np.ndarray, seen: Atoms) -> np.ndarray:
+        """The squares that places X and amplitudes w leave, which were fitted to what is `seen`, in the other rows."""
         raw = self._evaluate(X, False)[0] if len(X) else np.zeros((0, len(self.root), self.block))
         A, S = self._rows(raw), seen._rows(raw)
         size = np.linalg.norm(S, axis=1) if self.normalise else np.ones(S.shape[::2])
@@ -106,7 +106,8 @@ class Atoms:
         left, known = (x.target - y.transpose(1, 0, 2).reshape(y.shape[1], -1) @ w for x, y in ((self, A), (seen, S)))
         left = left - self.offsets @ np.linalg.lstsq(seen.offsets, known, rcond=None)[0]
         held = np.tile((seen.root < self.root)[:, 0], 1 + self.stacked)
-        return float(np.sum(np.abs(left[held]) ** 2))
+        squares: np.ndarray = np.abs(left[held]) ** 2
+        return squares
 
     def tree(self, X: np.ndarray) -> Tree:
         """Places (n, p) as theta of n components, leaves (n, ...)."""

@@ -79,7 +79,8 @@ def find_components(
         Choose by the evidence, with Laplace's method. The number is the ridge of `marginal`: amplitudes of unit atoms
         have a standard deviation of that of the noise over its root. The density of places is uniform.
     folds : int or array of int, shape (m,), optional
-        Choose by cross-validation: how many folds, into which rows are dealt at random, or the fold of each row.
+        Choose by cross-validation: how many folds, into which rows are dealt at random, or the fold of each row. It
+        takes the fewest components that predict rows left out as well as the best, within a standard error.
     W : Nonnegative, optional
         ``xv.lower.Nonnegative()`` for amplitudes >= 0. Those of fixed columns stay free.
     weights : array, shape (m,), optional
@@ -148,10 +149,12 @@ def find_components(
     elif evidence is not None:
         score, criterion = (lambda state: -_log_evidence(atoms, state, float(evidence))), CHOOSING[1]
     elif folds is not None:
-        score, criterion = search.held_out(dealt(folds, len(atoms.root))), CHOOSING[2]
+        squares = search.held_out(dealt(folds, len(atoms.root)))
+        score, criterion = (lambda state: float(np.sum(squares(state.n))) / atoms.numbers), CHOOSING[2]
     if weight is None:
         found, scores = _orders(search, score, criterion, max_components)
-        state = found[int(np.argmin(scores)) if criterion in CHOOSING else -1]
+        best = int(np.argmin(scores)) if criterion in CHOOSING else -1
+        state = found[best if folds is None else _fewest(squares, best)]
         X, penalised = state.X, None
     else:
         state = search.with_weight(tol)
@@ -167,6 +170,15 @@ def find_components(
         scores=np.array(scores),
         penalised=penalised,
     )
+
+
+def _fewest(squares: Callable[[int], np.ndarray], best: int) -> int:
+    """Components whose squares are above those of the best by one standard error of the difference at most."""
+    for n in range(best):
+        more = squares(n) - squares(best)
+        if more.sum() <= math.sqrt(more.size) * more.std():
+            return n
+    return best
 
 
 def _orders(

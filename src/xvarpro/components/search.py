@@ -90,21 +90,22 @@ class Search:
         ways = math.lgamma(P + 1) - math.lgamma(n + 1) - math.lgamma(P - n + 1)
         return math.log(self.atoms.numbers) * (self.fixed + n * self.each) + 2 * ways
 
-    def held_out(self, folds: np.ndarray) -> Callable[[State], float]:
-        """The mean square that searches of as many components without a fold of the rows leave there."""
+    def held_out(self, folds: np.ndarray) -> Callable[[int], np.ndarray]:
+        """The squares that searches of n components without a fold of the rows leave there, in one order of rows."""
         searches = [Search(self.atoms.without(folds == fold), self.nonnegative) for fold in np.unique(folds)]
-        paths: list[list[State | None]] = [[search.none] for search in searches]
+        states: list[State | None] = [search.none for search in searches]
+        done: list[np.ndarray] = []
 
-        def score(state: State) -> float:
-            total = 0.0
-            for search, path in zip(searches, paths, strict=True):
-                while len(path) <= state.n:
-                    path.append(None if path[-1] is None else search.grown(path[-1]))
-                found = path[state.n]
-                total += math.inf if found is None else self.atoms.missed(found.X, found.w, search.atoms)
-            return total / self.atoms.numbers
+        def squares(n: int) -> np.ndarray:
+            while len(done) <= n:
+                if done:
+                    states[:] = [s and search.grown(s) for s, search in zip(states, searches, strict=True)]
+                found = [s and self.atoms.missed(s.X, s.w, of.atoms) for s, of in zip(states, searches, strict=True)]
+                parts = [x for x in found if x is not None]
+                done.append(np.concatenate(parts) if len(parts) == len(found) else np.full(done[0].shape, np.inf))
+            return done[n]
 
-        return score
+        return squares
 
     def with_weight(self, tol: float) -> State:
         """Components of least ``1/2 |r|^2 + tau sum |w_j|``."""
