@@ -77,6 +77,19 @@ def test_rows_left_out_are_predicted(kind):
     assert found.plot_choice().axes[0].get_yscale() == "log"
 
 
+def test_a_number_is_reached_from_above_too():
+    """One component after the other ends in a minimum 5 % above, for three lines that hide one another."""
+    x = np.linspace(0.0, 10.0, 100)
+    centre, width = [4.51, 4.98, 5.91, 7.63, 7.9, 8.14], [0.36, 0.25, 0.31, 0.22, 0.18, 0.16]
+    truth = {"centre": np.array(centre), "width": np.array(width)}
+    y = noisy(lines(truth, x) @ np.array([0.72, 0.4, 0.73, 0.48, 0.26, 0.41]), 0.025, seed=6)
+    over, W = {"centre": (0.0, 10.0), "width": (0.1, 0.6)}, xv.lower.Nonnegative()
+    found = xv.find_components(lines, y, over, data=x, max_components=6, W=W)
+    known = xv.solve(xv.separable(lines, y, data=x, W=W), truth, over=over)
+    assert found.fit.value < known.value * (1 + 1e-6)
+    assert found.tried[-1] == 6
+
+
 def test_none_in_noise():
     found = xv.find_components(narrow, noisy(np.zeros(60), 1.0), (0.0, 10.0), data=T, noise=1.0)
     assert found.n == 0
