@@ -1,5 +1,7 @@
 """Components found without a start: their number, places and amplitudes, and what certifies them."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,8 @@ def test_the_number_by_other_criteria(options):
     found = xv.find_components(narrow, y, (0.0, 10.0), data=T, **options)
     assert found.n == 2
     assert np.abs(found.components.places[:, 0] - [4.2, 8.0]).max() < 0.1
+    if "evidence" in options:  # of noise alone, of a variance with the density 1 / variance
+        assert found.scores[0] == pytest.approx(30 * math.log(math.pi * (y @ y)) - math.lgamma(30), abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["weights", "offset", "complex", "nonnegative"])

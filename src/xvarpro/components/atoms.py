@@ -31,15 +31,13 @@ class Design:
 
     atom: Atom
     normalise: bool
-    silent: bool  # zeros in the places of the components
 
     def __call__(self, theta: Tree, data: tuple[Tree, Array]) -> Array:
         A = self.atom(theta, data[0])
         xp = namespace_of(A)
         if self.normalise:
             A = A / xp.sqrt(xp.sum(xp.real(A * xp.conj(A)) if is_complex(A) else A * A, axis=0))
-        A = xp.reshape(0 * A if self.silent else A, (A.shape[0], -1))
-        return xp.concat([A, xp.astype(data[1], A.dtype)], axis=1)
+        return xp.concat([xp.reshape(A, (A.shape[0], -1)), xp.astype(data[1], A.dtype)], axis=1)
 
 
 class Atoms:

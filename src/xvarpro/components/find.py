@@ -26,6 +26,7 @@ from xvarpro.problem.problem import Problem, separable
 CHOOSING = "extended BIC", "minus log evidence", "mean square of rows left out"  # criteria with a minimum
 PATIENCE = 2  # orders that may be worse before the search ends
 BEYOND = 2  # components more than asked for, of which the least useful are removed again
+NONE = 1e12  # ridge of a component that is not there
 DISCREPANCY = 2.0  # standard deviations of chi2 that a residual may be above its mean
 
 
@@ -213,9 +214,9 @@ def _orders(
     return found[:end], scores[:end]
 
 
-def _problem(atoms: Atoms, normalise: bool, silent: bool, **options: Any) -> Problem:
+def _problem(atoms: Atoms, normalise: bool, **options: Any) -> Problem:
     plain = atoms.block == 1 and not atoms.given.shape[1] and not normalise
-    design: Any = atoms.atom if plain else Design(atoms.atom, normalise, silent)
+    design: Any = atoms.atom if plain else Design(atoms.atom, normalise)
     data = atoms.data if plain else (atoms.data, atoms.given)
     return separable(design, atoms.y, data=data, weights=atoms.weights, **options)
 
@@ -223,19 +224,19 @@ def _problem(atoms: Atoms, normalise: bool, silent: bool, **options: Any) -> Pro
 def _fit(atoms: Atoms, X: np.ndarray, positive: bool) -> Result:
     """Without a penalty, as an ordinary result."""
     low = np.repeat([0.0, -np.inf], [len(X) * atoms.block, atoms.given.shape[1]])
-    problem = _problem(atoms, False, False, W=Bounded(low, np.inf) if positive else None)
+    problem = _problem(atoms, False, W=Bounded(low, np.inf) if positive else None)
     place: Any = {"backend": atoms.backend, "device": atoms.device, "dtype": atoms.dtype}
     return solve(problem, atoms.tree(X), atoms.sets, algorithm=LevenbergMarquardt(), progress=False, **place)
 
 
 def _log_evidence(atoms: Atoms, state: State, lam: float) -> float:
-    theta = atoms.tree(state.X if state.n else 0.5 * (atoms.lower + atoms.upper)[None])
-    free = atoms.given.shape[1]
-    ridge = np.repeat([lam, 0.0], [max(state.n, 1) * atoms.block, free])[:, None]
-    problem = _problem(atoms, state.n > 0, not state.n, lam=ridge if free else lam)
-    if not state.n:  # columns of zeros leave the prior of their amplitudes behind, which integrates to 1
-        return float(marginal(problem).log_density(theta))
+    X = state.X if state.n else 0.5 * (atoms.lower + atoms.upper)[None]
+    lam = lam if state.n else NONE  # leaves no amplitude
+    ridge = np.repeat([lam, 0.0], [len(X) * atoms.block, atoms.given.shape[1]])[:, None]
+    density = marginal(_problem(atoms, True, lam=ridge if atoms.given.shape[1] else lam))
+    if not state.n:
+        return float(density.log_density(atoms.tree(X)))
     try:
-        return solve(marginal(problem), theta, atoms.sets, progress=False).laplace(components=state.n).log_evidence
+        return solve(density, atoms.tree(X), atoms.sets, progress=False).laplace(components=state.n).log_evidence
     except ProblemError:  # components that the data do not tell apart have no maximum
         return -math.inf
