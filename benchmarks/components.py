@@ -5,10 +5,12 @@ noise of 20 to 200. Rivals of `xv.find_components`: nonnegative least squares on
 neighbouring weights are one line, above a threshold, the best one for these spectra; and the smallest BIC of fits of
 0, 1, 2, ... lines, each the best of 16 random starts, in one batch of `xv.solve_many`. Times are of the processor.
 
-    python benchmarks/components.py --spectra 200 --rivals 10
+    python benchmarks/components.py --spectra 200 --rivals 20
     python benchmarks/components.py --draws 25
+    python benchmarks/components.py --ports Agilent_E5071B.s4p
 
-is a pair of close tones next to ESPRIT, which is given their number, and lines found in noise alone.
+The second is a pair of close tones next to ESPRIT, which is given their number, and lines found in noise alone; the
+third scattering parameters of a file in decibels and Hz, by pairs of poles that all ports share.
 """
 
 from __future__ import annotations
@@ -124,13 +126,49 @@ def compare_tones(draws):
     print("tones", np.bincount(n), *(np.sqrt(np.mean(np.square(x), axis=0)) for x in (ours, theirs)))
 
 
+def pairs(theta, f):
+    """Poles with their conjugates, two columns each, real and imaginary parts as rows."""
+    xp = xv.array_namespace(theta)
+    s = 1j * f[:, None]
+    upper = 1 / (s + theta["damping"] - 1j * theta["frequency"])
+    lower = 1 / (s + theta["damping"] + 1j * theta["frequency"])
+    both = xp.stack([upper + lower, 1j * (upper - lower)], axis=2)
+    return xp.concat([xp.real(both), xp.imag(both)], axis=0)
+
+
+def compare_ports(path):
+    """Errors of fits with some numbers of pairs, with a constant and with a proportional column too."""
+    with open(path) as file:
+        numbers = [float(x) for line in file if line[0] not in "!#" for x in line.split()]
+    ports = int(path.rpartition(".s")[2].rstrip("p"))
+    table = np.reshape(numbers, (-1, 1 + 2 * ports**2))
+    f, S = table[:, 0] / 1e9, 10 ** (table[:, 1::2] / 20) * np.exp(1j * np.radians(table[:, 2::2]))
+    y, zero = np.concatenate([S.real, S.imag]), np.zeros_like(f)
+    constant, proportional = np.concatenate([zero + 1, zero]), np.concatenate([zero, f])
+    over, beyond = {"damping": (0.003, 5.0), "frequency": (0.0, 9.5)}, np.linspace(0.01, 10.0, 2000)
+    for n, columns in ((26, [constant]), (27, [constant, proportional]), (28, [constant])):
+        began = time.process_time()
+        fit = xv.find_components(pairs, y, over, data=f, columns=np.stack(columns, axis=1), max_components=n).fit
+        took = time.process_time() - began
+        wide = np.split(pairs(fit.theta, beyond).reshape(2 * beyond.size, -1) @ fit.w[: 2 * n], 2)
+        model = (wide[0] + fit.w[2 * n] + 1j * wide[1]).reshape(-1, ports, ports)
+        largest = np.linalg.norm(model, 2, axis=(1, 2))
+        inside = largest[(beyond >= f.min()) & (beyond <= f.max())]
+        passive = "" if len(columns) > 1 else f", singular values to {inside.max():.3f}, beyond to {largest.max():.3f}"
+        print(f"{n} pairs, {len(columns)} columns: {math.sqrt(2 * fit.value / f.size):.5f}, {took:.0f} s{passive}")
+
+
 def main():
     """Run all of it and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--spectra", type=int, default=200)
     parser.add_argument("--rivals", type=int, default=10, help="spectra with multi-starts, the first ones")
     parser.add_argument("--draws", type=int, help="of tones and of noise alone")
+    parser.add_argument("--ports", help="a Touchstone file")
     args = parser.parse_args()
+    if args.ports:
+        compare_ports(args.ports)
+        return
     if args.draws:
         compare_tones(args.draws)
         return

@@ -1,5 +1,7 @@
 """Components found without a start: their number, places and amplitudes, and what certifies them."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -45,13 +47,51 @@ def test_the_number_and_the_places_are_found():
     assert found.plot_certificate().axes[0].get_ylabel() == "width"
 
 
-@pytest.mark.parametrize("options", [{"noise": 0.02}, {"evidence": 1e-3}, {"max_components": 2}, {"W": True}])
+@pytest.mark.parametrize(
+    "options", [{"noise": 0.02}, {"evidence": 1e-3}, {"max_components": 2}, {"folds": 4}, {"W": True}]
+)
 def test_the_number_by_other_criteria(options):
     y = noisy(narrow(TRUTH["centre"][1:], T) @ W[1:], 0.02)
     options = {"W": xv.lower.Nonnegative()} if "W" in options else options
     found = xv.find_components(narrow, y, (0.0, 10.0), data=T, **options)
     assert found.n == 2
     assert np.abs(found.components.places[:, 0] - [4.2, 8.0]).max() < 0.1
+    if "evidence" in options:  # of noise alone, of a variance with the density 1 / variance
+        assert found.scores[0] == pytest.approx(30 * math.log(math.pi * (y @ y)) - math.lgamma(30), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["weights", "offset", "complex", "nonnegative"])
+def test_rows_left_out_are_predicted(kind):
+    """The score of the true number is near the variance of the noise, whatever the rows are."""
+    labels, y, options = np.arange(60) % 3, narrow(TRUTH["centre"][1:], T) @ W[1:], {}
+    if kind == "weights":
+        options = {"weights": np.where(labels == 2, 0.0, 4.0)}  # and a fold that nothing is known of
+    if kind == "offset":
+        y, options = y + 5.0, {"columns": np.ones(60)}
+    if kind == "complex":
+        y = y * np.exp(0.3j)
+    if kind == "nonnegative":
+        y, options = y + 0j, {"W": xv.lower.Nonnegative()}
+    found = xv.find_components(narrow, noisy(y, 0.02), (0.0, 10.0), data=T, folds=labels, **options)
+    assert found.n == 2
+    assert found.criterion == "mean square of rows left out"
+    variance = 0.02**2 * (4.0 if kind == "weights" else 1.0)
+    assert 0.5 * variance < found.scores[2] < 2 * variance
+    assert found.scores[1] > 10 * variance
+    assert found.plot_choice().axes[0].get_yscale() == "log"
+
+
+def test_a_number_is_reached_from_above_too():
+    """One component after the other ends in a minimum 5 % above, for three lines that hide one another."""
+    x = np.linspace(0.0, 10.0, 100)
+    centre, width = [4.51, 4.98, 5.91, 7.63, 7.9, 8.14], [0.36, 0.25, 0.31, 0.22, 0.18, 0.16]
+    truth = {"centre": np.array(centre), "width": np.array(width)}
+    y = noisy(lines(truth, x) @ np.array([0.72, 0.4, 0.73, 0.48, 0.26, 0.41]), 0.025, seed=6)
+    over, W = {"centre": (0.0, 10.0), "width": (0.1, 0.6)}, xv.lower.Nonnegative()
+    found = xv.find_components(lines, y, over, data=x, max_components=6, W=W)
+    known = xv.solve(xv.separable(lines, y, data=x, W=W), truth, over=over)
+    assert found.fit.value < known.value * (1 + 1e-6)
+    assert found.tried[-1] == 6
 
 
 def test_none_in_noise():
@@ -61,15 +101,17 @@ def test_none_in_noise():
     assert str(found).startswith("0 components")
 
 
-@pytest.mark.parametrize("kind", ["plain", "nonnegative", "responses", "complex", "offset"])
+@pytest.mark.parametrize("kind", ["plain", "nonnegative", "responses", "one-sided", "complex", "offset"])
 def test_a_weight_ends_at_the_optimum_of_all_measures(kind):
     """Where no atom of a fine grid has a certificate above 1, and those of the support have 1."""
     tau, options = 0.05, {}
     y = narrow(TRUTH["centre"], T) @ W
     if kind == "nonnegative":
         options = {"W": xv.lower.Nonnegative()}
-    if kind == "responses":
+    if kind in ("responses", "one-sided"):
         y = narrow(TRUTH["centre"], T) @ np.array([[1.0, 0.2], [0.3, 0.8], [0.5, -0.5]])
+    if kind == "one-sided":
+        options = {"W": xv.lower.Nonnegative()}
     if kind == "complex":
         y = y * np.exp(0.3j) + 0j
     if kind == "offset":
@@ -82,12 +124,30 @@ def test_a_weight_ends_at_the_optimum_of_all_measures(kind):
     own = own / np.linalg.norm(own, axis=0)
     r = y.reshape(60, -1) - own @ found.penalised.amplitudes[:, 0, :]
     r = r - r.mean(axis=0) * (kind == "offset")
-    sizes = [np.sqrt(np.sum(np.abs(B.conj().T @ r) ** 2, axis=1)) / tau for B in (A, own)]
+    pulls = [B.conj().T @ r for B in (A, own)]
+    pulls = [np.maximum(S, 0.0) if "W" in options else S for S in pulls]
+    sizes = [np.sqrt(np.sum(np.abs(S) ** 2, axis=1)) / tau for S in pulls]
+    assert "W" not in options or found.penalised.amplitudes.min() >= 0
     assert sizes[0].max() < 1.01
     assert np.abs(sizes[1] - 1).max() < 0.01
     assert found.certificate.largest <= 1.001
     assert found.certificate.bound >= found.certificate.largest
     assert np.abs(found.components.places[:, 0][:, None] - TRUTH["centre"]).min(axis=0).max() < 0.1
+
+
+def test_places_that_meet_without_the_penalty_are_one():
+    """Of atoms that grow along the box and are not divided by their norm, a weight takes several for each line."""
+
+    def growing(centre, x):
+        return narrow(centre, x) * (1 + centre)
+
+    y = noisy(growing(TRUTH["centre"], T) @ W, 0.01)
+    found = xv.find_components(growing, y, (0.0, 10.0), data=T, weight=0.05, normalise=False)
+    assert found.certificate.largest <= 1.001
+    assert len(found.penalised) > found.n
+    assert found.fit.success
+    assert np.diff(found.components.places[:, 0]).min() > 0.5
+    assert np.isfinite(found.components.places_stderr).all()
 
 
 def test_blocks_and_complex_data():
@@ -125,7 +185,7 @@ def test_weights_leave_rows_out():
 
 
 @pytest.mark.frameworks
-@pytest.mark.parametrize("name", ["torch", "jax"])
+@pytest.mark.parametrize("name", ["torch", "jax", "array-api-strict"])
 def test_other_frameworks(name):
     y = noisy(narrow(TRUTH["centre"], T) @ W, 0.01)
     here = xv.find_components(narrow, y, (0.0, 10.0), data=T, max_components=2)
@@ -148,6 +208,7 @@ def coupled(centre, x):
         (narrow, (0.0, 10.0), {"columns": np.ones(7)}, "columns must have the 60 rows"),
         (narrow, (0.0, 10.0), {"W": xv.lower.Simplex()}, "Nonnegative"),
         (narrow, (0.0, 10.0), {"tol": 2.0}, "tol must be"),
+        (narrow, (0.0, 10.0), {"folds": 1}, "folds must be"),
         ("lines", (0.0, 10.0), {}, "atom must be a function"),
         (lambda c, x: narrow(c, x)[:, 0], (0.0, 10.0), {}, "columns of shape"),
         (lambda c, x: narrow(c, x)[1:, :], (0.0, 10.0), {}, "60 rows"),

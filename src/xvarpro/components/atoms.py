@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,43 +14,38 @@ from xvarpro import backends
 from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
 from xvarpro.core.checks import described, shown
-from xvarpro.core.namespace import device as device_of
-from xvarpro.core.namespace import dtype_name, is_complex, named_dtype, namespace_of
+from xvarpro.core.namespace import is_complex, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.transfer import Transfer, destination
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.sets import Box
+from xvarpro.statistics.frames import on_host
 from xvarpro.statistics.names import entry_names
 
-COMPLEX = {"float32": "complex64", "float64": "complex128"}
 Atom = Callable[[Tree, Tree], Array]
 
 
 @dataclass(frozen=True)
 class Design:
-    """The columns of all components as a design of `xv.separable`, with fixed ones, which the data then hold too."""
+    """The columns of all components, and the fixed ones that data hold too, as a design of `xv.separable`."""
 
     atom: Atom
-    fixed: bool = False
-    normalise: bool = False
-    silent: bool = False  # zeros in the places of the components
+    normalise: bool
 
-    def __call__(self, theta: Tree, data: Tree) -> Array:
-        data, fixed = data if self.fixed else (data, None)
-        A = self.atom(theta, data)
+    def __call__(self, theta: Tree, data: tuple[Tree, Array]) -> Array:
+        A = self.atom(theta, data[0])
         xp = namespace_of(A)
         if self.normalise:
             A = A / xp.sqrt(xp.sum(xp.real(A * xp.conj(A)) if is_complex(A) else A * A, axis=0))
-        A = 0 * A if self.silent else A
-        A = xp.reshape(A, (A.shape[0], -1))
-        return A if fixed is None else xp.concat([A, xp.astype(fixed, A.dtype)], axis=1)
+        return xp.concat([xp.reshape(A, (A.shape[0], -1)), xp.astype(data[1], A.dtype)], axis=1)
 
 
 class Atoms:
     """The atom, its box, and the data in the form that a search computes with, as NumPy's arrays.
 
-    Rows of columns and target are multiplied by the roots of the weights; where amplitudes are `real` and numbers
-    complex, imaginary parts are rows of their own. `Y` is (m, k), off the `basis` (m, f) of the fixed columns, `lower`
-    and `upper` are bounds (p,) of one component, which has `block` columns.
+    Rows are multiplied by the `root` of the weights; where amplitudes are `real` and numbers complex, imaginary parts
+    are rows of their own. `Y` (m, k) is off the `basis` (m, f) of the fixed columns, a component is between `lower` and
+    `upper` (p,) and has `block` columns.
     """
 
     def __init__(
@@ -61,45 +57,61 @@ class Atoms:
         y, weights, fixed = (exchange.numbers(x, s) for x, s in ((y, "y"), (weights, "weights"), (fixed, "columns")))
         if not trees.is_array(y) or y.ndim not in (1, 2):
             raise ProblemError(f"y must be an array of shape (m,) or (m, k); got {described(y)}")
-        source, m = backends.of(y) or backends.get("numpy"), y.shape[0]
-        to = backends.get(backend) if isinstance(backend, str) else backend or source
-        single = dtype_name(y) in ("float32", "complex64")
-        self.dtype = named_dtype(dtype) if dtype else "float32" if single else "float64"
-        self.backend, self.atom, self.normalise, self.y, self.weights = to, atom, normalise, y, weights
-        stays = to.name == source.name and device is None
-        self.device = device_of(y) if stays else None if device is None else exchange.find_device(to, device)
+        m, real_y = y.shape[0], namespace_of(y).real(y) if is_complex(y) else y
+        _, _, self.backend, self.dtype, self.device, _ = destination(real_y, backend, device, dtype)
+        self._cast = Transfer(self.backend, self.dtype, self.device, warn=False).cast
+        self.atom, self.normalise, self.y, self.weights = atom, normalise, y, weights
         self.data = exchange.arrays(data, "data")
-        self._moved = trees.map_leaves(self._move, self.data)
+        self._arrays, self._skeleton = trees.partition(trees.map_leaves(self._move, self.data))
         self.sets, self.treedef, self.names, self.shapes, self.lower, self.upper = _boxes(over)
         for name, x, most in (("weights", weights, 1), ("columns", fixed, 2)):
             if x is not None and not (trees.is_array(x) and 0 < x.ndim <= most and x.shape[0] == m):
                 raise ProblemError(f"{name} must have the {m} rows of y in the first axis; got {described(x)}")
-        root = np.ones(m) if weights is None else _host(weights)
-        if not (np.isfinite(root).all() and (root >= 0).all()):
+        squares = np.ones(m) if weights is None else _host(weights)
+        if not (np.isfinite(squares).all() and (squares >= 0).all()):
             raise ProblemError("weights must be finite and >= 0; got others. A weight of 0 leaves a row out")
-        self.root = np.sqrt(root)[:, None]
-        host = np.where(self.root > 0, _host(y).reshape(m, -1), 0.0)
-        if not np.isfinite(host).all():
+        root, host = np.sqrt(squares)[:, None], _host(y).reshape(m, -1)
+        if not np.isfinite(host[root[:, 0] > 0]).all():
             raise ProblemError("y must be finite where its weight is not 0; got NaN or inf. Give such rows weights=0")
         A = self._evaluate(np.stack([self.lower, 0.5 * (self.lower + self.upper), self.upper]), False)[0]
         self._check(A, m)
         self.block, numbers = A.shape[2], np.iscomplexobj(A) or np.iscomplexobj(host)
         self.stacked, self.complex = numbers and real, numbers and not real
-        self.numbers = int((self.root > 0).sum()) * host.shape[1] * (1 + np.iscomplexobj(host))
         columns = np.zeros((m, 0)) if fixed is None else fixed if fixed.ndim == 2 else fixed[:, None]
-        self.given = None if fixed is None else self._move(columns)
-        U, s, _ = np.linalg.svd(self._rows(_host(columns)), full_matrices=False)
+        self.given, self._known = self._move(columns), (host, _host(columns))
+        self._weigh(root)
+
+    def _weigh(self, root: np.ndarray) -> None:
+        self.root, (y, fixed) = root, self._known
+        self.numbers = int((root > 0).sum()) * y.shape[1] * (1 + np.iscomplexobj(y))
+        self.target, self.offsets = self._rows(y), self._rows(fixed)
+        U, s, _ = np.linalg.svd(self.offsets, full_matrices=False)
         self.basis = U[:, s > 1e-10 * s.max(initial=0.0)]
-        self.Y = off(self.basis, self._rows(host))
+        self.Y = off(self.basis, self.target)
+
+    def without(self, rows: np.ndarray) -> Atoms:
+        """The same, with weights of 0 for some rows (m,)."""
+        other = copy(self)
+        other._weigh(np.where(rows[:, None], 0.0, self.root))
+        return other
+
+    def missed(self, X: np.ndarray, w: np.ndarray, seen: Atoms) -> np.ndarray:
+        """The squares that places X and amplitudes w leave, which were fitted to what is `seen`, in the other rows."""
+        raw = self._evaluate(X, False)[0] if len(X) else np.zeros((0, len(self.root), self.block))
+        A, S = self._rows(raw), seen._rows(raw)
+        size = np.linalg.norm(S, axis=1) if self.normalise else np.ones(S.shape[::2])
+        w = w / np.where(size > 0, size, 1.0).reshape(-1, 1)
+        left, known = (x.target - y.transpose(1, 0, 2).reshape(y.shape[1], -1) @ w for x, y in ((self, A), (seen, S)))
+        left = left - self.offsets @ np.linalg.lstsq(seen.offsets, known, rcond=None)[0]
+        held = np.tile((seen.root < self.root)[:, 0], 1 + self.stacked)
+        squares: np.ndarray = np.abs(left[held]) ** 2
+        return squares
 
     def tree(self, X: np.ndarray) -> Tree:
         """Places (n, p) as theta of n components, leaves (n, ...)."""
-        return trees.unflatten(self.treedef, self._leaves(X))
-
-    def _leaves(self, X: np.ndarray) -> list[Array]:
-        ends = np.cumsum([math.prod(s) for s in self.shapes])[:-1]
-        parts = zip(np.split(X, ends, axis=1), self.shapes, strict=True)
-        return [self._move(x.reshape(len(X), *s)) for x, s in parts]
+        parts = np.split(X, np.cumsum([math.prod(s) for s in self.shapes])[:-1], axis=1)
+        leaves = [self._move(x.reshape(len(X), *s)) for x, s in zip(parts, self.shapes, strict=True)]
+        return trees.unflatten(self.treedef, leaves)
 
     def places(self, theta: Tree) -> np.ndarray:
         """The inverse of `tree`."""
@@ -111,7 +123,7 @@ class Atoms:
         A, D = self._evaluate(X, slopes)
         A, D = self._rows(A), None if D is None else self._rows(D)
         if self.normalise:
-            size = np.sqrt(np.sum(np.abs(A) ** 2, axis=1, keepdims=True))
+            size = np.linalg.norm(A, axis=1, keepdims=True)
             size = np.where(size > 0, size, 1.0)
             A = A / size
             if D is not None:
@@ -120,18 +132,22 @@ class Atoms:
         return off(basis, A), None if D is None else off(basis, D)
 
     def _evaluate(self, X: np.ndarray, slopes: bool) -> tuple[np.ndarray, Any]:
-        def fun(*leaves: Array) -> Leaves:
-            return (self.atom(trees.unflatten(self.treedef, leaves), self._moved),)
+        def fun(*operands: Array) -> Leaves:
+            theta, arrays = operands[: len(self.shapes)], operands[len(self.shapes) :]
+            return (self.atom(trees.unflatten(self.treedef, theta), self._skeleton.fill(arrays)),)
+
+        def leaves(X: np.ndarray) -> Leaves:
+            return tuple(trees.leaves(self.tree(X)))
 
         def host(A: Array) -> np.ndarray:
             return _host(_blocks(A, len(X))).transpose(1, 0, 2)
 
         with self.backend.scope(self.dtype):
             if not slopes:
-                return host(fun(*self._leaves(X))[0]), None
-            (A,), push = self.backend.linearise(fun, tuple(self._leaves(X)))
+                return host(fun(*leaves(X), *self._arrays)[0]), None
+            (A,), push = self.backend.linearise(fun, leaves(X), self._arrays)
             # a column depends on its own place alone: one tangent moves all places
-            moved = [host(push(tuple(self._leaves(e + 0 * X)))[0]) for e in np.eye(X.shape[1])]
+            moved = [host(push(leaves(e + 0 * X))[0]) for e in np.eye(X.shape[1])]
             return host(A), np.stack(moved, axis=1)
 
     def _check(self, A: np.ndarray, m: int) -> None:
@@ -146,12 +162,8 @@ class Atoms:
             )
 
     def _move(self, x: Any) -> Any:
-        if not trees.is_array(x):
-            return x
-        kind = dtype_name(x)
-        kind = COMPLEX[self.dtype] if "complex" in kind else self.dtype if "float" in kind else kind
         with self.backend.scope(self.dtype):
-            return exchange.move(x, self.backend, dtype=kind, device=self.device)
+            return self._cast(x, "data") if trees.is_array(x) else x
 
     def _rows(self, A: np.ndarray) -> np.ndarray:
         A = np.where(self.root > 0, self.root * A, 0.0)
@@ -192,8 +204,7 @@ def _boxes(over: Any) -> tuple[Any, Any, list[str], list[tuple[int, ...]], np.nd
         return x
 
     def ends(x: Box) -> np.ndarray:
-        pair = [np.asarray(backends.to_numpy(b) if trees.is_array(b) else b, dtype=float) for b in (x.lower, x.upper)]
-        return np.stack(np.broadcast_arrays(*pair))
+        return np.stack(np.broadcast_arrays(*(np.asarray(on_host(b), dtype=float) for b in (x.lower, x.upper))))
 
     sets = {key: box(x) for key, x in over.items()} if isinstance(over, Mapping) else box(over)
     leaves, treedef = trees.flatten({k: ends(x) for k, x in sets.items()} if isinstance(sets, dict) else ends(sets))

@@ -15,6 +15,7 @@ MOST = 2**24  # numbers in the columns of a grid
 RIGHT = 0.5 * math.pi  # angle between atoms that have nothing in common
 SAMPLES = 129  # samples of a line along which the angle is measured
 LEAST = 1e-6  # squared sine of an atom with the columns of others, below which it is one of these
+STARTS = 8  # best points of the grid from which the maximum of a certificate is looked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,21 +24,17 @@ class DualCertificate:
 
     Attributes
     ----------
-    at : array, shape (g, p)
-        Places of the grid, entries of theta in the order of its leaves.
-    values : array, shape (g,)
-        With a `weight` ``|a(theta)^H r| / tau`` of normalised atoms: 1 at the components, and at most 1 everywhere at
-        the optimum. Otherwise the root of the share that an atom could take of what the criterion asks of a further
-        component, with the places of the others held: above 1 it would pay.
-    largest : float
-        The maximum, over the grid and the maxima that Newton-like steps from its best points have led to.
-    where : array, shape (p,)
-        The place of the maximum.
+    at, values : arrays, shapes (g, p) and (g,)
+        Places of the grid, entries of theta in the order of its leaves, and the certificate there. With a `weight`
+        ``|a(theta)^H r| / tau``: 1 at the components, and at most 1 everywhere at the optimum. Otherwise the root of
+        the share that an atom could take of what BIC asks of a further component: above 1 it would pay.
+    largest, where : float, array of shape (p,)
+        The maximum, over the grid and what steps of Gauss and Newton from its best points have led to, and its place.
     angle : float
         Between neighbours on the grid, in radians, at most: how densely was looked.
     bound : float
-        That the certificate reaches nowhere, where the atom turns between points no faster than at them: the values,
-        and half the angle to a neighbour times the length of the residual. inf without a `weight`.
+        What the certificate is below everywhere, if the atom turns between points no faster than where its derivative
+        was taken: the values, and half the angle to a neighbour times the length of the residual. inf without a weight.
     shape : tuple of int
         Points along each entry.
     """
@@ -59,8 +56,8 @@ class Grid:
         self.angle = LINE_STEP if atoms.lower.size == 1 else STEP
         lines = [self._line(j) for j in range(atoms.lower.size)]
         self.distinct = math.prod(max(turned[-1] / RIGHT, 1.0) for _, turned in lines)
-        most = MOST // (len(atoms.Y) * atoms.block)
-        while math.prod(counts := [self._count(turned[-1]) for _, turned in lines]) > max(most, 2 * len(lines)):
+        most = max(MOST // (len(atoms.Y) * atoms.block), 2 * len(lines))
+        while math.prod(counts := [1 + math.ceil(turned[-1] / self.angle) for _, turned in lines]) > most:
             self.angle *= 1.1
         axes = [
             np.interp(np.linspace(0.0, turned[-1], n), turned, t) if n > 1 else np.array([0.5 * (t[0] + t[-1])])
@@ -69,12 +66,9 @@ class Grid:
         self.shape = tuple(counts)
         self.X = np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
         A, _ = atoms.columns(self.X, atoms.basis)
-        self.A = np.where(np.isfinite(A), A, 0.0)  # (g, m, b)
-        self.gram = self.A.conj().swapaxes(1, 2) @ self.A
-        self.flat = self.A.transpose(1, 0, 2).reshape(self.A.shape[1], -1).conj().T.copy()
-
-    def _count(self, turned: float) -> int:
-        return 1 + math.ceil(turned / self.angle) if turned > 0 else 1
+        A = np.where(np.isfinite(A), A, 0.0)  # (g, m, b)
+        self.gram = A.conj().swapaxes(1, 2) @ A
+        self.flat = A.transpose(1, 0, 2).reshape(A.shape[1], -1).conj().T.copy()
 
     def _line(self, j: int) -> tuple[np.ndarray, np.ndarray]:
         """Samples of an entry of theta, and the angle through which the atom has turned up to each."""
@@ -83,80 +77,70 @@ class Grid:
         if low[j] > 0:
             t = np.unique(np.concatenate([t, np.geomspace(low[j], high[j], SAMPLES)]))
         t, rate = np.clip(t, low[j], high[j]), np.zeros(t.size)
-        for share in (0.25, 0.5, 0.75):
-            positive = low > 0
-            X = np.where(positive, np.where(positive, low, 1.0) ** (1 - share) * np.abs(high) ** share, 0.0)
-            X = np.tile(np.where(positive, X, low + share * (high - low)), (t.size, 1))
+        for share in (0.25, 0.5, 0.75):  # of the other entries
+            X = np.tile(low + share * (high - low), (t.size, 1))
+            X[:, low > 0] = (np.abs(low) ** (1 - share) * np.abs(high) ** share)[low > 0]
             X[:, j] = t
             A, D = self.atoms.columns(X, self.atoms.basis, slopes=True)
-            D = D[:, j]
-            size = np.sum(np.abs(A) ** 2, axis=1, keepdims=True)
+            D, size = D[:, j], np.sum(np.abs(A) ** 2, axis=1, keepdims=True)
             size = np.where(size > 0, size, 1.0)
             D = D - A * (np.sum(A.conj() * D, axis=1, keepdims=True) / size)  # a turn of phase is none
             turn = np.sqrt((np.sum(np.abs(D) ** 2, axis=1, keepdims=True) / size).max(axis=(1, 2)))
             rate = np.maximum(rate, np.where(np.isfinite(turn), turn, 0.0))
-        steps = 0.5 * (rate[1:] + rate[:-1]) * np.diff(t)
-        return t, np.concatenate([[0.0], np.cumsum(steps)])
+        return t, np.concatenate([[0.0], np.cumsum(0.5 * (rate[1:] + rate[:-1]) * np.diff(t))])
 
     def gains(self, r: np.ndarray, Q: np.ndarray | None) -> np.ndarray:
         """What each atom takes of ``|r|^2``, (g,), off the columns Q of others; with Q=None without a projection."""
-        g, _, b = self.A.shape
-        S = (self.flat @ -r).reshape(g, b, -1)
-        S = np.maximum(S.real, 0.0) if self.one_sided else S
+        g, b, _ = self.gram.shape
+        S = self._pulls((self.flat @ -r).reshape(g, b, -1))
         if Q is None:
             found: np.ndarray = np.sum(np.abs(S) ** 2, axis=(1, 2))
             return found
         Z = (self.flat @ Q).reshape(g, b, -1)
         left = self.gram - Z @ Z.conj().swapaxes(1, 2)
         whole = np.diagonal(self.gram, axis1=1, axis2=2).real
-        turned = (np.diagonal(left, axis1=1, axis2=2).real > LEAST * whole) & (whole > 0)
-        seen: np.ndarray = np.all(turned, axis=1)
-        if b == 1:
-            return np.where(seen, np.sum(np.abs(S) ** 2, axis=(1, 2)) / np.where(seen, left[:, 0, 0].real, 1.0), 0.0)
-        left = np.where(seen[:, None, None], left, np.eye(b)) + 1e-9 * np.eye(b)
-        return np.where(seen, np.sum(S.conj() * np.linalg.solve(left, S), axis=(1, 2)).real, 0.0)
+        turned = np.diagonal(left, axis1=1, axis2=2).real > LEAST * whole
+        seen = np.all(turned & (whole > 0), axis=1, keepdims=True)
+        left = np.where(seen[:, :, None], left, 0.0) + (1e-9 * whole + ~seen)[:, :, None] * np.eye(b)
+        return np.where(seen[:, 0], np.sum(S.conj() * np.linalg.solve(left, S), axis=(1, 2)).real, 0.0)
+
+    def _pulls(self, S: np.ndarray) -> np.ndarray:
+        return np.maximum(S.real, 0.0) if self.one_sided else S
 
     def peaks(self, values: np.ndarray, most: int) -> np.ndarray:
         """Numbers of the largest maxima on the grid, the largest first."""
         v = values.reshape(self.shape)
-        top = v > 0
-        for axis in range(v.ndim):
-            if v.shape[axis] > 1:
-                up, down = (
-                    np.take(v, range(*ends), axis=axis) for ends in ((1, v.shape[axis]), (0, v.shape[axis] - 1))
-                )
-                pad = [(0, 0)] * v.ndim
-                pad[axis] = (0, 1)
-                top &= v >= np.pad(up, pad, constant_values=-np.inf)
-                pad[axis] = (1, 0)
-                top &= v >= np.pad(down, pad, constant_values=-np.inf)
-        at = np.flatnonzero(top)
-        found: np.ndarray = at[np.argsort(-values[at])][:most]
-        return found
+        around, top = np.pad(v, 1, constant_values=-np.inf), v > 0
+        for axis, n in enumerate(self.shape):
+            for first in (0, 2):
+                at = [slice(1, -1)] * v.ndim
+                at[axis] = slice(first, first + n)
+                top &= v >= around[tuple(at)]
+        found = np.flatnonzero(top)
+        return found[np.argsort(-values[found])][:most]
 
     def certificate(
-        self, r: np.ndarray, Q: np.ndarray | None, asked: float, starts: int
+        self, r: np.ndarray, Q: np.ndarray | None, asked: float
     ) -> tuple[DualCertificate, np.ndarray, np.ndarray]:
         """The certificate of a residual, the maxima near its best points, and the values there.
 
         `asked` is tau, or the root of what a component off the columns Q of the others has to take of ``|r|^2``.
         """
         gains = self.gains(r, Q)
-        X, values = self.X[self.peaks(gains, starts)], np.sqrt(gains) / asked
-        found = values[self.peaks(gains, starts)]
+        best, values = self.peaks(gains, STARTS), np.sqrt(gains) / asked
+        X, found = self.X[best], values[best]
         if len(X):
             basis = self.atoms.basis if Q is None else np.concatenate([self.atoms.basis, Q], axis=1)
             free = Amplitudes(0.0, self.one_sided, self.atoms.block, r.shape[1])
             one = Places(self.atoms, off(basis, -r), basis, free)
             moved, value = move(one, X[:, None, :], most=30, together=False)
             if Q is None:
-                S = self.atoms.columns(moved[:, 0], basis)[0].conj().swapaxes(1, 2) @ -r
-                S = np.maximum(S.real, 0.0) if self.one_sided else S
-                taken = np.sqrt(np.sum(np.abs(S) ** 2, axis=(1, 2)))
+                S = self._pulls(self.atoms.columns(moved[:, 0], basis)[0].conj().swapaxes(1, 2) @ -r)
+                taken = np.sum(np.abs(S) ** 2, axis=(1, 2))
             else:
-                taken = np.sqrt(np.maximum(np.sum(np.abs(one.Y) ** 2) - 2 * value, 0.0))
-            better = taken / asked > found
-            X, found = np.where(better[:, None], moved[:, 0], X), np.where(better, taken / asked, found)
+                taken = np.maximum(np.sum(np.abs(one.Y) ** 2) - 2 * value, 0.0)
+            moves = np.sqrt(taken) / asked
+            X, found = np.where((moves > found)[:, None], moved[:, 0], X), np.fmax(moves, found)
             order = np.argsort(-found)
             X, found = X[order], found[order]
         largest, where = (float(found[0]), X[0]) if len(X) else (0.0, self.X[0])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xvarpro.results.figures import Figure, FigureBase
 
 SHOWN = 30  # components in a text
+WIDE = 6  # numbers of a component in a text: of more amplitudes it has their length
 SLACK = 1.01  # of a certificate: above, a search with a weight has ended too early
 
 
@@ -50,50 +51,48 @@ class Components:
     names: list[str]
 
     @classmethod
-    def of(cls, atoms: Atoms, theta: Tree, fit: Result | None, w: Any = None) -> Components:
-        places, k = atoms.places(theta), atoms.Y.shape[1]
-        n, blank = len(places), np.nan * places
-        w = on_host(fit.w) if fit is not None else np.zeros((0, k)) if w is None else w
-        rows = n * atoms.block
-        w = w.reshape(-1, k)[:rows].reshape(n, atoms.block, k)
-        errors, w_errors = blank, np.full(w.shape, np.nan)
+    def of(cls, atoms: Atoms, theta: Tree, w: Any, fit: Result | None = None) -> Components:
+        places, size = atoms.places(theta), (atoms.block, atoms.Y.shape[1])
+
+        def rows(w: Any) -> np.ndarray:  # those of fixed columns are the last
+            return on_host(w).ravel()[: len(places) * math.prod(size)].reshape(-1, *size)
+
+        w = np.zeros((0, *size)) if w is None else rows(w)
+        errors, w_errors = np.full(places.shape, np.nan), np.full(w.shape, np.nan)
         if fit is not None:
             with suppress(ProblemError):  # fewer data than parameters have no errors
                 s = statistics(fit)
-                errors = atoms.places(s.theta_stderr)
-                w_errors = on_host(s.w_stderr).reshape(-1, k)[:rows].reshape(w.shape)
+                errors, w_errors = atoms.places(s.theta_stderr), rows(s.w_stderr)
         return cls(theta, places, errors, w, w_errors, atoms.names)
 
     def __len__(self) -> int:
         return len(self.places)
 
-    def _columns(self) -> dict[str, np.ndarray]:
-        b, k = self.amplitudes.shape[1:]
-        columns = {}
-        for j, name in enumerate(self.names):
-            columns[name], columns[f"{name} error"] = self.places[:, j], self.places_stderr[:, j]
-        for i in np.ndindex(b, k):
-            at = [str(x) for x, size in zip(i, (b, k), strict=True) if size > 1]
-            name = f"w[{','.join(at)}]" if at else "w"
-            columns[name] = self.amplitudes[:, i[0], i[1]]
-            columns[f"{name} error"] = self.amplitudes_stderr[:, i[0], i[1]]
-        return columns
+    def _columns(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        found = {name: (self.places[:, j], self.places_stderr[:, j]) for j, name in enumerate(self.names)}
+        size = self.amplitudes.shape[1:]
+        for i, j in np.ndindex(*size):
+            at = ",".join(str(x) for x, n in zip((i, j), size, strict=True) if n > 1)
+            found[f"w[{at}]" if at else "w"] = self.amplitudes[:, i, j], self.amplitudes_stderr[:, i, j]
+        return found
 
     def to_frame(self) -> DataFrame:
         """A row for each component, places and amplitudes with their errors, as a data frame of pandas."""
-        return data_frame(self._columns(), range(len(self)))
+        columns = {}
+        for name, (x, error) in self._columns().items():
+            columns[name], columns[f"{name} error"] = x, error
+        return data_frame(columns, range(len(self)))
 
     def __str__(self) -> str:
-        columns = self._columns()
-        if len(columns) > 12:  # amplitudes of many responses: their lengths
-            columns = {name: x for name, x in columns.items() if name.removesuffix(" error") in self.names}
-            columns["|w|"] = np.sqrt(np.sum(np.abs(self.amplitudes) ** 2, axis=(1, 2)))
-        head = ("", *("±" if name.endswith(" error") else name for name in columns))
-        rows = [
-            (str(i), *(f"{x[i]:.3g}" if name.endswith(" error") else f"{x[i]:.7g}" for name, x in columns.items()))
-            for i in range(min(len(self), SHOWN))
-        ]
-        return "\n".join(aligned([head, *rows], len(self) - SHOWN))
+        columns, shown = self._columns(), range(min(len(self), SHOWN))
+        if len(columns) > WIDE:
+            size = np.sqrt(np.sum(np.abs(self.amplitudes) ** 2, axis=(1, 2)))
+            columns = {**{name: columns[name] for name in self.names}, "|w|": (size, np.full(size.shape, np.nan))}
+        texts = [("", *map(str, shown))]
+        for name, (x, error) in columns.items():
+            texts.append((name, *(f"{x[i]:.7g}" for i in shown)))
+            texts += [] if np.isnan(error).all() else [("±", *(f"{error[i]:.3g}" for i in shown))]
+        return "\n".join(aligned(zip(*texts, strict=True), len(self) - SHOWN))
 
     __repr__ = __str__
 
@@ -137,8 +136,7 @@ class FoundComponents:
         how += ", whose optimum was not reached" if self.penalised is not None and c.largest > SLACK else ""
         lines = [f"{self.n} {what}, {how}"]
         lines += [] if self.fit is None or self.fit.success else [f"the fit ended with {self.fit.status.name}"]
-        if self.n:
-            lines += ["", str(self.components)]
+        lines += ["", str(self.components)] if self.n else []
         size = " x ".join(map(str, c.shape))
         at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(self.components.names, c.where, strict=True))
         rows = [("largest value", f"{c.largest:.6g} at {at}")]
@@ -147,10 +145,8 @@ class FoundComponents:
             rows += [("between them", f"at most {c.bound:.4g}, if the atom turns no faster there than at the points")]
         lines += ["", "certificate", *aligned(rows)]
         if len(self.tried) > 1:
-            lines += [
-                "",
-                *aligned([("number", *map(str, self.tried)), (self.criterion, *(f"{x:.5g}" for x in self.scores))]),
-            ]
+            scores = self.criterion, *(f"{x:.5g}" for x in self.scores)
+            lines += ["", *aligned([("number", *map(str, self.tried)), scores])]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -163,24 +159,21 @@ class FoundComponents:
         """
         from xvarpro.results.figures import COLOURS, blank, tidy
 
-        c, names = self.certificate, self.components.names
-        places = (self.penalised or self.components).places
+        c, names, places = self.certificate, self.components.names, (self.penalised or self.components).places
         fig = blank(figure, 6.4, 3.2)
         ax = fig.subplots()
-        axes = [np.unique(c.at[:, j]) for j in range(min(len(c.shape), 2))]
-        values = c.values.reshape(c.shape)
-        if len(c.shape) == 1 or c.shape[1] == 1:
-            line = values.reshape(c.shape[0], -1).max(axis=1)
-            ax.plot(axes[0], line, color=COLOURS[0], linewidth=1.2)
+        axes = [np.unique(x) for x in c.at.T[:2]]
+        values = c.values.reshape(*c.shape[:2], -1).max(axis=-1)
+        if len(axes) == 1 or c.shape[1] == 1:
+            ax.plot(axes[0], values.ravel(), color=COLOURS[0], linewidth=1.2)
             ax.axhline(1.0, color=COLOURS[1], linewidth=1.0, linestyle="--")
             for x in places[:, 0]:
                 ax.axvline(x, color="0.6", linewidth=0.8, zorder=0)
             ax.set(xlabel=names[0], ylabel="certificate", ylim=(0.0, None))
             tidy(ax)
             return fig
-        grid = values.reshape(*c.shape[:2], -1).max(axis=2)
-        mesh = ax.pcolormesh(*axes, grid.T, shading="nearest", cmap="viridis", rasterized=True)
-        ax.plot(places[:, 0], places[:, 1], "o", color=COLOURS[1], fillstyle="none", markersize=7)
+        mesh = ax.pcolormesh(*axes, values.T, shading="nearest", cmap="viridis", rasterized=True)
+        ax.plot(*places.T[:2], "o", color=COLOURS[1], fillstyle="none", markersize=7)
         for axis, t in zip("xy", axes, strict=True):
             if t[0] > 0 and t[-1] / t[0] > 30:
                 ax.set(**{f"{axis}scale": "log"})
@@ -197,10 +190,9 @@ class FoundComponents:
         fig = blank(figure, 4.2, 3.0)
         ax: Any = fig.subplots()
         ax.plot(self.tried, self.scores, color=COLOURS[0], marker=".")
-        at = list(self.tried).index(self.n)
-        ax.plot(self.n, self.scores[at], "o", color=COLOURS[1], markersize=8)
+        ax.plot(self.n, self.scores[list(self.tried).index(self.n)], "o", color=COLOURS[1], markersize=8)
         ax.set(xlabel="components", ylabel=self.criterion)
-        if self.criterion in ("rms", "chi2"):
+        if self.criterion in ("rms", "chi2", "mean square of rows left out"):
             ax.set_yscale("log")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         tidy(ax)

@@ -303,7 +303,11 @@ def _folds(problem: Problem, folds: Any, seed: int) -> np.ndarray:
             f"cross-validation needs a loss of every entry of y; got {problem.lower.loss!r}. Let the upper level of "
             "two, on other rows, choose lam(theta, data)"
         )
-    m = y.shape[0]
+    return dealt(folds, y.shape[0], seed)
+
+
+def dealt(folds: Any, m: int, seed: int = 0) -> np.ndarray:
+    """The fold of each of m rows: by a number of folds at random, or as they were given."""
     if isinstance(folds, int) and not isinstance(folds, bool) and 2 <= folds <= m:
         return np.random.default_rng(seed).permutation(np.arange(m) % folds)
     labels = backends.to_numpy(folds) if trees.is_array(folds) else np.zeros(0)
