@@ -504,6 +504,7 @@ def test_jax_says_where_there_is_no_gradient(monkeypatch):
         xv.implicit.warn(1.0, 1.0, 1e-2)
 
 
+@pytest.mark.frameworks
 def test_jax_wrong_use_is_an_error(layer):
     with jax.enable_x64(True):
         slope = jax.grad(partial(fitted, layer), 1)
