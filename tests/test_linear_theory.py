@@ -544,7 +544,7 @@ def test_errors_near_equal_rates_are_right_or_infinite(others, dtype):
 def test_equal_rates_of_amplitudes_at_bounds_are_undetermined(dtype):
     """A solve leaves them a little apart."""
     t = np.linspace(0.0, 2.0, 60)
-    for seed in range(4):
+    for seed in range(2):
         y = np.exp(-np.outer(t, [1.0, 5.0])) @ [2.0, 1.0] + 0.02 * rng(seed).normal(size=60)
         problem = xv.separable(decays, y.astype(dtype), data={"t": t.astype(dtype)}, W=xv.lower.Bounded(0.0, 1.0))
         method = xv.algorithms.ProjectedQuasiNewton()  # which brings them nearer to each other in single precision
