@@ -85,21 +85,23 @@ ENOUGH = 4
 # Files where every variant compiles a program of its own, for seconds: JAX is asked them with ``-m thorough``, but for
 # what is about JAX or compiled loops, or is the one run of its kind. The suite compares what JAX computes in any case.
 COMPILES_FOR_LONG = (
-    "test_accuracy", "test_active_set", "test_algorithms", "test_batch_bounds", "test_batch_chunks", "test_batch_shared",
-    "test_batch_statistics", "test_batch_weights", "test_combinators", "test_components", "test_compression",
-    "test_constrained_weights", "test_covariance", "test_cross_validation", "test_cut_gradients", "test_doubts", "test_ends", "test_errors",
-    "test_fit_figures", "test_fourier", "test_implicit", "test_in_face", "test_intervals", "test_krylov",
-    "test_levels", "test_levenberg_marquardt", "test_lift", "test_linear_theory", "test_loss_batches", "test_lower",
-    "test_many", "test_matrix_sets", "test_minibatches", "test_models", "test_multistart", "test_norms",
-    "test_operators", "test_prediction", "test_purity", "test_reduced", "test_region", "test_reseed", "test_sets",
-    "test_solve", "test_sparse_weights", "test_special", "test_steps", "test_stochastic", "test_streamed",
-    "test_vector_sets",
+    "test_accuracy", "test_active_set", "test_algorithms", "test_batch_bounds", "test_batch_chunks",
+    "test_batch_shared", "test_batch_statistics", "test_batch_weights", "test_combinators", "test_components",
+    "test_compression", "test_constrained_weights", "test_covariance", "test_cross_validation",
+    "test_cut_gradients", "test_doubts", "test_ends", "test_errors", "test_fit_figures", "test_fourier",
+    "test_implicit", "test_in_face", "test_intervals", "test_krylov", "test_levels", "test_levenberg_marquardt",
+    "test_lift", "test_linear_theory", "test_loss_batches", "test_lower", "test_many", "test_matrix_sets",
+    "test_minibatches", "test_models", "test_multistart", "test_norms", "test_operators", "test_prediction",
+    "test_purity", "test_reduced", "test_region", "test_reseed", "test_sets", "test_solve", "test_sparse_weights",
+    "test_special", "test_steps", "test_stochastic", "test_streamed", "test_vector_sets",
 )  # fmt: skip
 ON_JAX = (
     "test_a_batch_is_the_problem_of_its_rows", "test_callback_sees_every_iterate_and_can_stop",
-    "test_certified_standard_deviations", "test_chunks_have_the_answers_of_one_batch", "test_every_backend_has_the_same", "test_every_minimum_is_found_and_counted",
+    "test_certified_standard_deviations", "test_chunks_have_the_answers_of_one_batch",
+    "test_every_backend_has_the_same", "test_every_minimum_is_found_and_counted",
     "test_float32_jax_works_with_x64_off", "test_its_derivative_is_the_same_on_every_backend",
-    "test_loss_of_rank_is_a_status", "test_the_answer_is_that_of_one_solve_of_all", "test_profiles_end_where_the_objective_has_risen", "test_time_limit",
+    "test_loss_of_rank_is_a_status", "test_profiles_end_where_the_objective_has_risen",
+    "test_the_answer_is_that_of_one_solve_of_all", "test_time_limit",
 )  # fmt: skip
 
 
