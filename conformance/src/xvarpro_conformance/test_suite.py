@@ -1,7 +1,7 @@
 """The suite on every backend that is installed, one test of each check on each target.
 
 Under the command ``xvarpro conformance`` its options say what runs. By itself, as in this project's own tests, NumPy
-runs every case in double precision, and one case of each check runs on another framework, PyTorch, JAX and
+runs a case of every class in double precision, and one case of each check runs on another framework, PyTorch, JAX and
 array-api-strict in turn; the last is on its second device there. With ``-m frameworks`` the others run, in both
 precisions; JAX compiles a case of every class of shapes; whole solves are made once in single precision and on JAX, and
 so is each check in single precision on array-api-strict, whose rules do not depend on it. The rest of these has ``-m
@@ -59,6 +59,12 @@ def classes(target, check, cases):
     yield from every(target, check, representatives(cases))
 
 
+def examples(target, check, cases):
+    """The other cases of every class."""
+    named = representatives(cases)
+    yield from every(target, check, {case: given for case, given in cases.items() if case not in named})
+
+
 def few(target, check, cases):
     """One case of each class; where everything is compiled a few that apply, and other ones in the next check."""
     if not target.backend.compiled:
@@ -88,7 +94,8 @@ def parts(target, check):
     frameworks, thorough = pytest.mark.frameworks, pytest.mark.thorough
     if target == NUMPY:
         # the course of whole solves is what the others are compared with
-        return [] if (check.area, check.name) == ("solves", "step decisions") else [(every, ())]
+        decisions = (check.area, check.name) == ("solves", "step decisions")
+        return [] if decisions else [(classes, ()), (examples, frameworks)]
     if (name, target.device, target.dtype) == (STRICT, "cpu", "float64"):
         return [(every, thorough)]  # its second device stands for both
     if not alone:
@@ -100,7 +107,7 @@ def parts(target, check):
     return [(first, now), (others, thorough if slow else frameworks)]
 
 
-WHICH = {every: "", few: "", first: ": first", others: ": others", classes: ": classes"}
+WHICH = {every: "", few: "", first: ": first", others: ": others", classes: ": classes", examples: ": examples"}
 
 
 def variant(target, check, among, marks=()):
