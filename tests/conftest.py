@@ -1,6 +1,7 @@
 """The list of backends, as data: every test that takes `backend` runs on all of them."""
 
 import signal
+from collections import Counter
 from contextlib import nullcontext
 from itertools import combinations
 
@@ -78,9 +79,9 @@ def hostile(plug):
 
 
 # Variants of a test function that run: on NumPy by default, elsewhere with ``-m frameworks``. What must hold for every
-# framework is in the suite. NumPy has every value of every parameter, up to 12 variants, and 4 in any case.
+# framework is in the suite. NumPy has every value of every parameter, up to 12 variants, and each with two values of the others, up to 8.
 MOST = {"numpy": 12, "cupy": 12, "torch": 2, "array-api-strict": 1, "jax": 1}
-ENOUGH = 4
+ENOUGH = 8
 
 # Files where every variant compiles a program of its own, for seconds: JAX is asked them with ``-m thorough``, but for
 # what is about JAX or compiled loops, or is the one run of its kind. The suite compares what JAX computes in any case.
@@ -141,12 +142,17 @@ def _beyond(most, items):
         return set()
     having = {item: {(name, id(x)) for name, x in item.callspec.params.items()} for item in items}
     pairs = {item: set(combinations(sorted(values), 2)) for item, values in having.items()}
-    left, seen, seen_pairs = list(items), set(), set()
+    left, times, seen_pairs = list(items), Counter(), set()
+
+    def worth(item):
+        had = [times[value] for value in having[item]]
+        return had.count(0), had.count(0) + had.count(1), len(pairs[item] - seen_pairs)
+
     for taken in range(min(most, len(items))):
-        best = max(left, key=lambda item: (len(having[item] - seen), len(pairs[item] - seen_pairs)))
-        if taken >= ENOUGH and having[best] <= seen:
+        best = max(left, key=worth)
+        if taken >= ENOUGH and not worth(best)[0]:
             break
-        seen |= having[best]
+        times.update(having[best])
         seen_pairs |= pairs[best]
         left.remove(best)
     return set(left)

@@ -1,11 +1,10 @@
 """The suite on every backend that is installed, one test of each check on each target.
 
 Under the command ``xvarpro conformance`` its options say what runs. By itself, as in this project's own tests, NumPy
-runs a case of every class in double precision, and one case of each check runs on another framework, PyTorch, JAX and
-array-api-strict in turn; the last is on its second device there. With ``-m frameworks`` the others run, in both
-precisions; JAX compiles a case of every class of shapes; whole solves are made once in single precision and on JAX, and
-so is each check in single precision on array-api-strict, whose rules do not depend on it. The rest of these has ``-m
-thorough``.
+runs a case of every class in double precision, and one case of each check runs on PyTorch and, in turn, on JAX or
+array-api-strict, which is on its second device there. With ``-m frameworks`` the others run, in both precisions; JAX
+compiles a case of every class of shapes; whole solves are made once in single precision and on JAX, and so is each
+check in single precision on array-api-strict, whose rules do not depend on it. The rest of these has ``-m thorough``.
 """
 
 from __future__ import annotations
@@ -81,10 +80,9 @@ def few(target, check, cases):
 
 
 def by_default(check):
-    """The other framework that is asked a case of a check: each in its turn, but JAX where it compiles for long."""
-    name = ("torch", "jax", STRICT)[list(suite.every()).index(check) % 3]
-    long = check.area in SOLVES or check.name in (*LONG, *SLOW_TO_COMPILE, *LATER)
-    return "torch" if name == "jax" and long else name
+    """The other frameworks that are asked a case of a check: JAX in its turn, but where it compiles for long."""
+    quick = check.area not in SOLVES and check.name not in (*LONG, *SLOW_TO_COMPILE, *LATER)
+    return "torch", "jax" if quick and list(suite.every()).index(check) % 2 else STRICT
 
 
 def parts(target, check):
@@ -103,7 +101,7 @@ def parts(target, check):
         more = thorough if compiled and (solves or check.name in SLOW_TO_COMPILE) else frameworks
         return [(some, more), (every, thorough)] if more is frameworks and some is not every else [(every, more)]
     slow = check.name in LONG or (compiled and (solves or check.name in SLOW_TO_COMPILE))
-    now = () if name == by_default(check) else frameworks
+    now = () if name in by_default(check) else frameworks
     return [(first, now), (others, thorough if slow else frameworks)]
 
 
