@@ -79,7 +79,8 @@ def hostile(plug):
 
 
 # Variants of a test function that run: on NumPy by default, elsewhere with ``-m frameworks``. What must hold for every
-# framework is in the suite. NumPy has every value of every parameter, up to 12 variants, and each with two values of the others, up to 8.
+# framework is in the suite. NumPy has every value of every parameter, up to 12 variants, each with two values of the
+# others, up to 8.
 MOST = {"numpy": 12, "cupy": 12, "torch": 2, "array-api-strict": 1, "jax": 1}
 ENOUGH = 8
 
