@@ -93,9 +93,10 @@ COMPILES_FOR_LONG = (
     "test_cut_gradients", "test_doubts", "test_ends", "test_errors", "test_fit_figures", "test_fourier",
     "test_implicit", "test_in_face", "test_intervals", "test_krylov", "test_levels", "test_levenberg_marquardt",
     "test_lift", "test_linear_theory", "test_loss_batches", "test_lower", "test_many", "test_matrix_sets",
-    "test_minibatches", "test_models", "test_multistart", "test_norms", "test_operators", "test_prediction",
-    "test_purity", "test_reduced", "test_region", "test_reseed", "test_sets", "test_solve", "test_sparse_weights",
-    "test_special", "test_steps", "test_stochastic", "test_streamed", "test_vector_sets",
+    "test_minibatches", "test_models", "test_multistart", "test_norms", "test_operators", "test_own_sets",
+    "test_prediction", "test_purity", "test_reduced", "test_region", "test_reseed", "test_sets", "test_solve",
+    "test_sparse_weights", "test_special", "test_steps", "test_stochastic", "test_streamed", "test_unbounded",
+    "test_vector_sets",
 )  # fmt: skip
 ON_JAX = (
     "test_a_batch_is_the_problem_of_its_rows", "test_callback_sees_every_iterate_and_can_stop",
