@@ -93,7 +93,8 @@ def parts(target, check):
     if target == NUMPY:
         # the course of whole solves is what the others are compared with
         decisions = (check.area, check.name) == ("solves", "step decisions")
-        return [] if decisions else [(classes, ()), (examples, frameworks)]
+        # tests/ has solves on NumPy
+        return [] if decisions else [(every, frameworks)] if solves else [(classes, ()), (examples, frameworks)]
     if (name, target.device, target.dtype) == (STRICT, "cpu", "float64"):
         return [(every, thorough)]  # its second device stands for both
     if not alone:
