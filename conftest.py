@@ -41,6 +41,7 @@ gc.disable()  # until all is imported, none of which is garbage
 def pytest_collection_finish():
     """A collection of garbage in a test looks at what the tests made, not at the frameworks."""
     gc.freeze()
+    gc.set_threshold(20_000)  # what is frozen counts no more: every thousand of objects would be a look at all new ones
     gc.enable()
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
@@ -31,13 +32,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-if __package__:
-    from benchmarks.gpu_report import render
-else:
-    from gpu_report import render
-
-HERE = Path(__file__).resolve().parent
-PATHS = [HERE.parent / "src", HERE.parent / "conformance" / "src"]
+ROOT = Path(__file__).resolve().parents[1]
+PATHS = [ROOT / "src", ROOT / "conformance" / "src"]
 DTYPES = ("float64", "float32")
 CUDA = (("jax", "cuda:0"), ("torch", "cuda:0"), ("cupy", "cuda:0"))
 HOST = (("numpy", "cpu"), ("torch", "cpu"), ("jax", "cpu"))  # of a dry run
@@ -52,6 +48,7 @@ GROUPS = (
     ("derivatives", "factorisations"),
     ("operators", "exchange", "control flow", "numerics scope"),
 )
+SHOWN = 30  # failures of a part in the report
 # a suite compiles thousands of programs, each for one run: without a search for the fastest kernels
 QUICKLY = "--xla_gpu_autotune_level=0 --xla_gpu_disable_gpuasm_optimizations=true"
 
@@ -70,7 +67,7 @@ class Part:
         return " ".join((self.backend, self.device, self.dtype, *self.areas))
 
     def command(self, file: Path, dry: bool) -> list[str]:
-        script = [sys.executable, str(HERE / "gpu_part.py"), self.backend, self.device, self.dtype, str(file)]
+        script = [sys.executable, __file__, "--part", self.backend, self.device, self.dtype, str(file)]
         return [*script, *(DRY_ONLY if dry else self.areas)]
 
     def environment(self, flags: str = "") -> dict[str, str]:
@@ -168,7 +165,11 @@ def main() -> int:
     parser.add_argument("--together", type=int, default=16, help="parts that run side by side")
     parser.add_argument("--only", nargs="+", default=[], help="words of the names of parts")
     parser.add_argument("--dry-run", action="store_true", help="the same on the processor, at tiny sizes")
+    parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.part:
+        examine(*args.part)
+        return 0
     now = datetime.now(timezone.utc)
     parts = plan(args.dry_run, args.only)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -201,6 +202,90 @@ def passed(record: dict[str, Any]) -> bool:
     rows = [row for part in record["parts"] for row in part["rows"] if "state" in row]
     whole = all(part["state"] == "done" for part in record["parts"])
     return bool(rows) and whole and all(row["state"] in ("passed", "inapplicable", "left out") for row in rows)
+
+
+# -- one part, in a process of its own ---------------------------------------------------------------------------------
+
+
+def examine(name: str, device: str, dtype: str, file: str, *only: str) -> None:
+    """Every case of the suite: each finding is a line of JSON, written when it is made."""
+    from xvarpro import conformance
+    from xvarpro_conformance import runner
+
+    targets = conformance.targets([name], devices=[device], dtypes=[dtype])
+    with Path(file).open("w") as out:
+        print(json.dumps({"facts": targets[0].backend.describe()}), file=out, flush=True)
+        for found in runner.outcomes(targets, only):
+            units = found.units if math.isfinite(found.units) else None
+            row = {"area": found.area, "address": found.address, "state": found.state, "units": units}
+            print(json.dumps(row | ({} if found.ok else _said(found))), file=out, flush=True)
+
+
+def _said(found: Any) -> dict[str, Any]:
+    return {
+        "note": found.note.strip().rpartition("\n")[2],
+        "traceback": found.note[-1500:],
+        "values": [f"{m.what}: error {m.error:.3g}, allowed {m.tolerance:.3g}" for m in found.failures],
+        "command": found.command,
+    }
+
+
+# -- the report --------------------------------------------------------------------------------------------------------
+
+
+def render(record: dict[str, Any]) -> str:
+    """The report as Markdown."""
+    blocks = [f"# {'Dry run' if record['dry_run'] else 'xvarpro on a GPU'}, {record['date'][:10]}"]
+    if record["dry_run"]:
+        blocks.append("**On a processor, with a few checks at tiny sizes: nothing here was measured on a GPU.**")
+    facts = {"date": record["date"], "took": f"{record['seconds']:.0f} s", **record["machine"]}
+    for row in (row for part in record["parts"] for row in part["rows"]):
+        facts |= {name: value for name, value in row.get("facts", {}).items() if name not in facts}
+    facts["device"] = facts["device"] or "no NVIDIA device found"
+    blocks.append(_table(["", ""], [[name, str(value)] for name, value in facts.items()]))
+    blocks.append("Cases that passed; in brackets the worst error in units of its tolerance.")
+    head = ["backend", "device", "dtype", "area", "cases", "ended"]
+    blocks.append(_table(head, [row for part in record["parts"] for row in _areas(part)]))
+    return "\n\n".join([*blocks, *(_wrong(part) for part in record["parts"] if _wrong(part))]) + "\n"
+
+
+def _areas(part: dict[str, Any]) -> list[list[str]]:
+    """A row for each area that was reached."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in part["rows"]:
+        if "area" in row:
+            found.setdefault(row["area"], []).append(row)
+    place = [part["backend"], part["device"], part["dtype"]]
+    rows = [[*place, area, _cell(cases), part["state"]] for area, cases in found.items()]
+    return rows or [[*place, ", ".join(part["areas"]), "not reached", part["state"]]]
+
+
+def _cell(rows: list[dict[str, Any]]) -> str:
+    passed = sum(row["state"] == "passed" for row in rows)
+    wrong = sum(row["state"] in ("failed", "raised") for row in rows)
+    worst = max((row["units"] for row in rows if row["units"] is not None), default=None)
+    brackets = "" if worst is None else f" ({worst:.2g})"
+    return f"**{wrong} of {passed + wrong} fail**{brackets}" if wrong else f"{passed}{brackets}"
+
+
+def _wrong(part: dict[str, Any]) -> str:
+    """What failed, and what a part said that did not end well."""
+    lines = [
+        f"- `{row['address']}`: {'; '.join(row['values']) or row['note']}. `{row['command']}`"
+        for row in part["rows"]
+        if row.get("state") in ("failed", "raised")
+    ]
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"- and {len(lines) - SHOWN} more, in the JSON file"]
+    if part["said"]:
+        lines.append(f"\n```text\n{part['said']}\n```")
+    place = ", ".join((part["backend"], part["device"], part["dtype"], *part["areas"]))
+    return "\n".join([f"### {place}: {part['state']}", "", *lines]) if lines else ""
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":

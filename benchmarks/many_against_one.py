@@ -19,31 +19,22 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from many import START, decay, decays
 
 import xvarpro as xv
 from xvarpro.core.status import Status
 from xvarpro.core.trees import leaves
 from xvarpro.errors import XvarproError
 
-START, END = np.array([0.7, 4.0]), 20.0
+END = 20.0
 GOOD = [status.code for status in Status if status.success]
 PROMISED = {"float64": (1e-6, 1e-6), "float32": (1e-2, 1e-2)}  # of theta, in standard errors, and of errors
 OF = 5  # problems that share a rate
 
 
-def decays(theta: Any, data: Any) -> Any:
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(theta, axis=1) * data["t"][None, :, None])
-
-
 def turning(theta: Any, data: Any) -> Any:
     xp, t = xv.array_namespace(theta), data["t"]
     return decays(theta, data) * (xp.cos(3 * t) + 1j * xp.sin(3 * t))[None, :, None]
-
-
-def decay(theta: Any, data: Any) -> Any:
-    xp = xv.array_namespace(theta)
-    return xp.exp(-xp.expand_dims(data["t"], axis=1) * theta)
 
 
 def sharing(theta: Any, data: Any) -> Any:

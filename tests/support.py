@@ -342,7 +342,7 @@ class Quarter(xv.steps.StepRule):
 
 
 def in_turn(names, rows, ids=None):
-    """One test for a table, in which every row is a subtest, in place of ``parametrize``: for rows of milliseconds.
+    """One test for a table, in place of ``parametrize``: for rows of milliseconds. A row that fails is a subtest.
 
     Several tables make all combinations on NumPy; another framework, of which the suite asks the same, takes 16 of
     them, JAX, which compiles each, two.
@@ -363,8 +363,11 @@ def in_turn(names, rows, ids=None):
                 among = [among[i * step % n] for i in range(most)]
             for combination in among:
                 values = {name: value for _, row in combination for name, value in row.items()}
-                with subtests.test("-".join(label for label, _ in combination)):
+                try:
                     body(**fixtures, **values)
+                except (Exception, pytest.fail.Exception, pytest.skip.Exception):
+                    with subtests.test("-".join(label for label, _ in combination)):
+                        raise
 
         taken = {name for table in tables for _, row in table for name in row}
         left = [x for x in signature(body).parameters.values() if x.name not in taken]

@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 
-import xvarpro as xv
 from xvarpro import backends
 from xvarpro.backends import Backend, find_dtype
 from xvarpro.backends.eager import cholesky_qr
@@ -154,27 +153,6 @@ def test_indices_among_the_outputs_have_no_gradient(backend):
     with backend.scope("float64"):
         _, pull = backend.vjp(lambda x, i: (x * x, i), (x,), (i,))
         assert host(pull((x, i))[0]).tolist() == [2.0, 8.0]
-
-
-def test_solving_again_does_not_compile_again(monkeypatch):
-    import jax
-
-    from xvarpro.backends.jax import JaxBackend
-
-    backend, method = JaxBackend(), xv.algorithms.SpectralProjectedGradient()  # compiles fast
-    compiled = []
-    jit = jax.jit
-    monkeypatch.setattr(jax, "jit", lambda fun, *a, **k: compiled.append(1) or jit(fun, *a, **k))
-    for seed in range(3):
-        problem = xv.separable(product, rng(seed).normal(size=(4, 3)), lam=0.1, solver=xv.lower.QR())
-        xv.solve(problem, rng(seed).normal(size=(4, 2)), algorithm=method, max_iter=2, backend=backend)
-        if seed == 0:
-            first = len(compiled)
-    assert len(compiled) == first
-
-
-def product(theta, data):
-    return theta
 
 
 @pytest.mark.cuda

@@ -192,6 +192,7 @@ def test_bounds_go_with_the_units_of_targets():
             xv.separable(together, c * Y[1][..., 0], data={"t": T}, W=xv.lower.Bounded(0.0, c * W.upper)),
             RATES,
             over=BOX,
+            max_iter=20,
         )
         for c in (1.0, size)
     ]

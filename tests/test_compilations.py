@@ -70,7 +70,9 @@ def examples(kind):
     return [(C, shape) for C, shape in cases if C.event_ndim == len(shape) and C.compiles and traced(C)]
 
 
-@pytest.mark.parametrize("most", [1, pytest.param(None, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "most", [pytest.param(1, marks=pytest.mark.frameworks), pytest.param(None, marks=pytest.mark.thorough)]
+)
 def test_the_radius_of_a_set_may_be_traced(most, subtests):
     """No oracle asks for its value."""
     kinds = [kind for name in xv.sets.__all__ if isinstance(kind := getattr(xv.sets, name), type)]

@@ -93,6 +93,7 @@ def test_debug_finds_a_gradient_that_is_cut_in_part(part):
         xv.solve(xv.separable(in_part, Y, data=X, lam=1e-3), network(), debug=True, max_iter=2)
 
 
+@pytest.mark.frameworks
 def test_debug_finds_a_stopped_gradient_of_jax():
     def M(theta, x):
         return jnp.tanh(x @ theta) + jax.lax.stop_gradient(jnp.sum(theta) * x[:, :1])
@@ -122,7 +123,7 @@ silent.defvjp(lambda x: (x, None), lambda _, g: (jnp.zeros_like(g),))
     ("name", "part", "over", "algorithm"),
     [
         pytest.param("jax", jax.lax.stop_gradient, None, SPECTRAL, marks=pytest.mark.frameworks),
-        ("jax", silent, xv.sets.L2Ball(20.0), SPECTRAL),
+        pytest.param("jax", silent, xv.sets.L2Ball(20.0), SPECTRAL, marks=pytest.mark.frameworks),
         ("torch", Silent.apply, None, None),
         ("torch", Silent.apply, xv.sets.L2Ball(20.0), None),
     ],

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from benchmarks import gpu
-from benchmarks.gpu_report import render
 
 
 @pytest.mark.thorough
@@ -25,7 +24,7 @@ def test_a_dry_run(tmp_path, monkeypatch):
         facts, *found = part["rows"]
         assert set(facts) == {"facts"}
         assert found
-    assert file.with_suffix(".md").read_text() == render(written)
+    assert file.with_suffix(".md").read_text() == gpu.render(written)
 
 
 def test_it_is_a_script():

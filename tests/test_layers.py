@@ -251,7 +251,11 @@ def test_torch_second_derivatives_are_those_of_the_gradient(problem, place):
     assert_close(second(layer, POINT, WAYS, **more), by_differences(layer, POINT, WAYS, **more), 2e-6)
 
 
-@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-7), (torch.float32, 1e-2)], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    ("dtype", "rtol"),
+    [(torch.float64, 1e-7), pytest.param(torch.float32, 1e-2, marks=pytest.mark.frameworks)],
+    ids=["float64", "float32"],
+)
 def test_torch_second_derivatives_are_closed_form(dtype, rtol):
     """With theta at its bound w and the value are those of ridge regression."""
     layer = xv.layers.torch.Solve(RIDGED, torch.tensor([0.2], dtype=dtype), over=xv.sets.Box(0.0, 0.5))
@@ -273,6 +277,7 @@ def test_torch_second_derivatives_are_closed_form(dtype, rtol):
         assert_close(row, other, rtol)
 
 
+@pytest.mark.frameworks
 def test_torch_penalises_a_gradient():
     """The cotangents depend on parameters: ``|J^T a|^2`` for the Jacobian J has the gradient ``2 J J^T a`` in a."""
     layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=xv.sets.Box(0.0, 9.0), tol=1e-12)
@@ -292,6 +297,7 @@ def test_torch_penalises_a_gradient():
     )
 
 
+@pytest.mark.frameworks
 def test_torch_transforms_second_derivatives():
     layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), over=OPTIONS["over"], tol=1e-12)
 
@@ -504,6 +510,7 @@ def test_jax_says_where_there_is_no_gradient(monkeypatch):
         xv.implicit.warn(1.0, 1.0, 1e-2)
 
 
+@pytest.mark.frameworks
 def test_jax_wrong_use_is_an_error(layer):
     with jax.enable_x64(True):
         slope = jax.grad(partial(fitted, layer), 1)

@@ -353,11 +353,8 @@ def test_targets_that_are_torchs_keep_their_values():
     assert fit.w.abs().max() > 1e30
 
 
-@pytest.mark.parametrize(
-    "method",
-    [None, pytest.param(xv.algorithms.ProjectedQuasiNewton(), marks=pytest.mark.frameworks)],
-    ids=["default", "quasi-Newton"],
-)
+@pytest.mark.frameworks
+@pytest.mark.parametrize("method", [None, xv.algorithms.ProjectedQuasiNewton()], ids=["default", "quasi-Newton"])
 def test_a_model_with_a_derivative_in_reverse_alone_has_tangents(method):
     """As of `jax.custom_vjp`, which JAX itself does not differentiate forward."""
     jax = pytest.importorskip("jax")
@@ -431,7 +428,8 @@ def peaks(theta, t):
     return xv.array_namespace(theta).exp(-((t[:, None] - theta) ** 2))
 
 
-@pytest.mark.parametrize("kind", ["complex", pytest.param("two columns, a ridge", marks=pytest.mark.frameworks)])
+@pytest.mark.frameworks
+@pytest.mark.parametrize("kind", ["complex", "two columns, a ridge"])
 def test_many_tangents_of_a_compiled_program_are_those_of_few(kind):
     """More than a program has the text of each of: one in a loop."""
     jax = xv.backends.get("jax")

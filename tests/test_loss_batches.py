@@ -176,18 +176,18 @@ SINGLE = [name for name, (loss, _) in LOSSES.items() if loss.by_entry]
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_a_batch_has_the_solutions_of_its_problems(name):
-    loss, y = LOSSES[name]
+    """With one level and with two, by turns."""
+    (loss, y), two = LOSSES[name], SINGLE.index(name) % 2 == 1
     ys, lam = np.stack([y, y, y]), np.array([0.1, 0.3, 0.2])
     weights, starts = rng(6).uniform(0.5, 2.0, (3, 24)), np.stack([START, START + 0.1, START - 0.1])
-    for two in (False, True):
-        found = xv.solve_many(pair(of_each, later_of_each, ys, weights, lam, loss, two), starts, tol=1e-9)
-        assert found.success.all()
-        for i in range(3):
-            alone = pair(exponentials, later, y, weights[i], float(lam[i]), loss, two)
-            want, gradient = xv.solve_lower(alone, found.theta[i]), xv.value_and_gradient(alone, found.theta[i])[1]
-            np.testing.assert_allclose(found.w[i], want.w, rtol=1e-8, atol=1e-10)
-            assert found.value[i] == pytest.approx(float(want.value), rel=1e-12)
-            assert np.linalg.norm(gradient) <= 1e-7
+    found = xv.solve_many(pair(of_each, later_of_each, ys, weights, lam, loss, two), starts, tol=1e-9)
+    assert found.success.all()
+    for i in range(3):
+        alone = pair(exponentials, later, y, weights[i], float(lam[i]), loss, two)
+        want, gradient = xv.solve_lower(alone, found.theta[i]), xv.value_and_gradient(alone, found.theta[i])[1]
+        np.testing.assert_allclose(found.w[i], want.w, rtol=1e-8, atol=1e-10)
+        assert found.value[i] == pytest.approx(float(want.value), rel=1e-12)
+        assert np.linalg.norm(gradient) <= 1e-7
     fit = xv.solve(alone, found.theta[2], tol=1e-9)
     np.testing.assert_allclose(found.theta[2], fit.theta, rtol=1e-5, atol=1e-5)
 
@@ -201,18 +201,19 @@ def test_weights_of_a_batch_with_a_loss_lie_between_bounds(name, W, least, subte
     """Minima and errors are those of its problems, each of which has entries of w at bounds or at none."""
     loss, y = LOSSES[name]
     y, starts = np.stack([y, np.roll(y, 5), y[::-1]]), np.stack([START, START + 0.1, START - 0.1])
-    for two in (False, True):
-        problem = pair(of_each, later_of_each, y, None, 0.1, loss, two)
-        found = xv.solve_many(replace(problem, lower=replace(problem.lower, W=W)), starts, tol=1e-9)
-        assert "one problem" not in found.method
-        for i in np.flatnonzero(found.success):  # of kinks in two levels not all
-            alone = pair(exponentials, later, y[i], None, 0.1, loss, two)
-            alone = replace(alone, lower=replace(alone.lower, W=W))
-            with subtests.test(two=two, i=i):
-                want, gradient = xv.solve_lower(alone, found.theta[i]), xv.value_and_gradient(alone, found.theta[i])[1]
-                np.testing.assert_allclose(found.w[i], want.w, rtol=1e-8, atol=1e-10)
-                np.testing.assert_array_equal(found.w[i] == least, want.w == least)
-                assert np.linalg.norm(gradient) <= 1e-7
+    two = name == "logistic"
+    problem = pair(of_each, later_of_each, y, None, 0.1, loss, two)
+    found = xv.solve_many(replace(problem, lower=replace(problem.lower, W=W)), starts, tol=1e-9)
+    assert "one problem" not in found.method
+    assert found.success.any()
+    for i in np.flatnonzero(found.success):  # of kinks in two levels not all
+        alone = pair(exponentials, later, y[i], None, 0.1, loss, two)
+        alone = replace(alone, lower=replace(alone.lower, W=W))
+        with subtests.test(i=i):
+            want, gradient = xv.solve_lower(alone, found.theta[i]), xv.value_and_gradient(alone, found.theta[i])[1]
+            np.testing.assert_allclose(found.w[i], want.w, rtol=1e-8, atol=1e-10)
+            np.testing.assert_array_equal(found.w[i] == least, want.w == least)
+            assert np.linalg.norm(gradient) <= 1e-7
 
 
 @pytest.mark.parametrize("w", [[9.0, 4.0], [9.0, 0.0]])

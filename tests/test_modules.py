@@ -133,7 +133,7 @@ def equinox_case():
         data={"x": jnp.asarray(X, dtype=jnp.float32)},
         make=EquinoxNet,
         evaluated=eqx.nn.inference_mode,
-        rerun=False,  # the only one of JAX that runs by default
+        rerun=False,  # Flax compiles what a rerun does
         remedy=r"Call net = eqx.nn.inference_mode\(net\)",
         names=["first.weight", "first.bias", "second.weight", "second.bias"],
         state=lambda net: {str(i): host(x) for i, x in enumerate(jax.tree.leaves(eqx.filter(net, eqx.is_array)))},
@@ -144,7 +144,7 @@ def equinox_case():
 MAKE = {"PyTorch": torch_case, "Flax": flax_case, "Equinox": equinox_case}
 if not hasattr(nnx.Variable, "get_value"):  # the last Flax for Python 3.10
     del MAKE["Flax"]
-CASES = [pytest.param(name, marks=[pytest.mark.frameworks] * (name == "Flax")) for name in MAKE]
+CASES = [pytest.param(name, marks=[pytest.mark.frameworks] * (name != "PyTorch")) for name in MAKE]
 
 
 @pytest.fixture(params=CASES, scope="module")

@@ -60,14 +60,14 @@ def test_it_is_short():
 
 
 QUICK = (
-    "constraints", "deconvolution", "experiments", "fewshot", "first_fit", "levels", "models", "networks", "parameters",
-    "reproducibility", "special", "stopping", "threads", "two_levels",
+    "constraints", "fewshot", "first_fit", "levels", "models", "parameters", "reproducibility", "special", "stopping",
+    "threads", "two_levels",
 )  # fmt: skip
-# more than a second each
+# about a second each, or more
 LONG = (
-    "autoencoder", "backends", "callbacks", "certificate", "components", "kernels", "kinetics", "layers", "long_runs",
-    "many", "marginal", "matrices", "minibatches", "modules", "pipelines", "robust", "scale", "statistics",
-    "streaming",
+    "autoencoder", "backends", "callbacks", "certificate", "components", "deconvolution", "experiments", "kernels",
+    "kinetics", "layers", "long_runs", "many", "marginal", "matrices", "minibatches", "modules", "networks",
+    "pipelines", "robust", "scale", "statistics", "streaming",
 )  # fmt: skip
 SKLEARN = sorted((README.parent / "docs" / "sklearn").glob("*.md"))
 

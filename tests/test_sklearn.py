@@ -51,13 +51,16 @@ def one(X):
 ESTIMATORS = (
     NMF(2, n_init=1, sweeps=3, max_iter=0),
     ConstrainedDictionary(2, atoms=xv.sets.L1Ball(), shared=True, sweeps=1, max_iter=1),
-    SparseAutoencoder(2, max_iter=1),
     VarProRegressor(curve, one, over=xv.sets.Box(0.0, 10.0), lam=1e-8, max_iter=1),
-    NeuralHeadRegressor(4, max_iter=1),
     NeuralHeadClassifier(4, max_iter=1),
+)
+MORE = (
+    ArchetypalAnalysis(2, max_iter=0),
+    SparseAutoencoder(2, max_iter=1),
+    NeuralHeadRegressor(4, max_iter=1),
+    NeuralHeadClassifier(4, loss="softmax", max_iter=1),
     LearnedPenaltyClassifier(max_iter=1),
 )
-SLOW = ArchetypalAnalysis(2, max_iter=0), NeuralHeadClassifier(4, loss="softmax", max_iter=1)
 DIGITS = load_digits().data[:300] / 16.0
 START = np.array([0.5, 8.0])
 QUICK = {"sweeps": 100, "max_iter": 5, "random_state": 0}
@@ -66,7 +69,7 @@ unconverged = pytest.mark.filterwarnings("ignore::sklearn.exceptions.Convergence
 
 
 @pytest.mark.parametrize(
-    "estimators", [ESTIMATORS, pytest.param(SLOW, marks=pytest.mark.frameworks)], ids=["quick", "slow"]
+    "estimators", [ESTIMATORS, pytest.param(MORE, marks=pytest.mark.frameworks)], ids=["quick", "more"]
 )
 def test_every_check_of_scikit_learn_passes(estimators):
     for estimator in estimators:

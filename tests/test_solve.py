@@ -263,6 +263,7 @@ def test_progress_shows_objective_and_gap(capsys):
 # -- frameworks, devices, dtypes ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.frameworks
 def test_float64_numpy_on_jax_with_x64_off_just_works():
     """The flag of the process is off: nothing of the solve may be made outside the backend's scope."""
     import jax
@@ -288,6 +289,7 @@ def test_float32_jax_works_with_x64_off():
     assert fit.theta.dtype == fit.w.dtype == "float32"
 
 
+@pytest.mark.frameworks
 def test_a_model_on_jax_has_the_callers_float64_in_a_solve_in_single_precision():
     import jax
 

@@ -64,6 +64,7 @@ def test_extremes(backend):
     np.testing.assert_allclose(slopes[1], [inf, 2e-30 / np.sqrt(np.pi), 0.0])
 
 
+@pytest.mark.frameworks
 def test_compiled_and_mapped_by_jax():
     import jax
 

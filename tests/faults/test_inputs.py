@@ -365,7 +365,7 @@ def returns_or_says(call, names):
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=75, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.dictionaries(st.sampled_from(OPTIONS), ODD, min_size=1, max_size=3))
 def test_random_options_end_in_a_result_or_in_an_error_that_names_one(options):
     returns_or_says(lambda: solved(**{"max_iter": 1, "progress": False, **options}), [*options, "theta"])

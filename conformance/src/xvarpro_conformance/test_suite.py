@@ -1,10 +1,10 @@
 """The suite on every backend that is installed, one test of each check on each target.
 
 Under the command ``xvarpro conformance`` its options say what runs. By itself, as in this project's own tests, NumPy
-runs every case in double precision, and one case of each check runs elsewhere in one precision; array-api-strict is on
-its second device there. With ``-m frameworks`` the others run, in both precisions; JAX compiles a case of every class
-of shapes; whole solves are made once in single precision and on JAX, and so is each check in single precision on
-array-api-strict, whose rules do not depend on it. The rest of these has ``-m thorough``.
+runs a case of every class in double precision, and one case of each check runs on PyTorch and, in turn, on JAX or
+array-api-strict, which is on its second device there. With ``-m frameworks`` the others run, in both precisions; JAX
+compiles a case of every class of shapes; whole solves are made once in single precision and on JAX, and so is each
+check in single precision on array-api-strict, whose rules do not depend on it. The rest of these has ``-m thorough``.
 """
 
 from __future__ import annotations
@@ -58,6 +58,12 @@ def classes(target, check, cases):
     yield from every(target, check, representatives(cases))
 
 
+def examples(target, check, cases):
+    """The other cases of every class."""
+    named = representatives(cases)
+    yield from every(target, check, {case: given for case, given in cases.items() if case not in named})
+
+
 def few(target, check, cases):
     """One case of each class; where everything is compiled a few that apply, and other ones in the next check."""
     if not target.backend.compiled:
@@ -73,6 +79,12 @@ def few(target, check, cases):
             return
 
 
+def by_default(check):
+    """The other frameworks that are asked a case of a check: JAX in its turn, but where it compiles for long."""
+    quick = check.area not in SOLVES and check.name not in (*LONG, *SLOW_TO_COMPILE, *LATER)
+    return "torch", "jax" if quick and list(suite.every()).index(check) % 2 else STRICT
+
+
 def parts(target, check):
     """Which cases of a check run on a target, by marker."""
     name, compiled, solves = target.backend.name, target.backend.compiled, check.area in SOLVES
@@ -80,7 +92,9 @@ def parts(target, check):
     frameworks, thorough = pytest.mark.frameworks, pytest.mark.thorough
     if target == NUMPY:
         # the course of whole solves is what the others are compared with
-        return [] if (check.area, check.name) == ("solves", "step decisions") else [(every, ())]
+        decisions = (check.area, check.name) == ("solves", "step decisions")
+        # tests/ has solves on NumPy
+        return [] if decisions else [(every, frameworks)] if solves else [(classes, ()), (examples, frameworks)]
     if (name, target.device, target.dtype) == (STRICT, "cpu", "float64"):
         return [(every, thorough)]  # its second device stands for both
     if not alone:
@@ -88,11 +102,11 @@ def parts(target, check):
         more = thorough if compiled and (solves or check.name in SLOW_TO_COMPILE) else frameworks
         return [(some, more), (every, thorough)] if more is frameworks and some is not every else [(every, more)]
     slow = check.name in LONG or (compiled and (solves or check.name in SLOW_TO_COMPILE))
-    now = () if name in ("torch", "jax", STRICT) and not (compiled and (slow or check.name in LATER)) else frameworks
+    now = () if name in by_default(check) else frameworks
     return [(first, now), (others, thorough if slow else frameworks)]
 
 
-WHICH = {every: "", few: "", first: ": first", others: ": others", classes: ": classes"}
+WHICH = {every: "", few: "", first: ": first", others: ": others", classes: ": classes", examples: ": examples"}
 
 
 def variant(target, check, among, marks=()):
@@ -149,8 +163,9 @@ def test_suite(target, check, among, subtests, record_property, pytestconfig):
     outcomes = []
     for outcome in among(target, check, runner.cases_of(check, pytestconfig.getoption("--only", []))):
         outcomes.append(outcome)
-        with subtests.test(outcome.case):
-            assert outcome.ok, "\n" + described(outcome)
+        if not outcome.ok:
+            with subtests.test(outcome.case):
+                pytest.fail("\n" + described(outcome))
     if outcomes:
         record_property(plugin.PROPERTY, plugin.measured(outcomes))
     if outcomes and not any(o.ran for o in outcomes):
