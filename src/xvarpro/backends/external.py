@@ -20,7 +20,10 @@ def call(fun: Function, x: Array, jacobian: Function | None, step: float | None)
     if not is_array(x) or not (xp := namespace_of(x)).isdtype(x.dtype, "real floating"):
         found = getattr(x, "dtype", type(x).__name__)
         raise ModelError(f"xv.special.external needs a real floating array; got {found}. Convert it with xp.astype")
-    value = owner(x).untraced(x) if of(x) else xp._untraced(x)
+    if of(x) is None:
+        value = xp._untraced(x)
+    else:  # PyTorch records on the array itself; its backend takes the values alone
+        value = owner(x).asarray(x) if getattr(x, "requires_grad", False) else x
     backend = owner(value)
     try:
         host = to_numpy(value)

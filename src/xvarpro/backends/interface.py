@@ -111,10 +111,6 @@ class Backend(ABC):
     def to_floats(self, scalars: Sequence[Array]) -> list[float]:
         """Values of 0-d arrays as numbers, with one synchronisation of the device."""
 
-    def untraced(self, x: Array) -> Array:
-        """The array without what records operations on it for a derivative, if anything does."""
-        return x
-
     def checksum(self, x: Array) -> Any:
         """A number that is another one after `x` was written to; a 0-d array where `x` lies on a device.
 

@@ -68,9 +68,6 @@ class TorchBackend(Transforming, EagerBackend):
     def to_numpy(self, x: Tensor) -> np.ndarray:
         return x.numpy(force=True)  # also of the zeros without memory that a second derivative may be
 
-    def untraced(self, x: Tensor) -> Tensor:
-        return x.detach() if x.requires_grad else x
-
     def checksum(self, x: Tensor) -> Any:
         # its own counter of versions does not see what is written by .data, or by another framework in its memory
         if not x.is_cuda:
