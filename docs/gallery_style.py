@@ -1,11 +1,54 @@
-"""The look of the gallery's figures: sphinx-gallery calls `apply` before every script."""
+"""The look of the gallery's figures, and its square thumbnails. Sphinx-gallery calls `apply` and `scrape`."""
 
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from matplotlib.transforms import Bbox
+from PIL import Image, ImageOps
+from sphinx_gallery.scrapers import matplotlib_scraper
+
+SIDE = 400  # pixels
+# What of a script's pictures shows the point: the figure, and its panels; all of the first figure where nothing is said
+SHOWN = {}
 
 
 def apply(gallery_conf, fname):
     """Matplotlib's defaults, and gallery.mplstyle on top."""
     plt.rcdefaults()
     plt.style.use(Path(__file__).with_name("gallery.mplstyle"))
+
+
+def scrape(block, block_vars, gallery_conf):
+    """All figures, as sphinx-gallery takes them, and next to them the part that is shown in the overview."""
+    images, source = block_vars["image_path_iterator"], Path(block_vars["src_file"]).stem
+    number, panels = SHOWN.get(source, (0, ()))
+    for i, known in enumerate(plt.get_fignums(), start=len(images)):
+        if i == number:
+            shown(plt.figure(known), panels, Path(images.image_path).with_name(f"{source}_square.png"))
+    return matplotlib_scraper(block, block_vars, gallery_conf)
+
+
+def shown(figure, panels, path):
+    """A figure's panels alone; a figure of one panel becomes a square, so that its letters can be read."""
+    before = figure.get_size_inches()
+    if len(figure.axes) == 1:
+        figure.set_size_inches(3.4, 3.4)
+    figure.canvas.draw()
+    boxes = [figure.axes[i].get_tightbbox() for i in panels]
+    part = Bbox.union(boxes).transformed(figure.dpi_scale_trans.inverted()).padded(0.05) if boxes else None
+    figure.savefig(path, bbox_inches=part)
+    figure.set_size_inches(before)
+
+
+def thumbnails(app):
+    """Squares in the place of sphinx-gallery's thumbnails, which are whole figures."""
+    for path in (Path(app.srcdir) / "auto_gallery").glob("*/images/*_square.png"):
+        thumbnail = path.parent / "thumb" / f"sphx_glr_{path.stem.removesuffix('_square')}_thumb.png"
+        with Image.open(path) as image:
+            ImageOps.pad(image.convert("RGB"), (SIDE, SIDE), color="white").save(thumbnail)
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("builder-inited", thumbnails, priority=900)  # after sphinx-gallery's
+    return {"parallel_read_safe": True}
