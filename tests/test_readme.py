@@ -65,7 +65,7 @@ QUICK = (
 )  # fmt: skip
 # more than a second each
 LONG = (
-    "autoencoder", "backends", "callbacks", "certificate", "components", "kernels", "kinetics", "layers", "long_runs",
+    "autoencoder", "backends", "callbacks", "certificate", "components", "index", "kernels", "kinetics", "layers", "long_runs",
     "many", "marginal", "matrices", "minibatches", "modules", "pipelines", "robust", "scale", "statistics",
     "streaming",
 )  # fmt: skip

@@ -86,7 +86,7 @@ for (name, values), colour in zip(eigenvalues.items(), ("#d55e00", "#e69f00", "#
     print(f"{name:>20}: off by {off:.1%} between 60 and 80")
     future.plot(later, found[:, 50], color=colour, label=f"{name}: off by {off:.0%}")
 plane.axvspan(0.0, 0.02, color="0.92")
-plane.text(0.003, 1.028, "growth", color="0.5")
+plane.text(0.003, 0.9815, "growth", color="0.5")
 plane.plot(0.0, 1.0, "+", color="k", markersize=14)
 plane.set_xlim(right=0.02)
 plane.set(xlabel="real part", ylabel="imaginary part", title="First eigenvalue, 30 draws; +: truth")

@@ -99,7 +99,7 @@ a = vector_fit(6)[0]
 for k, name in enumerate(("S11", "S21", "S22")):
     left.plot(f, np.hypot(S[:160, k], S[160:, k]), ".", color=f"C{k}", markersize=3, alpha=0.5)
     left.plot(f, np.hypot(fitted[:160, k], fitted[160:, k]), color=f"C{k}", label=name)
-left.set(xlabel="frequency (GHz)", ylabel="magnitude", title=f"{len(found.tried)} numbers tried, 6 pairs chosen")
+left.set(xlabel="frequency (GHz)", ylabel="magnitude", title="Data and the fit of six pairs")
 left.legend()
 middle.plot(-truth["damping"], truth["frequency"], "+", color="k", markersize=13, label="truth")
 middle.plot(-found.fit.theta["damping"], found.fit.theta["frequency"], "o", color="C0", label="components")
