@@ -65,8 +65,8 @@ QUICK = (
 )  # fmt: skip
 # more than a second each
 LONG = (
-    "autoencoder", "backends", "callbacks", "certificate", "components", "index", "kernels", "kinetics", "layers", "long_runs",
-    "many", "marginal", "matrices", "minibatches", "modules", "pipelines", "robust", "scale", "statistics",
+    "autoencoder", "backends", "callbacks", "certificate", "components", "index", "kernels", "kinetics", "layers",
+    "long_runs", "many", "marginal", "matrices", "minibatches", "modules", "pipelines", "robust", "scale", "statistics",
     "streaming",
 )  # fmt: skip
 SKLEARN = sorted((README.parent / "docs" / "sklearn").glob("*.md"))

@@ -4,8 +4,8 @@ A differential equation with SciPy's solver inside
 
 Hares and lynxes in Canada rise and fall in turn. The equations of Lotka and Volterra have six unknowns, of which two
 are only scales: how many pelts make a unit of hares, and of lynxes. These are solved for; SciPy integrates the
-equations for the other four. The figure shows the fit, and where it ends from three starts, next to ``least_squares`` of
-SciPy on all six unknowns.
+equations for the other four. The figure shows the fit, and where it ends from three starts, next to SciPy's
+``least_squares`` on all six unknowns.
 """
 
 # %%
@@ -89,24 +89,30 @@ print(fit.report(["rate of hares", "rate of lynxes", "hares in 1900", "lynxes in
 # From other starts, both ways. Six unknowns need starts of the scales as well: here 1, and a good guess, 30.
 
 
-def counted(run):
+def counted(run, *args):
     """A run's objective, and its integrations."""
     global integrations
     integrations = 0
-    return float(run()), integrations
+    return float(run(*args)), integrations
+
+
+def separate(start):
+    return xv.solve(problem, torch.tensor(start), over=over).value
 
 
 def joint(start, scale):
     bounds = [0.05] * 4 + [0.0] * 2, [3.0] * 4 + [np.inf] * 2
     at = np.append(start, [scale, scale])
-    return least_squares(lambda q: (solution(q[:4]) * q[4:, None]).ravel() - pelts, at, x_scale="jac", bounds=bounds).cost
+    return least_squares(
+        lambda q: (solution(q[:4]) * q[4:, None]).ravel() - pelts, at, x_scale="jac", bounds=bounds
+    ).cost
 
 
 ends = {"scales solved for": [], "six unknowns, scales from 1": [], "six unknowns, scales from 30": []}
 for start in np.random.default_rng(1).uniform([0.3, 0.3, 0.2, 0.2], [1.2, 1.2, 2.0, 2.0], size=(3, 4)):
-    ends["scales solved for"].append(counted(lambda: xv.solve(problem, torch.tensor(start), over=over).value))
-    ends["six unknowns, scales from 1"].append(counted(lambda: joint(start, 1.0)))
-    ends["six unknowns, scales from 30"].append(counted(lambda: joint(start, 30.0)))
+    ends["scales solved for"].append(counted(separate, start))
+    ends["six unknowns, scales from 1"].append(counted(joint, start, 1.0))
+    ends["six unknowns, scales from 30"].append(counted(joint, start, 30.0))
 for name, each in ends.items():
     right = sum(value < 300.0 for value, _ in each)
     print(f"{name:>28}: {right} of {len(each)} starts, {np.mean([n for _, n in each]):.0f} integrations on average")

@@ -75,7 +75,9 @@ powers = min((each for each in laws if max(each) < 4), key=lambda each: laws[eac
 def written(terms):
     criterion, theta, w = laws[terms]
     sum_ = " ".join(f"{c:+.3f} {term}" for c, term in zip(w, NAMES[list(terms)], strict=False))
-    return f"x' = {sum_}" + "".join(f", {key} = {value:.3f}" for key, value in theta.items()) + f" (BIC {criterion:.1f})"
+    return (
+        f"x' = {sum_}" + "".join(f", {key} = {value:.3f}" for key, value in theta.items()) + f" (BIC {criterion:.1f})"
+    )
 
 
 for terms in ranked[:3]:

@@ -100,7 +100,7 @@ for j, name in enumerate(BASIS):
     left.plot(ppm, part + top, color=f"C{j}", linewidth=1.2)
     left.text(0.45, top, name, color=f"C{j}", fontsize="small", va="center")
 left.set(xlabel="chemical shift (ppm)", yticks=[], xlim=(4.2, -0.4), title="Data, fit, baseline, and six metabolites")
-for j, name in enumerate(BASIS):
+for j in range(6):
     found = np.array([f.w[j] for f in fits])
     right.errorbar(found, j + np.linspace(-0.3, 0.3, 12), xerr=errors[j], fmt=".", color=f"C{j}", linewidth=0.6)
     right.plot([TRUTH[j]] * 2, [j - 0.4, j + 0.4], color="k")

@@ -17,12 +17,12 @@ from scipy.optimize import differential_evolution
 
 import xvarpro as xv
 
-V, I = np.array(
-    """-.2057 .764 -.1291 .762 -.0588 .7605 .0057 .7605 .0646 .76 .1185 .759 .1678 .757 .2132 .757 .2545 .7555
+POINTS = """
+    -.2057 .764 -.1291 .762 -.0588 .7605 .0057 .7605 .0646 .76 .1185 .759 .1678 .757 .2132 .757 .2545 .7555
     .2924 .754 .3269 .7505 .3585 .7465 .3873 .7385 .4137 .728 .4373 .7065 .459 .6755 .4784 .632 .496 .573 .5119 .499
-    .5265 .413 .5398 .3165 .5521 .212 .5633 .1035 .5736 -.01 .5833 -.123 .59 -.21""".split(),
-    dtype=float,
-).reshape(-1, 2).T
+    .5265 .413 .5398 .3165 .5521 .212 .5633 .1035 .5736 -.01 .5833 -.123 .59 -.21
+"""
+V, current = np.array(POINTS.split(), dtype=float).reshape(-1, 2).T
 THERMAL = 0.0263819  # volts, of 33 degrees
 
 
@@ -33,19 +33,21 @@ def M(theta, data):
     return xp.stack([xp.ones_like(x), 1 - xp.exp(x / (theta[1] * THERMAL)), -x], axis=1)
 
 
-problem = xv.separable(M, I, data={"V": V, "I": I}, W=xv.lower.Nonnegative())
+problem = xv.separable(M, current, data={"V": V, "I": current}, W=xv.lower.Nonnegative())
 box = xv.sets.Box(np.array([0.0, 1.0]), np.array([0.5, 2.0]))  # ohm, and a number
 fit = xv.solve(problem, np.array([0.03, 1.5]), over=box)
 found = fit.certify(within=0.01)
 
 
 def rms(half_squares):
-    return np.sqrt(2 * half_squares / I.size)
+    return np.sqrt(2 * half_squares / current.size)
 
 
 print(f"fit:            {rms(fit.value):.6e} A rms, after {fit.trace.values[-1]:.0f} values and gradients")
 print(f"proof:          no parameters of the box have less than {rms(found.bound):.4e} A")
-print(f"series {fit.theta[0]:.5f} ohm, ideality {fit.theta[1]:.4f}, light {fit.w[0]:.5f} A, shunt {1 / fit.w[2]:.2f} ohm")
+print(
+    f"series {fit.theta[0]:.5f} ohm, ideality {fit.theta[1]:.4f}, light {fit.w[0]:.5f} A, shunt {1 / fit.w[2]:.2f} ohm"
+)
 
 # %%
 # What the field does: all five parameters by differential evolution, in the ranges that the papers share.
@@ -53,8 +55,8 @@ print(f"series {fit.theta[0]:.5f} ohm, ideality {fit.theta[1]:.4f}, light {fit.w
 
 def squares(p):
     """Of many parameters at once, (5, many)."""
-    currents = M(p[:2], {"V": V[:, None], "I": I[:, None]})
-    return 0.5 * np.sum((np.einsum("ijk,jk->ik", currents, p[2:]) - I[:, None]) ** 2, axis=0)
+    currents = M(p[:2], {"V": V[:, None], "I": current[:, None]})
+    return 0.5 * np.sum((np.einsum("ijk,jk->ik", currents, p[2:]) - current[:, None]) ** 2, axis=0)
 
 
 ranges = [(0.0, 0.5), (1.0, 2.0), (0.0, 1.0), (0.0, 1e-6), (0.01, 1.0)]
@@ -67,8 +69,8 @@ print(f"evolution:      {rms(swarm.fun):.6e} A rms, after {75 * swarm.nfev:,} va
 # The model through the data, and the reduced objective: one valley, and where in it the minimum may lie.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.6))
-left.plot(V, I, "o", color="C6", label="measured")
-left.plot(V, M(fit.theta, {"V": V, "I": I}) @ fit.w, label=f"fit, {1e3 * rms(fit.value):.3f} mA rms")
+left.plot(V, current, "o", color="C6", label="measured")
+left.plot(V, M(fit.theta, {"V": V, "I": current}) @ fit.w, label=f"fit, {1e3 * rms(fit.value):.3f} mA rms")
 left.set(xlabel="voltage (V)", ylabel="current (A)", title="One diode, 26 points")
 left.legend(loc="lower left")
 resistance, ideality = np.linspace(0.0, 0.08, 25), np.linspace(1.3, 1.7, 25)
