@@ -9,7 +9,36 @@ from sphinx_gallery.scrapers import matplotlib_scraper
 
 SIDE = 400  # pixels
 # What of a script's pictures shows the point: the figure, and its panels; all of the first figure where nothing is said
-SHOWN = {}
+SHOWN = {
+    "plot_archetypes": (0, (0,)),
+    "plot_autoencoder": (0, (0,)),
+    "plot_boundary_layer": (0, (0,)),
+    "plot_compare": (0, (0,)),
+    "plot_deblurring": (0, (0, 1)),
+    "plot_deconvolution": (0, (0,)),
+    "plot_denoising": (0, (2,)),
+    "plot_dictionary": (0, (0,)),
+    "plot_dynamic_modes": (0, (1,)),
+    "plot_evidence": (0, (1,)),
+    "plot_jax_pipeline": (0, (1,)),
+    "plot_kernel": (0, (1,)),
+    "plot_kinetics": (0, (0,)),
+    "plot_lifetime_image": (0, (1,)),
+    "plot_magnetic_resonance": (0, (0,)),
+    "plot_nmf": (0, (0,)),
+    "plot_own_set": (0, (2,)),
+    "plot_perfusion": (0, (1,)),
+    "plot_predator_prey": (0, (0,)),
+    "plot_profile": (0, (0,)),
+    "plot_ridge": (0, (1,)),
+    "plot_solar_cell": (0, (1,)),
+    "plot_sparse_identification": (0, (0,)),
+    "plot_spectra_series": (0, (0,)),
+    "plot_stable_poles": (0, (0,)),
+    "plot_streaming": (0, (0,)),
+    "plot_t2_map": (0, (1,)),
+    "plot_torch_layer": (0, (1,)),
+}
 
 
 def apply(gallery_conf, fname):

@@ -87,7 +87,8 @@ class Options:
         screen.print(tables.facts(_facts(experiment, framework, budget, seeds)))
         self.out.mkdir(parents=True, exist_ok=True)
         lasts = _lasts(race.longest(experiment, budget, seeds))
-        screen.print(f"It takes {lasts} at most, set-up and compilation apart; each run says its name first.")
+        sooner = "" if budget.iterations is None else f", less where {budget.iterations} iterations end sooner"
+        screen.print(f"It takes {lasts} at most, set-up and compilation apart{sooner}; each run says its name first.")
         found = race.run(
             experiment,
             budget,

@@ -17,7 +17,7 @@ from xvarpro import Result, Status
 from xvarpro.cli import tables
 from xvarpro.errors import ProblemError
 from xvarpro_experiments.descent import Budget
-from xvarpro_experiments.methods import DEFAULT, STARTS, TUNING, Curve, Method, Outcome, Task, Tuned
+from xvarpro_experiments.methods import DEFAULT, STARTS, Curve, Method, Outcome, Task
 
 LONGER = 3  # times the budget, of the run that looks for a lower value than any method's
 REFERENCE = "longer run"
@@ -312,12 +312,8 @@ def run(
 
 def longest(experiment: Experiment, budget: Budget, seeds: Sequence[int]) -> float:
     """Seconds that a race takes at most, set-up and compilation apart."""
-    runs = 0.0
-    for method in experiment.methods:
-        runs += len(seeds)
-        if isinstance(method, Tuned):
-            runs += TUNING * len(method.candidates) + 2 * min(STARTS, len(seeds))
-    return (runs + LONGER * len(seeds)) * budget.seconds
+    runs = sum(method.runs(len(seeds)) for method in experiment.methods)
+    return (runs + LONGER * len(seeds) * (experiment.compared_by == "objective")) * budget.seconds
 
 
 class _Shelf:
