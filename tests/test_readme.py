@@ -61,7 +61,7 @@ def test_it_is_short():
 
 QUICK = (
     "constraints", "deconvolution", "experiments", "fewshot", "first_fit", "levels", "models", "networks", "parameters",
-    "reproducibility", "special", "stopping", "threads", "two_levels",
+    "reproducibility", "sets", "special", "stopping", "threads", "two_levels",
 )  # fmt: skip
 # more than a second each
 LONG = (

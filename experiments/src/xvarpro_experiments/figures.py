@@ -30,7 +30,10 @@ def of(race: Race) -> dict[str, Figure]:
     known = all(optimum is not None for optimum in race.optima.values())
     label = f"relative excess over the {'optimal' if known else 'lowest'} {race.experiment.objective.partition(',')[0]}"
     least = 1e-16 if known else 1e-6  # nothing is known of the distance to a value that a method found itself
-    out = {"convergence": convergence(race, [_above(race, n, least) for n in race.names], label, sooner(race))}
+    above = [_above(race, n, least) for n in race.names]
+    if race.experiment.compared_by != "objective":  # nobody looks for its lowest value
+        above, label = [[o.curve for o in race.of(n)] for n in race.names], race.experiment.objective
+    out = {"convergence": convergence(race, above, label, sooner(race))}
     names = dict.fromkeys(name for each in race.outcomes.values() for o in each for name in o.measured)
     for name in names:
         curves = [[o.measured[name] for o in race.of(n) if name in o.measured] for n in race.names]
@@ -78,7 +81,7 @@ def convergence(
     starts = np.asarray([c.value[0] for _, each in moving for c in each])
     levels = {m.name: c[0].value[-1] for m, c in zip(methods, curves, strict=True) if m.family == "floor" and c}
     if yscale == "log":
-        levels = {"1 %": 0.01}
+        levels = {"1 %": 0.01} if race.experiment.compared_by == "objective" else {}
     if starts.size and np.ptp(starts) <= 1e-6 * abs(starts[0]):
         levels = {"start": starts[0], **levels}
     drawn = np.concatenate([c.value for _, each in moving for c in each] or [np.ones(1)])
@@ -226,4 +229,5 @@ def atoms(D: np.ndarray, shape: tuple[int, int], title: str = "") -> Figure:
     bar = figure.colorbar(image, ax=ax, shrink=0.6, aspect=30, pad=0.015, ticks=(-1, 0, 1))
     bar.set_label("entry / largest entry of its atom", fontsize=9)
     bar.outline.set_visible(False)
+    bar.ax.set_ylim(min(0.0, float(np.nanmin(mosaic, initial=0.0))), 1)  # no colours that no atom has
     return figure

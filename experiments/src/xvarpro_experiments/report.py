@@ -78,11 +78,11 @@ def tuned(found: Race) -> list[str]:
 
 
 def duel(found: Race) -> list[str]:
-    """Sentences on the paper's method and the best of the package against the rivals, where the objective decides."""
+    """Sentences on the paper's method and the declared one against the rivals, where the objective decides."""
     if found.experiment.compared_by != "objective":
         return [f"The methods are compared by {found.experiment.compared_by}, not by the objective."]
-    best, start = found.best().method, max(float(o[0].curve.value[0]) for o in found.outcomes.values())
-    names = dict.fromkeys([m.name for m in found.experiment.methods if m.family == "paper"] + [best])
+    start = max(float(o[0].curve.value[0]) for o in found.outcomes.values())
+    names = dict.fromkeys([m.name for m in found.experiment.methods if m.family == "paper"] + [found.declared])
     out = []
     for d in (found.duel(name) for name in names):
         if d["rivals"]:
