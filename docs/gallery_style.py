@@ -3,42 +3,17 @@
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from matplotlib.transforms import Bbox
+from matplotlib.text import Text
 from PIL import Image, ImageOps
 from sphinx_gallery.scrapers import matplotlib_scraper
 
 SIDE = 400  # pixels
-# What of a script's pictures shows the point: the figure, and its panels; all of the first figure where nothing is said
-SHOWN = {
-    "plot_archetypes": (0, (0,)),
-    "plot_autoencoder": (0, (0,)),
-    "plot_boundary_layer": (0, (0,)),
-    "plot_compare": (0, (0,)),
-    "plot_deblurring": (0, (0, 1)),
-    "plot_deconvolution": (0, (0,)),
-    "plot_denoising": (0, (2,)),
-    "plot_dictionary": (0, (0,)),
-    "plot_dynamic_modes": (0, (1,)),
-    "plot_evidence": (0, (1,)),
-    "plot_jax_pipeline": (0, (1,)),
-    "plot_kernel": (0, (1,)),
-    "plot_kinetics": (0, (0,)),
-    "plot_lifetime_image": (0, (1,)),
-    "plot_magnetic_resonance": (0, (0,)),
-    "plot_nmf": (0, (0,)),
-    "plot_own_set": (0, (2,)),
-    "plot_perfusion": (0, (1,)),
-    "plot_predator_prey": (0, (0,)),
-    "plot_profile": (0, (0,)),
-    "plot_ridge": (0, (1,)),
-    "plot_solar_cell": (0, (1,)),
-    "plot_sparse_identification": (0, (0,)),
-    "plot_spectra_series": (0, (0,)),
-    "plot_stable_poles": (0, (0,)),
-    "plot_streaming": (0, (0,)),
-    "plot_t2_map": (0, (1,)),
-    "plot_torch_layer": (0, (1,)),
-}
+# The panel of a script's first figure that shows the point, where it is not the first
+PANELS = {
+    "plot_deblurring": 1, "plot_denoising": 3, "plot_dynamic_modes": 1, "plot_evidence": 1, "plot_jax_pipeline": 1,
+    "plot_kernel": 1, "plot_lifetime_image": 1, "plot_own_set": 2, "plot_perfusion": 1, "plot_ridge": 1,
+    "plot_solar_cell": 1, "plot_t2_map": 1, "plot_torch_layer": 1,
+}  # fmt: skip
 
 
 def apply(gallery_conf, fname):
@@ -48,25 +23,30 @@ def apply(gallery_conf, fname):
 
 
 def scrape(block, block_vars, gallery_conf):
-    """All figures, as sphinx-gallery takes them, and next to them the part that is shown in the overview."""
-    images, source = block_vars["image_path_iterator"], Path(block_vars["src_file"]).stem
-    number, panels = SHOWN.get(source, (0, ()))
-    for i, known in enumerate(plt.get_fignums(), start=len(images)):
-        if i == number:
-            shown(plt.figure(known), panels, Path(images.image_path).with_name(f"{source}_square.png"))
+    """All figures, as sphinx-gallery takes them, and next to the first one the panel that is shown in the overview."""
+    images, name = block_vars["image_path_iterator"], Path(block_vars["src_file"]).stem
+    if len(images) == 0 and plt.get_fignums():
+        panel(
+            plt.figure(plt.get_fignums()[0]), PANELS.get(name, 0), Path(images.image_path).with_name(f"{name}_square")
+        )
     return matplotlib_scraper(block, block_vars, gallery_conf)
 
 
-def shown(figure, panels, path):
-    """A figure's panels alone; a figure of one panel becomes a square, so that its letters can be read."""
-    before = figure.get_size_inches()
+def panel(figure, number, path):
+    """A panel of a figure by itself, without its title; a figure of one panel becomes a square."""
+    ax, size = figure.axes[number], figure.get_size_inches()
+    said = {ax.get_title(place) for place in ("left", "center", "right")} - {""}
+    titles = [text for text in ax.findobj(Text) if text.get_text() in said]
+    for title in titles:
+        title.set_visible(False)
     if len(figure.axes) == 1:
-        figure.set_size_inches(3.4, 3.4)
+        figure.set_size_inches(4.6, 4.6)
     figure.canvas.draw()
-    boxes = [figure.axes[i].get_tightbbox() for i in panels]
-    part = Bbox.union(boxes).transformed(figure.dpi_scale_trans.inverted()).padded(0.05) if boxes else None
-    figure.savefig(path, bbox_inches=part)
-    figure.set_size_inches(before)
+    part = ax.get_tightbbox().transformed(figure.dpi_scale_trans.inverted()).padded(0.05)
+    figure.savefig(path.with_suffix(".png"), bbox_inches=part)
+    figure.set_size_inches(size)
+    for title in titles:
+        title.set_visible(True)
 
 
 def thumbnails(app):

@@ -88,7 +88,7 @@ for one, other in zip(fits, rivals, strict=False):
 # %%
 # The real part with its components, and concentrations of all draws with the errors that the fit states.
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(10.0, 4.0), width_ratios=(2, 1))
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.2), width_ratios=(1.5, 1))
 columns = M(fit.theta, known)[:370]
 left.plot(ppm, spectra[0][:370], color="0.7", linewidth=0.8)
 left.plot(ppm, columns @ fit.w, color="k", linewidth=1.0)
