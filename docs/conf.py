@@ -111,7 +111,8 @@ def leave(app, docname, source):
     def link(match):
         path = (here / match["path"]).resolve()
         if path.is_relative_to(HERE / "gallery"):
-            return f"[{match['text']}](/auto_gallery/{path.parent.name}/{path.stem}.rst)"
+            script = path.relative_to(HERE / "gallery").with_suffix(".rst").as_posix()
+            return f"[{match['text']}](/auto_gallery/{script})"
         if path.is_relative_to(HERE) or not path.exists():
             return match[0]
         name = path.relative_to(HERE.parent).as_posix()

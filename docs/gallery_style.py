@@ -51,7 +51,7 @@ def panel(figure, number, path):
 
 def thumbnails(app):
     """Squares in the place of sphinx-gallery's thumbnails, which are whole figures."""
-    for path in (Path(app.srcdir) / "auto_gallery").glob("*/images/*_square.png"):
+    for path in (Path(app.srcdir) / "auto_gallery").rglob("images/*_square.png"):
         thumbnail = path.parent / "thumb" / f"sphx_glr_{path.stem.removesuffix('_square')}_thumb.png"
         with Image.open(path) as image:
             ImageOps.pad(image.convert("RGB"), (SIDE, SIDE), color="white").save(thumbnail)
