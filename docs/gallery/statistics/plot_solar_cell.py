@@ -73,7 +73,7 @@ left.plot(V, current, "o", color="C6", label="measured")
 left.plot(V, M(fit.theta, {"V": V, "I": current}) @ fit.w, label=f"fit, {1e3 * rms(fit.value):.3f} mA rms")
 left.set(xlabel="voltage (V)", ylabel="current (A)", title="One diode, 26 points")
 left.legend(loc="lower left")
-resistance, ideality = np.linspace(0.0, 0.08, 25), np.linspace(1.3, 1.7, 25)
+resistance, ideality = np.linspace(0.0, 0.08, 20), np.linspace(1.3, 1.7, 20)
 surface = [[xv.solve_lower(problem, np.array([r, n])).value for r in resistance] for n in ideality]
 levels = np.geomspace(1.3e-5, 1e-2, 12)
 shown = right.contourf(resistance, ideality, surface, levels, norm="log", cmap="viridis", extend="both")
