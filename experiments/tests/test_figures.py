@@ -1,5 +1,7 @@
 """Figures of races: names where lines end, medians over the starts, the package before its rivals, one sentence."""
 
+from dataclasses import replace
+
 import matplotlib.colors
 import numpy as np
 import pytest
@@ -109,6 +111,15 @@ def test_where_the_optimum_is_known_the_excess_is_over_it():
     left, _ = figures.of(both(1.5, optimum=0.5))["convergence"].axes
     assert left.get_ylabel().replace("\n", " ") == "relative excess over the optimal reduced objective"
     assert {1.0, 2.0} <= {line.get_ydata()[-1] for line in left.lines}
+
+
+def test_an_objective_that_does_not_decide_is_drawn_itself():
+    race = both(1.5)
+    figure = figures.of(replace(race, experiment=replace(race.experiment, compared_by="test accuracy")))["convergence"]
+    assert figure.get_suptitle() == "The objective; what decides between the methods is the test accuracy"
+    left, _ = figure.axes
+    assert left.get_ylabel() == "reduced objective"
+    assert {1.0, 1.5} <= {line.get_ydata()[-1] for line in left.lines}
 
 
 def test_atoms_are_drawn_by_decreasing_norm_scaled_to_their_largest_entry():
