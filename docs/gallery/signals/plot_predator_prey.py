@@ -118,7 +118,8 @@ for name, each in ends.items():
     print(f"{name:>28}: {right} of {len(each)} starts, {np.mean([n for _, n in each]):.0f} integrations on average")
 
 # %%
-# Where the scales are solved for, nobody has to guess them.
+# Where the scales are solved for, nobody has to guess them. An integration with sensitivities is of ten equations, one
+# for SciPy's differences of two.
 
 fine = np.linspace(0.0, 20.0, 200)
 curves = solution(fit.theta.numpy(), fine) * fit.w.numpy()[:, None]

@@ -67,7 +67,7 @@ for name, true, found, error in zip(BASIS, TRUTH, fit.w, errors, strict=False):
 
 # %%
 # All 30 unknowns at once, with bounds, from the same start and concentrations of 5 mmol: what the field does. Here that
-# ends at the same minima after as many values, each of them with a Jacobian by 30 differences.
+# ends at the same minima in half as many steps, each with a Jacobian by 30 differences.
 
 
 def joint(y):
