@@ -74,8 +74,8 @@ for name, (_, ns) in numbers.items():
         print(f"{n:3} {name} features: errors {', '.join(f'{one:.1e}' for one in each)}")
 
 # %%
-# In the median eight trained features are better than 32 random ones. To draw 64 and solve once is cheaper than to train
-# eight, and more exact: training pays where the solution is kept and evaluated often. Some starts end in local minima.
+# In the median eight trained features are better than 32 random ones. To draw 64 and solve once is cheaper, and more
+# exact: it pays to train where the solution is kept and evaluated often. Some starts end in local minima.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.6))
 left.plot(fine, exact(fine), color="0.3", linewidth=4.0, alpha=0.4, label="exact")
