@@ -46,6 +46,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "gallery_style",
 ]
 exclude_patterns = ["_build", "gallery"]
 templates_path = ["_templates"]
@@ -68,6 +69,11 @@ sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "auto_gallery",
     "reset_modules": ("gallery_style.apply",),
+    "image_scrapers": ("gallery_style.scrape",),
+    "subsection_order": [
+        f"gallery/{field}"
+        for field in ("spectroscopy", "imaging", "factorisation", "learning", "signals", "statistics", "scale")
+    ],
     "backreferences_dir": "reference/generated/examples",
     "doc_module": ("xvarpro",),
     "within_subsection_order": "FileNameSortKey",
@@ -104,8 +110,9 @@ def leave(app, docname, source):
 
     def link(match):
         path = (here / match["path"]).resolve()
-        if path.parent == HERE / "gallery":
-            return f"[{match['text']}](/auto_gallery/{path.stem}.rst)"
+        if path.is_relative_to(HERE / "gallery"):
+            script = path.relative_to(HERE / "gallery").with_suffix(".rst").as_posix()
+            return f"[{match['text']}](/auto_gallery/{script})"
         if path.is_relative_to(HERE) or not path.exists():
             return match[0]
         name = path.relative_to(HERE.parent).as_posix()

@@ -1,4 +1,6 @@
-"""The picture of the README: what its three examples find. python docs/overview.py writes docs/overview.png.
+"""The pictures of the README and of the first page: what their three examples find.
+
+python docs/overview.py writes docs/overview.png, and its three panels alone, which can be read on a narrow screen.
 
 The network's rival is Adam on all weights at once, from the same start, with the best of five rates.
 """
@@ -93,11 +95,15 @@ def adam(net, X, Y, rate, steps):
 def main():
     figure = Figure(figsize=(11.0, 3.4), layout="constrained", dpi=150)
     axes = figure.subplots(1, 3, width_ratios=(1, 1.35, 1))
-    for ax, draw in zip(axes, (decay, dictionary, network), strict=True):
+    panels = dict(zip((decay, dictionary, network), axes, strict=True))
+    for draw, ax in panels.items():
         draw(ax)
         ax.title.set(fontsize=10.5)
         ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(HERE / "overview.png")
+    for draw, ax in panels.items():
+        part = ax.get_tightbbox().transformed(figure.dpi_scale_trans.inverted()).padded(0.05)
+        figure.savefig(HERE / f"overview_{draw.__name__}.png", bbox_inches=part)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 import matplotlib
 from matplotlib import pyplot as plt
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "docs" / "gallery").glob("plot_*.py"))
+EXAMPLES = sorted((Path(__file__).parents[1] / "docs" / "gallery").rglob("plot_*.py"))
 
 
 @pytest.mark.gallery

@@ -1,5 +1,7 @@
 """Figures of races: names where lines end, medians over the starts, the package before its rivals, one sentence."""
 
+from dataclasses import replace
+
 import matplotlib.colors
 import numpy as np
 import pytest
@@ -69,7 +71,7 @@ def test_starts_hold_their_last_value_up_to_the_end_of_the_longest():
     [
         (both(1.0), "paper is within 1 % of the best value known 4 times as fast as the first rival"),
         (both(2.0), "paper is within 1 % of the best value known, no rival is"),
-        (raced(outcome("paper", [0, 1], [0.0, 0.1], [3.0, 1.0])), "paper ends lowest of the package's methods"),
+        (raced(outcome("paper", [0, 1], [0.0, 0.1], [3.0, 1.0])), "paper, without rivals"),
     ],
 )
 def test_one_sentence_says_what_the_race_came_to(race, said):
@@ -87,7 +89,7 @@ def test_a_race_is_drawn_above_its_best_value_with_names_at_the_ends():
         np.testing.assert_array_equal(lines["paper"].get_ydata(), 1e-6)  # the best value, cut off
         assert lines["paper"].get_zorder() > lines["rival"].get_zorder()
         assert lines["paper"].get_linewidth() > lines["rival"].get_linewidth()
-        assert matplotlib.colors.same_color(lines["rival"].get_color(), figures.GREY)
+        assert matplotlib.colors.same_color(lines["rival"].get_color(), figures.RIVALS[0])
         assert lines["paper"].get_color() == figures.COLOURS[0]
     names = {text.get_text(): text for text in right.texts if text.get_text() in lines}
     assert not {*names} & {text.get_text() for text in left.texts}
@@ -109,6 +111,15 @@ def test_where_the_optimum_is_known_the_excess_is_over_it():
     left, _ = figures.of(both(1.5, optimum=0.5))["convergence"].axes
     assert left.get_ylabel().replace("\n", " ") == "relative excess over the optimal reduced objective"
     assert {1.0, 2.0} <= {line.get_ydata()[-1] for line in left.lines}
+
+
+def test_an_objective_that_does_not_decide_is_drawn_itself():
+    race = both(1.5)
+    figure = figures.of(replace(race, experiment=replace(race.experiment, compared_by="test accuracy")))["convergence"]
+    assert figure.get_suptitle() == "The objective; what decides between the methods is the test accuracy"
+    left, _ = figure.axes
+    assert left.get_ylabel() == "reduced objective"
+    assert {1.0, 1.5} <= {line.get_ydata()[-1] for line in left.lines}
 
 
 def test_atoms_are_drawn_by_decreasing_norm_scaled_to_their_largest_entry():

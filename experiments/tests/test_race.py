@@ -219,6 +219,32 @@ def test_the_sentence_of_a_duel_says_what_came(subtests):
     assert report.duel(other) == ["The methods are compared by accuracy, not by the objective."]
 
 
+def test_a_longer_run_of_the_lowest_method_sets_the_best_value(found):
+    for seed, ran in found.outcomes.items():
+        lowest = min(ran, key=lambda o: o.objective)
+        assert not lowest.settled
+        assert found.references[seed] < lowest.objective
+        assert found.target(seed, 0.0) == found.references[seed]
+        assert found.above(seed, lowest.objective) > 0
+    assert found.record()["longer_run"] == found.references
+
+
+def test_the_declared_method_is_the_default_whatever_came_out():
+    default = outcome("xvarpro's default, two splits", "ours", [0, 1], [0.0, 1.0], [9.0, 8.0])
+    better = outcome("better", "paper", [0, 1], [0.0, 1.0], [9.0, 5.0])
+    assert raced(better, default).declared == default.method
+    assert raced(better).declared == better.method
+
+
+def test_how_long_a_race_takes_is_counted_with_tuning_and_the_longer_run():
+    candidates = tuple(Stub(f"{i}", "rival") for i in range(5))
+    methods = (Stub("a", "ours"), Tuned("b", candidates=candidates))
+    stated = Experiment("e", "t", None, methods, {}, {})
+    assert race.longest(stated, Budget(None, 2.0), (0,)) == pytest.approx(2 * (1 + (1 + 0.2 * 5 + 2) + 3))
+    other = replace(stated, compared_by="accuracy")
+    assert race.longest(other, Budget(None, 2.0), (0, 1)) == pytest.approx(2 * (2 + (2 + 0.2 * 5 + 4)))
+
+
 def test_the_best_is_a_method_of_the_package_that_is_finite():
     nan = outcome("nan", "ours", [0, 1], [0.0, 1.0], [9.0, math.nan])
     good = outcome("good", "paper", [0, 1], [0.0, 1.0], [9.0, 5.0])

@@ -123,9 +123,8 @@ def experiment(
         )
 
     def drawn(race: Race) -> Mapping[str, Any]:
-        best = race.best()
-        title = f"{source}: dictionary by {best.method}"
-        return {"atoms": figures.atoms(np.asarray(best.theta), shape, title)} if shape else {}
+        title = f"{source}: dictionary by {race.declared}"
+        return {"atoms": figures.atoms(np.asarray(race.of(race.declared)[0].theta), shape, title)} if shape else {}
 
     m, samples = X.shape
     return Experiment(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from xvarpro_experiments.race import Race
 
 # Okabe and Ito's colours, which readers with any colour vision can distinguish
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-GREY = "0.55"  # of rivals
+RIVALS = ("#8c6d31", "#7b4173", "#5b7f2b", "#ad494a", "#3f7f93", "#636363", "#c48a00", "#8172b3")
 DASHED = (0, (4, 1.5))
 PLAIN = FuncFormatter(lambda value, _: f"{value:,.6g}".replace(",", "\N{THIN SPACE}"))
 
@@ -28,30 +28,38 @@ PLAIN = FuncFormatter(lambda value, _: f"{value:,.6g}".replace(",", "\N{THIN SPA
 def of(race: Race) -> dict[str, Figure]:
     """The figures that every race gets: the objective, and each measure that moves."""
     known = all(optimum is not None for optimum in race.optima.values())
-    label = f"relative excess over the {'optimal' if known else 'lowest'} {race.experiment.objective}"
+    label = f"relative excess over the {'optimal' if known else 'lowest'} {race.experiment.objective.partition(',')[0]}"
     least = 1e-16 if known else 1e-6  # nothing is known of the distance to a value that a method found itself
-    out = {"convergence": convergence(race, [_above(race, n, least) for n in race.names], label, sooner(race))}
+    above = [_above(race, n, least) for n in race.names]
+    if race.experiment.compared_by != "objective":  # nobody looks for its lowest value
+        above, label = [[o.curve for o in race.of(n)] for n in race.names], race.experiment.objective
+    out = {"convergence": convergence(race, above, label, sooner(race))}
     names = dict.fromkeys(name for each in race.outcomes.values() for o in each for name in o.measured)
     for name in names:
         curves = [[o.measured[name] for o in race.of(n) if name in o.measured] for n in race.names]
         ends = {
             n: float(np.median([c.value[-1] for c in each])) for n, each in zip(race.names, curves, strict=True) if each
         }
-        low, high = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
         if np.ptp(np.concatenate([c.value for each in curves for c in each])) > 0:
             plain = "-".join("".join(c if c.isalnum() else " " for c in name.partition("[")[0]).split())
-            title = f"{name.partition('[')[0].strip()}: {ends[low]:.3g} with {low}, {ends[high]:.3g} with {high}"
+            title = f"{name.partition('[')[0].strip()}: " + ended(race, ends)
             out[plain] = convergence(race, curves, name, title, "linear")
     return out
 
 
 def sooner(race: Race) -> str:
-    """What the best method of the package is over the best rival, in a sentence."""
-    best = race.best().method
-    duel = race.duel(best)
-    if not duel["rivals"] or duel["speedup"][0.01] is None or not duel["speedup"][0.01]["median"]:
-        return f"{best} ends lowest of the package's methods"
-    return f"{best} {race.sooner(duel)}"
+    """What the method that was declared before the race is over the best rival, in a sentence."""
+    if race.experiment.compared_by != "objective":
+        return f"The objective; what decides between the methods is the {race.experiment.compared_by}"
+    duel = race.duel(race.declared)
+    return f"{race.declared} {race.sooner(duel)}" if duel["rivals"] else f"{race.declared}, without rivals"
+
+
+def ended(race: Race, ends: Mapping[str, float]) -> str:
+    """Where the declared method ended in a measure, and its rivals."""
+    rivals = [ends[m.name] for m in race.experiment.methods if m.family == "rival" and m.name in ends]
+    said = [f"{ends[race.declared]:.3g} with {race.declared}"] if race.declared in ends else []
+    return ", ".join(said + ([f"{min(rivals):.3g} to {max(rivals):.3g} with rivals"] if rivals else []))
 
 
 def _above(race: Race, name: str, least: float) -> list[Curve]:
@@ -73,7 +81,7 @@ def convergence(
     starts = np.asarray([c.value[0] for _, each in moving for c in each])
     levels = {m.name: c[0].value[-1] for m, c in zip(methods, curves, strict=True) if m.family == "floor" and c}
     if yscale == "log":
-        levels = {"1 %": 0.01}
+        levels = {"1 %": 0.01} if race.experiment.compared_by == "objective" else {}
     if starts.size and np.ptp(starts) <= 1e-6 * abs(starts[0]):
         levels = {"start": starts[0], **levels}
     drawn = np.concatenate([c.value for _, each in moving for c in each] or [np.ones(1)])
@@ -96,19 +104,23 @@ def convergence(
 
 
 def lines(ax: Axes, race: Race, curves: Sequence[Sequence[Curve]], axis: str, names: Sequence[str]) -> None:
-    """Medians over the starts on a logarithmic axis: the package's methods in colour, above the rivals in grey.
+    """Medians over the starts on a logarithmic axis: the package's in full lines, above the rivals in dashed ones.
 
-    On a logarithmic axis the paper's method and the best one have a band from the least to the largest of the starts,
+    On a logarithmic axis the paper's method and the declared one have a band from the least to the largest start,
     unless it spans a factor of ten or more over half of the axis, where it would fill the panel.
     """
     families = {m.name: m.family for m in race.experiment.methods}
-    best = race.best().method
-    own = sorted((n for n in names if families[n] != "rival"), key=lambda n: (n != best, families[n] != "paper"))
-    colours = dict(zip(own, itertools.cycle(COLOURS), strict=False))
+    own = sorted(
+        (n for n in names if families[n] != "rival"), key=lambda n: (n != race.declared, families[n] != "paper")
+    )
+    rivals = [n for n in names if families[n] == "rival"]
+    colours = dict(zip(own, itertools.cycle(COLOURS), strict=False)) | dict(
+        zip(rivals, itertools.cycle(RIVALS), strict=False)
+    )
     for name, each in zip(names, curves, strict=True):
-        rival, first = name not in colours, name == best
+        rival, first = name in rivals, name == race.declared
         x, middle, low, high = over_starts([(getattr(c, axis), c.value) for c in each])
-        look: dict[str, Any] = {"color": colours.get(name, GREY), "zorder": 2 + (not rival) + first}
+        look: dict[str, Any] = {"color": colours[name], "zorder": 2 + (not rival) + first}
         ax.plot(x, middle, linestyle=DASHED if rival else "-", linewidth=2.4 if first else 1.5, label=name, **look)
         ax.plot(x[-1:], middle[-1:], "o", markersize=4, **look)
         narrow = len(each) > 1 and ax.get_yscale() == "log" and np.median(high / low) < 10
@@ -217,4 +229,5 @@ def atoms(D: np.ndarray, shape: tuple[int, int], title: str = "") -> Figure:
     bar = figure.colorbar(image, ax=ax, shrink=0.6, aspect=30, pad=0.015, ticks=(-1, 0, 1))
     bar.set_label("entry / largest entry of its atom", fontsize=9)
     bar.outline.set_visible(False)
+    bar.ax.set_ylim(min(0.0, float(np.nanmin(mosaic, initial=0.0))), 1)  # no colours that no atom has
     return figure

@@ -86,12 +86,15 @@ class Options:
             screen.print(notice, style="yellow")
         screen.print(tables.facts(_facts(experiment, framework, budget, seeds)))
         self.out.mkdir(parents=True, exist_ok=True)
+        lasts = _lasts(race.longest(experiment, budget, seeds))
+        sooner = "" if budget.iterations is None else f", less where {budget.iterations} iterations end sooner"
+        screen.print(f"It takes {lasts} at most, set-up and compilation apart{sooner}; each run says its name first.")
         found = race.run(
             experiment,
             budget,
             seeds,
             folder=self.out / "runs",
-            announce=lambda text: screen.print(text, style="dim") if screen.is_terminal else None,
+            announce=lambda text: screen.print(text, style="dim"),
         )
         screen.print(report.race(screen, found))
         screen.print(report.legend(found), style="dim")
@@ -158,6 +161,13 @@ def command(**defaults: Any) -> Callable[[Command], Command]:
         return run
 
     return decorated
+
+
+def _lasts(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 def _facts(experiment: Experiment, framework: Backend, budget: Budget, seeds: range) -> list[tuple[str, str]]:

@@ -246,6 +246,10 @@ class Method(ABC):
         """The method with the numbers that tasks and a budget choose; itself where there is nothing to tune."""
         return self
 
+    def runs(self, starts: int) -> float:
+        """How many runs of the whole budget it takes from so many starts, tuning included."""
+        return starts
+
     @abstractmethod
     def run(self, task: Task, budget: Budget) -> Outcome:
         """Run on the task until either limit."""
@@ -387,6 +391,9 @@ class Tuned(Method):
                 break
         best = min(finalists, key=lambda found: found[0])[1] if finalists else ranked[0]
         return replace(best, name=self.name, family=self.family)
+
+    def runs(self, starts: int) -> float:
+        return starts + TUNING * len(self.candidates) + 2 * min(STARTS, starts)
 
     def run(self, task: Task, budget: Budget) -> Outcome:
         return self.tuned([task], budget).run(task, budget)

@@ -12,7 +12,7 @@ from rich.table import Table
 from xvarpro import Status
 from xvarpro.cli import tables
 from xvarpro_experiments.methods import Tuned
-from xvarpro_experiments.race import Race
+from xvarpro_experiments.race import LONGER, Race
 
 
 def race(screen: Console, found: Race) -> Table:
@@ -66,7 +66,8 @@ def legend(found: Race) -> str:
         f"equal time, equal iter., end: lowest reduced objective after {seconds:.3g} s, after {iterations:.0f} "
         "iterations, of the whole run, with the w that is optimal for each theta; rel. gap: Frank-Wolfe gap there over "
         "the objective; infeas.: how far theta is outside its set, relative; s to 1 %: seconds to within 1 % of the "
-        f"best value that any method found from that start; live: columns of the design that are not zero.{several}"
+        f"best value known from that start, also of a run {LONGER} times as long; live: columns of the design that are "
+        f"not zero.{several}"
     )
 
 
@@ -77,11 +78,11 @@ def tuned(found: Race) -> list[str]:
 
 
 def duel(found: Race) -> list[str]:
-    """Sentences on the paper's method and the best of the package against the rivals, where the objective decides."""
+    """Sentences on the paper's method and the declared one against the rivals, where the objective decides."""
     if found.experiment.compared_by != "objective":
         return [f"The methods are compared by {found.experiment.compared_by}, not by the objective."]
-    best, start = found.best().method, max(float(o[0].curve.value[0]) for o in found.outcomes.values())
-    names = dict.fromkeys([m.name for m in found.experiment.methods if m.family == "paper"] + [best])
+    start = max(float(o[0].curve.value[0]) for o in found.outcomes.values())
+    names = dict.fromkeys([m.name for m in found.experiment.methods if m.family == "paper"] + [found.declared])
     out = []
     for d in (found.duel(name) for name in names):
         if d["rivals"]:
@@ -128,4 +129,4 @@ def _seconds(x: float) -> str:
 
 
 def _small(x: float) -> str:
-    return "0" if x == 0 else f"{x:.1e}"
+    return "" if math.isnan(x) else "0" if x == 0 else f"{x:.1e}"

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from matplotlib.figure import Figure
 
-from xvarpro_experiments.figures import COLOURS, GREY, tidy
+from xvarpro_experiments.figures import COLOURS, RIVALS, tidy
 from xvarpro_experiments.race import Race
 
 ACCURACY = "test accuracy [%]"
@@ -50,7 +50,7 @@ def notes(race: Race) -> list[str]:
 
 
 def differences(race: Race) -> Figure:
-    """Accuracy over that of frozen ridge, a point per episode, with mean and 95 % confidence interval; rivals grey."""
+    """Accuracy over that of frozen ridge, a point per episode, with mean and 95 % confidence interval."""
     found = accuracies(race)
     floor = found.pop("frozen ridge")
     means = {name: paired(each, floor) for name, each in found.items()}
@@ -59,7 +59,7 @@ def differences(race: Race) -> Figure:
     rng = np.random.default_rng(0)
     names = list(found)
     for y, name in enumerate(reversed(names)):
-        colour = GREY if race.of(name)[0].family == "rival" else COLOURS[0]
+        colour = RIVALS[0] if race.of(name)[0].family == "rival" else COLOURS[0]
         d = found[name] - floor
         ax.plot(d, y + rng.uniform(-0.22, 0.22, len(d)), ".", color=colour, alpha=0.45, markersize=6, linewidth=0)
         mean, half = means[name]
@@ -71,9 +71,8 @@ def differences(race: Race) -> Figure:
     ax.set_yticks(range(len(names)), list(reversed(names)))
     ax.set_xlabel("test accuracy over that of frozen ridge [percentage points]")
     tidy(ax)
-    first = max(means, key=lambda name: means[name][0])
-    mean, half = means[first]
+    mean, half = means[race.declared]
     interval = f" \N{PLUS-MINUS SIGN} {half:.1f}" if np.isfinite(half) else ""
     said = f"{mean:+.1f}{interval} points over frozen ridge in {len(floor)} episode{'s' * (len(floor) > 1)}"
-    figure.suptitle(f"{first}: {said}", x=0.01, ha="left", fontsize=11)
+    figure.suptitle(f"{race.declared}: {said}", x=0.01, ha="left", fontsize=11)
     return figure

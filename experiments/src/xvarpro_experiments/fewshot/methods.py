@@ -259,6 +259,9 @@ class Validated(Method):
             self._found.append(best)
         return self._found[0]
 
+    def runs(self, starts: int) -> float:
+        return starts + len(self.candidates) * len(self.episodes())
+
     def run(self, task: Task, budget: Budget) -> Outcome:
         method, n, _ = self.chosen(budget)
         done = method.run(task, replace(budget, iterations=n))

@@ -100,14 +100,16 @@ fit = xv.solve(
 
 # %%
 # The prior does not know the size of an image: on 48 x 48 pixels of the right halves it is better than what it started
-# from.
+# from, here and on most patches. On the petals, busier than the patches that it has learned from, it is worse by up
+# to 1.3 dB.
 
 
 def quality(squares, pixels):
     return 10 * np.log10(pixels / squares)  # dB
 
 
-whole = np.stack([patch(photograph, 160, 320, 48) for photograph in photographs], axis=1)
+shore, flower = photographs[0][90:138, 170:218].ravel(), patch(photographs[1], 160, 320, 48)
+whole = np.stack([shore, flower], axis=1)
 given = with_noise(whole)
 shown = {"clean": whole, "noisy": given}
 for name, theta in {"differences": filters[:, :2], "learned": fit.theta}.items():

@@ -1,8 +1,8 @@
 """
-A series of 500 spectra, each from the one before
+A series of 160 spectra, each from the one before
 =================================================
 
-Two peaks move through each other as a sample is heated: where are they in each of 500 spectra, and how high? A start
+Two peaks move through each other as a sample is heated: where are they in each of 160 spectra, and how high? A start
 that is good for the first spectrum is a bad one for the last. So each fit starts where that of the spectrum before has
 ended, as people do by hand.
 """
@@ -16,13 +16,13 @@ import numpy as np
 import xvarpro as xv
 
 rng = np.random.default_rng(0)
-x, temperature = np.linspace(0.0, 10.0, 120), np.linspace(300.0, 500.0, 500)
+x, temperature = np.linspace(0.0, 10.0, 120), np.linspace(300.0, 500.0, 160)
 part = (temperature - 300.0) / 200.0
 centres = np.stack([2.5 + 5.0 * part**1.5, 4.0 + 1.2 * np.sin(3.0 * part)], axis=1)
 heights = np.stack([1.0 + 0.5 * part, 1.4 - 1.1 * part], axis=1)
 widths = np.array([0.55, 0.8])
 peaks = np.exp(-0.5 * ((x[:, None] - centres[:, None, :]) / widths) ** 2)
-spectra = np.einsum("ijk,ik->ij", peaks, heights) + 0.15 + 0.02 * rng.normal(size=(500, 120))
+spectra = np.einsum("ijk,ik->ij", peaks, heights) + 0.15 + 0.02 * rng.normal(size=(160, 120))
 
 # %%
 # The model of one spectrum, of which ``lifted`` makes that of all: two peaks and a constant. Centres and widths lie in
@@ -37,13 +37,13 @@ def M(theta, data):
 
 problem = xv.many.lifted(xv.separable(M, xv.Each(spectra), data={"x": x}, W=xv.lower.Nonnegative()))
 first = {"centre": np.array([2.0, 4.5]), "width": np.array([0.7, 0.7])}
-theta0 = {name: np.tile(value, (500, 1)) for name, value in first.items()}
+theta0 = {name: np.tile(value, (160, 1)) for name, value in first.items()}
 over = {"centre": xv.sets.Box(0.0, 10.0), "width": xv.sets.Box(0.3, 1.5)}
 alone = xv.solve_many(problem, theta0, over=over)
 series = xv.solve_many(problem, theta0, over=over, order=1)
 for name, fits in (("from one start", alone), ("from the one before", series)):
     right = np.abs(fits.theta["centre"] - centres).max(axis=1) < 0.3
-    print(f"{name}: {right.sum()} of 500 right, {fits.seconds:.1f} s")
+    print(f"{name}: {right.sum()} of 160 right, {fits.seconds:.1f} s")
 print(series)
 
 # %%

@@ -2,7 +2,7 @@
 More rows than memory holds
 ===========================
 
-What does a fit cost whose rows come in chunks? Here is 1 GB of them, with 64 features each, made when they are asked
+What does a fit cost whose rows come in chunks? Here are 512 MB of them, with 64 features each, made when they are asked
 for; in the same way they would be read from files. The figure shows that memory stays that of two chunks, however many
 there are, and that time grows with their number.
 """
@@ -56,9 +56,9 @@ first = fit_of(1, np.full(features, 0.05))
 fit = fit_of(4, first.theta)
 
 # %%
-# Time and memory of an objective and its gradient, two passes over up to 1 GB of rows.
+# Time and memory of an objective and its gradient, two passes over up to 512 MB of rows.
 
-sizes, seconds, peaks = [2, 4, 8, 16, 32], [], []
+sizes, seconds, peaks = [2, 4, 8, 16], [], []
 for chunks in sizes:
     tracemalloc.start()
     start = time.process_time()
@@ -74,8 +74,8 @@ figure, (memory, duration) = plt.subplots(1, 2, figsize=(8.5, 3.2))
 megabytes = 32 * np.array(sizes)
 memory.loglog(megabytes, megabytes, "--", color="0.6", base=2)
 memory.loglog(megabytes, peaks, "o-", color="#0072b2", base=2)
-memory.annotate("all rows in memory", (200, 300), color="0.5", ha="center", rotation=35)
-memory.annotate("in chunks", (512, 75), color="#0072b2", ha="center")
+memory.annotate("all rows in memory", (150, 230), color="0.5", ha="center", rotation=35)
+memory.annotate("in chunks", (256, 75), color="#0072b2", ha="center")
 memory.set(xlabel="rows (MB)", ylabel="peak memory (MB)", title="Memory is that of two chunks")
 duration.plot(megabytes, seconds, "o-", color="#0072b2")
 duration.set(xlabel="rows (MB)", ylabel="processor time (s)", ylim=(0, None), title="Time grows with the rows")

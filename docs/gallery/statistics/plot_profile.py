@@ -8,8 +8,8 @@ the curves of the first figure bend, both differ; the second figure shows by how
 """
 
 # %%
-# Twenty data of two decays whose rates differ by a factor of four, with noise of 0.05. The sets of the
-# rates do not overlap, so that a profile does not exchange them. The sets of the
+# Twenty data of two decays whose rates differ by a factor of four, with noise of 0.05. The sets of the rates do not
+# overlap, so that a profile does not exchange them.
 
 import matplotlib.pyplot as plt
 import numpy as np
