@@ -51,8 +51,8 @@ def solution(p, t=years, sensitivities=False):
 
 
 # %%
-# SciPy's solver is no function of an array library, so its derivatives are told: those that it integrates along. (Without
-# them ``xv.special.external`` takes differences.)
+# SciPy's solver is no function of an array library, so its derivatives are told: those that it integrates along.
+# Without them ``xv.special.external`` takes differences.
 
 
 def jacobian(p):
