@@ -26,6 +26,9 @@ from xvarpro.lower.weight_sets._pivoting import (
     product,
 )
 
+SHORT = 1e-10  # eps of a precision in which w is refined,
+FEW = 64  # for so many right-hand sides at most: a second pivoting costs as much as the first
+
 
 class Scaled(NamedTuple):
     """A level, condensed to a triangle, in units in which its columns have length 1."""
@@ -57,8 +60,7 @@ class OnFace(LowerSolver):
     """One QR and pivoting on its triangle (see `_pivoting`).
 
     On the free entries F of a column of w the minimiser is that of an unconstrained level with the columns F of M, and
-    so are its derivative and the adjoint: ``v_F = (H_FF)^-1 c_F``, 0 elsewhere. Accurate to ``eps cond(M)``; not
-    refined further.
+    so are its derivative and the adjoint: ``v_F = (H_FF)^-1 c_F``, 0 elsewhere. Accurate to ``eps cond(M)``.
     """
 
     @abstractmethod
@@ -163,6 +165,18 @@ class InBox(OnFace):
 
     def free(self, w: Array) -> Array:
         return (w > _column(self.lower, w)) & (w < _column(self.upper, w))
+
+    def refine(
+        self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        """By pivoting anew in single precision, where the rounding of w leaves a gradient few digits."""
+        xp = namespace_of(w)
+        if xp.finfo(w.dtype).eps < SHORT or w.shape[1] > FEW or system.ridge.present:
+            return w, r
+        own = xp.real(w) if trees.is_complex(w) else w
+        z = product(factor.R, own) - _projected(backend, factor, r)
+        w = as_complex(self.weights(backend, factor.R, z)[0], y)
+        return w, system.M.matvec(w) - y
 
     def improved(
         self, backend: Backend, system: System, factor: QRFactor, g: Array, y: Array, w: Array, r: Array
