@@ -183,8 +183,8 @@ def counts(args: argparse.Namespace) -> None:
             solved = time.perf_counter()
             errors = fit.statistics(executor=pool).theta_stderr
         used, later = (time.perf_counter() - x for x in (began, solved))
-        told = np.isfinite(errors) & (errors > 0)  # rates at a bound have an error of 0
-        near = np.mean(np.abs(fit.theta - rates)[told] <= 1.645 * errors[told])
+        known = np.isfinite(errors) & (errors > 0)  # a rate at a bound has an error of 0
+        near = np.mean(np.abs(fit.theta - rates)[known] <= 1.645 * errors[known])
         ends = ", ".join(f"{n} {x.name}" for x, n in fit.counts.items())
         print(
             f"{backend}: {used:.0f} s, of which errors {later:.0f}; {ends}; {near:.1%} within 90 % intervals",

@@ -222,6 +222,8 @@ def test_functions_of_numpy_say_what_is_wrong():
         xv.special.external(powers, x + 0j)
     with pytest.raises(ModelError, match="real arrays"):
         xv.special.external(lambda x: x + 1j, x)
+    with pytest.raises(ModelError, match="must be > 0"):
+        xv.special.external(powers, x, step=0.0)
     for name, jacobian, words in (("numpy", powers, "must return an array of shape"), ("jax", None, "backend='numpy'")):
         problem = xv.separable(lambda theta, data, j=jacobian: xv.special.external(powers, theta, j), np.ones(2))
         with pytest.raises(ModelError, match=words):

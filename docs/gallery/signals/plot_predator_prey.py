@@ -51,8 +51,8 @@ def solution(p, t=years, sensitivities=False):
 
 
 # %%
-# SciPy's solver is no function of an array library, so its derivatives are told: those that it integrates along.
-# Without them ``xv.special.external`` takes differences.
+# ``xv.special.external`` calls SciPy's solver inside of the model, and takes its Jacobian from the sensitivities that
+# are integrated along. Without a Jacobian it takes differences.
 
 
 def jacobian(p):
@@ -104,8 +104,8 @@ for name, each in ends.items():
     print(f"{name:>28}: {right} of {len(each)} starts, {np.mean([n for _, n in each]):.0f} integrations on average")
 
 # %%
-# Where the scales are solved for, nobody has to guess them. An integration with sensitivities is of ten equations, one
-# for SciPy's differences of two.
+# Scales that are solved for need no start. An integration with sensitivities has ten equations, one for SciPy's
+# differences has two.
 
 fine = np.linspace(0.0, 20.0, 200)
 curves = solution(fit.theta, fine) * fit.w[:, None]

@@ -31,7 +31,7 @@ def of(race: Race) -> dict[str, Figure]:
     label = f"relative excess over the {'optimal' if known else 'lowest'} {race.experiment.objective.partition(',')[0]}"
     least = 1e-16 if known else 1e-6  # nothing is known of the distance to a value that a method found itself
     above = [_above(race, n, least) for n in race.names]
-    if race.experiment.compared_by != "objective":  # nobody looks for its lowest value
+    if race.experiment.compared_by != "objective":  # runs are not compared by how low it gets
         above, label = [[o.curve for o in race.of(n)] for n in race.names], race.experiment.objective
     out = {"convergence": convergence(race, above, label, sooner(race))}
     names = dict.fromkeys(name for each in race.outcomes.values() for o in each for name in o.measured)

@@ -26,8 +26,8 @@ from xvarpro.lower.weight_sets._pivoting import (
     product,
 )
 
-SHORT = 1e-10  # eps of a precision in which w is refined,
-FEW = 64  # for so many right-hand sides at most: a second pivoting costs as much as the first
+SHORT = 1e-10  # w is refined where the machine epsilon is larger, as in float32
+FEW = 64  # right-hand sides at most for which it is: a second pivoting costs as much as the first
 
 
 class Scaled(NamedTuple):
