@@ -556,6 +556,21 @@ def test_equal_rates_of_amplitudes_at_bounds_are_undetermined(dtype):
         assert any("do not determine theta[0], theta[1]" in reason for reason in s.reasons)
 
 
+@pytest.mark.parametrize("upper", [1.2, np.array([1.2, 3.0])])
+def test_a_weight_in_single_precision_is_at_a_bound_that_was_given_in_double(upper):
+    """1.2 rounds up to a float32, 1.3 down."""
+    t = np.linspace(0.0, 2.0, 60, dtype="float32")
+    for bound in (upper, upper + 0.1):
+        y = np.exp(-np.outer(t, [1.0, 5.0])) @ [1.7, 1.0] + 0.02 * rng(0).normal(size=60)
+        W = xv.lower.Bounded(0.0, bound)
+        s = xv.solve(xv.separable(decays, y, data={"t": t}, W=W), np.array([0.5, 4.0]), over=(0.0, 20.0)).statistics()
+        short = xv.separable(decays, y.astype("float32"), data={"t": t}, W=W)
+        fit = xv.solve(short, np.array([0.5, 4.0], "float32"), over=(0.0, 20.0))
+        assert fit.w[0] == np.float32(np.atleast_1d(bound)[0])
+        np.testing.assert_allclose(fit.statistics().w_stderr, s.w_stderr, rtol=1e-2)
+        np.testing.assert_allclose(fit.statistics().theta_stderr, s.theta_stderr, rtol=1e-2)
+
+
 def test_only_weights_that_move_with_what_is_open_are_undetermined():
     """A rate and the amplitude of its derivative are confounded; the errors of the others are those without it."""
 

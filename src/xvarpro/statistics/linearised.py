@@ -177,7 +177,7 @@ def linearised(
         columns or y.shape[1],
         (data // y.shape[1] * columns if columns else data) * (1 + np.iscomplexobj(y)),
         float(np.sum(np.abs(y - one * mean) ** 2)),
-        _directions(problem.lower.W, w),
+        _directions(problem.lower.W, w, prepared.dtype),
         slopes,
         J,
         step,
@@ -335,8 +335,11 @@ def _ridge(problem: Problem, w: np.ndarray) -> np.ndarray:
     return found if found.ndim == 3 else found[None]
 
 
-def _directions(W: WeightSet | None, w: np.ndarray) -> list[np.ndarray]:
-    return [np.eye(w.shape[0])] if W is None else W.directions(w)
+def _directions(W: WeightSet | None, w: np.ndarray, dtype: str) -> list[np.ndarray]:
+    """Of w in the precision of the solve, in which it is at a bound where it is equal to it."""
+    if W is None:
+        return [np.eye(w.shape[0])]
+    return W.directions(w.astype(np.result_type(dtype, 1j) if np.iscomplexobj(w) else dtype))
 
 
 def _parts(x: np.ndarray, both: bool = False) -> np.ndarray:

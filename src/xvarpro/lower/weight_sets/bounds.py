@@ -124,10 +124,10 @@ class Bounded(WeightSet):
         return InBox(self.lower, self.upper)
 
     def directions(self, w: np.ndarray) -> list[np.ndarray]:
-        lower, upper = (
-            np.broadcast_to(x[:, None] if x.ndim == 1 else x, w.shape) for x in map(to_numpy, (self.lower, self.upper))
-        )
-        return _free((w.real > lower) & (w.real < upper))
+        own = w.real
+        lower, upper = (to_numpy(x).astype(own.dtype) for x in (self.lower, self.upper))
+        lower, upper = (np.broadcast_to(x[:, None] if x.ndim == 1 else x, w.shape) for x in (lower, upper))
+        return _free((own > lower) & (own < upper))
 
     @classmethod
     def examples(cls, n: int) -> tuple[Bounded, ...]:
