@@ -1,11 +1,14 @@
 """Components found without a start: their number, places and amplitudes, and what certifies them."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
 import xvarpro as xv
+from xvarpro.components.atoms import Atoms
+from xvarpro.components.proof import proven
 
 T = np.linspace(0.0, 10.0, 60)
 BOX = {"centre": (0.0, 10.0), "width": (0.2, 1.0)}
@@ -131,8 +134,29 @@ def test_a_weight_ends_at_the_optimum_of_all_measures(kind):
     assert sizes[0].max() < 1.01
     assert np.abs(sizes[1] - 1).max() < 0.01
     assert found.certificate.largest <= 1.001
-    assert found.certificate.bound >= found.certificate.largest
+    proven = 1.001 * max(1.0, found.certificate.largest)
+    assert found.certificate.bound == (np.inf if kind == "complex" else proven)
     assert np.abs(found.components.places[:, 0][:, None] - TRUTH["centre"]).min(axis=0).max() < 0.1
+
+
+@pytest.mark.parametrize("one_sided", [False, True])
+def test_what_is_proven_is_so_and_what_is_not_so_is_not_proven(one_sided):
+    """In two entries of theta, for residuals of no solution, against a dense grid."""
+
+    def atom(theta, t):
+        xp = xv.array_namespace(theta)
+        return xp.exp(-theta[None, :, 0] * t[:, None]) * xp.cos(theta[None, :, 1] * t[:, None])
+
+    t, box = np.linspace(0.0, 3.0, 20), (np.array([0.1, 0.0]), np.array([3.0, 4.0]))
+    for seed, normalise in itertools.product(range(3), (False, True)):
+        rng = np.random.default_rng(seed)
+        r, weights = rng.normal(size=(20, 2)), rng.uniform(0.2, 1.0, size=20)
+        atoms = Atoms(atom, r, t, box, weights, None, one_sided, normalise, None, None, None)
+        A = atoms.columns(np.stack([x.ravel() for x in np.mgrid[0.1:3:40j, 0:4:40j]], axis=1), np.zeros((20, 0)))[0]
+        pulls = -A[:, :, 0] @ r
+        largest = np.max(np.linalg.norm(np.maximum(pulls, 0.0) if one_sided else pulls, axis=1))
+        assert proven(atoms, r, 0.5, one_sided, 1.02 * largest / 0.5) == 1.02 * largest / 0.5
+        assert proven(atoms, r, 0.5, one_sided, 0.999 * largest / 0.5) == np.inf
 
 
 def test_places_that_meet_without_the_penalty_are_one():

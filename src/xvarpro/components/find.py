@@ -91,7 +91,8 @@ def find_components(
     normalise : bool
         Whether a `weight` counts amplitudes of atoms of norm 1.
     tol : float
-        With a `weight`, the search ends where the certificate is at most ``1 + tol`` everywhere that was looked at.
+        With a `weight`, the search ends where the certificate is at most ``1 + tol`` everywhere that was looked at, and
+        then proves, where it can, that it is so all over the box.
     backend, device, dtype : optional
         Where and in what precision atoms are computed; those of y by default. Small algebra is done by NumPy.
 
@@ -165,7 +166,7 @@ def find_components(
     return FoundComponents(
         components=Components.of(atoms, fit.theta, fit.w, fit) if fit else Components.of(atoms, atoms.tree(X), None),
         fit=fit,
-        certificate=search.certificate(state),
+        certificate=search.certificate(state, tol),
         criterion=criterion,
         tried=np.array([s.n for s in found]),
         scores=np.array(scores),

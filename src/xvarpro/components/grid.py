@@ -33,8 +33,9 @@ class DualCertificate:
     angle : float
         Between neighbours on the grid, in radians, at most: how densely was looked.
     bound : float
-        What the certificate is below everywhere, if the atom turns between points no faster than where its derivative
-        was taken: the values, and half the angle to a neighbour times the length of the residual. inf without a weight.
+        What the certificate is proven to be nowhere above in the box, by enclosures of the atom: ``1 + tol`` times
+        `largest`, or times 1 where that is below. inf without a weight, for complex atoms, blocks of
+        unit columns, and functions without an enclosure.
     shape : tuple of int
         Points along each entry.
     """
@@ -144,6 +145,4 @@ class Grid:
             order = np.argsort(-found)
             X, found = X[order], found[order]
         largest, where = (float(found[0]), X[0]) if len(X) else (0.0, self.X[0])
-        reach = 0.5 * self.angle * len(self.shape) * float(np.linalg.norm(r)) / asked
-        bound = max(largest, float(values.max(initial=0.0)) + reach) if Q is None else math.inf
-        return DualCertificate(self.X, values, largest, where, self.angle, bound, self.shape), X, found
+        return DualCertificate(self.X, values, largest, where, self.angle, math.inf, self.shape), X, found

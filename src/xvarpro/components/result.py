@@ -142,7 +142,7 @@ class FoundComponents:
         rows = [("largest value", f"{c.largest:.6g} at {at}")]
         rows += [("looked at", f"{size} points, neighbours at most {c.angle:.2g} rad apart, and maxima near the best")]
         if math.isfinite(c.bound):
-            rows += [("between them", f"at most {c.bound:.4g}, if the atom turns no faster there than at the points")]
+            rows += [("proven", f"at most {c.bound:.6g} all over the box, by intervals")]
         lines += ["", "certificate", *aligned(rows)]
         if len(self.tried) > 1:
             scores = self.criterion, *(f"{x:.5g}" for x in self.scores)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from xvarpro.components.atoms import Atoms
 from xvarpro.components.grid import DualCertificate, Grid
 from xvarpro.components.places import ENOUGH, Amplitudes, Places, move
+from xvarpro.components.proof import proven
 
 STARTS = 3  # best points of the grid from which a further component is tried
 EXACT = 1e-13  # of the squared target: a residual below is none
@@ -74,11 +76,15 @@ class Search:
         first = np.argsort([self.state(X).value for X in less])[:STARTS]  # before they move
         return self.best(np.stack([less[j] for j in first]))
 
-    def certificate(self, state: State) -> DualCertificate:
-        """For a weight tau, or else for what BIC asks that a further component takes of ``|r|^2``."""
+    def certificate(self, state: State, tol: float) -> DualCertificate:
+        """For a weight tau, with a proof, or else for what BIC asks that a further component takes of ``|r|^2``."""
+        if self.tau:
+            found = self.grid.certificate(state.r, None, self.tau)[0]
+            level = (1 + tol) * max(found.largest, 1.0)
+            return replace(found, bound=proven(self.atoms, state.r, self.tau, self.nonnegative, level))
         share = -math.expm1((self.charge(state.n) - self.charge(state.n + 1)) / self.atoms.numbers)
-        asked = self.tau or math.sqrt(max(2 * state.value, EXACT * self.energy) * share)
-        return self.grid.certificate(state.r, None if self.tau else np.linalg.qr(state.A)[0], asked)[0]
+        asked = math.sqrt(max(2 * state.value, EXACT * self.energy) * share)
+        return self.grid.certificate(state.r, np.linalg.qr(state.A)[0], asked)[0]
 
     def bic(self, state: State) -> float:
         N = self.atoms.numbers
