@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
+from xvarpro.algorithms.steps.interface import Search
 from xvarpro.backends.exchange import find_device
 from xvarpro.core import trees
-from xvarpro.lower import Ridge
-from xvarpro.lower.interface import System
+from xvarpro.lower.interface import Ridge, System
 from xvarpro.objective.interface import Objective
 from xvarpro.operators import Dense
 
@@ -335,7 +335,7 @@ class Quarter(xv.steps.StepRule):
 
     def search(self, line, memory):
         alpha = 0 * line.value + 0.25
-        return xv.steps.Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
+        return Search(alpha, line.phi(alpha), memory, 0 * alpha + 1, 0 * alpha)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from xvarpro.algorithms.common import curvature, feasible_search
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.algorithms.quasi_newton import _inverse_hessian
 from xvarpro.algorithms.spectral import SpectralInFace, _bounded, _length
-from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, LogAdaptive, OpenLoop, ShortStep
+from xvarpro.algorithms.steps import Armijo, Constant, ExactStep, OpenLoop, ShortStep
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.driver.prepare import prepare
@@ -46,7 +46,7 @@ VARIANTS = {
 ARMIJO = [name for name, a in VARIANTS.items() if isinstance(getattr(a, "step", None), Armijo)]
 # every step rule with both ways of stepping the blocks, where iterates are looked at one by one
 RULES = (Armijo(warm=True), ShortStep(L=11.0), ShortStep(L=(11.0, 9.0)), ExactStep(), ExactStep(quadratic=True))
-CLOCKS = (OpenLoop(), LogAdaptive(), Constant())
+CLOCKS = (OpenLoop(), OpenLoop("log"), Constant())
 STEPWISE = VARIANTS | {
     f"{rule!r}, {blocks!r}": FrankWolfe(rule, blocks)
     for rule in RULES + CLOCKS

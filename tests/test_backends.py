@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from xvarpro import backends
-from xvarpro.backends import Backend, find_dtype
+from xvarpro.backends import Backend
+from xvarpro.backends.adapters import find_dtype
 from xvarpro.backends.eager import cholesky_qr
 from xvarpro.backends.exchange import find_device
 from xvarpro.core.namespace import dtype_name

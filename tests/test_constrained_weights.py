@@ -16,14 +16,14 @@ from xvarpro.lower.interface import NO_RIDGE, Ridge, System
 from xvarpro.lower.weight_sets import _pivoting
 from xvarpro.lower.weight_sets._pivoting import Box, Inverter, Solution, _decided, _State
 from xvarpro.lower.weight_sets.blocks import by_blocks
-from xvarpro.lower.weight_sets.interface import taken
+from xvarpro.lower.weight_sets.interface import WeightSet, taken
 from xvarpro.operators import Dense, Operator
 
 from .support import Solved, error, host, rng, send, send_tree, vector
 
 SETS = [
     x for x in (getattr(lower, name) for name in lower.__all__)
-    if inspect.isclass(x) and issubclass(x, lower.WeightSet) and not inspect.isabstract(x)
+    if inspect.isclass(x) and issubclass(x, WeightSet) and not inspect.isabstract(x)
 ]  # fmt: skip
 EXAMPLES = [(W, n) for cls in SETS for n in (1, 4) for W in cls.examples(n)]
 BOXES = (lower.Nonnegative, lower.Bounded)

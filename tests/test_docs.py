@@ -38,9 +38,7 @@ def concrete(module):
 
 
 NORMS = [getattr(xv.sets.norms, name) for name in ("L1", "L2", "ColumnNorm", "RowNorm", "Sign", "Spectral")]
-RECORDS = (xv.steps.Line, xv.steps.Search)  # what a rule is given and returns: in docs/extending.md
 CLASSES = [*concrete(xv.sets), *NORMS, *concrete(xv.steps), *concrete(xv.algorithms)]
-CLASSES = [cls for cls in CLASSES if cls not in RECORDS]
 
 
 def fields(cls):

@@ -335,7 +335,7 @@ def test_correlations_and_profiles_are_drawn():
     named = example().plot_correlation(["slow", "fast"], ["large", "small"]).axes[0]
     assert [x.get_text() for x in named.get_yticklabels()] == ["slow", "fast", "large", "small"]
     ax = example().plot_profile(1, points=7).axes[0]
-    curve = xv.statistics.profile(example(), 1, points=7)
+    curve = example().profile(1, points=7)
     np.testing.assert_allclose(lines(ax)["profile"], np.stack([curve.at, curve.height], axis=1))
     np.testing.assert_allclose(lines(ax)["linear theory"][:, 1], (curve.at - curve.best) / curve.stderr)
     named = example().plot_profile("theta[1]", points=7).axes[0]

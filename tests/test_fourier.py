@@ -12,14 +12,13 @@ from xvarpro import lower, operators
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
 from xvarpro.errors import ProblemError
-from xvarpro.lower import FourierDivision, Ridge
-from xvarpro.lower.interface import System
+from xvarpro.lower import FourierDivision
+from xvarpro.lower.interface import Ridge, System
 from xvarpro.operators import (
     Circulant,
     CirculantPerColumn,
-    FullConvolution,
+    Convolution,
     StackedCirculant,
-    ValidConvolution,
 )
 from xvarpro_conformance.references import designs as written
 
@@ -46,9 +45,9 @@ def designs(grid, complex_=False):
         "Circulant": Circulant(one),
         "StackedCirculant": StackedCirculant(many),
         "CirculantPerColumn": CirculantPerColumn(many),
-        "FullConvolution": FullConvolution(short, grid),
-        "ValidConvolution": ValidConvolution(short, grid),
-        "long ValidConvolution": ValidConvolution(long, grid),
+        "full": Convolution(short, grid),
+        "valid": Convolution(short, grid, "valid"),
+        "valid, of a long kernel": Convolution(long, grid, "valid"),
     }
     return {name: (M, written.dense(M)) for name, M in found.items()}
 
@@ -199,7 +198,7 @@ def test_what_it_does_not_fit_goes_elsewhere(backend):
     M = Circulant(send(backend, draw(0, 4)))
     assert isinstance(lower.choose(M, Ridge(0.1, send(backend, np.eye(4)))), lower.QR)
     assert isinstance(lower.choose(M, Ridge(0.1, Circulant(send(backend, draw(0, 2, 2))))), lower.QR)
-    assert lower.choose(ValidConvolution(send(backend, draw(0, 2)), (4,)), Ridge(0.1)) == lower.DualQR()
+    assert lower.choose(Convolution(send(backend, draw(0, 2)), (4,), "valid"), Ridge(0.1)) == lower.DualQR()
     dense = System(operators.Dense(send(backend, np.eye(4))), Ridge(0.1))
     with pytest.raises(ProblemError, match="circulant designs, got Dense"):
         FourierDivision().factor(backend, dense)

@@ -56,7 +56,7 @@ BACKEND_LAYERS = [
     ("exchange", "special", "external"),
     ("torch_checks", "torch_modules", "torch_settings", "jax_modules", "jax_sharding"),
     ("hosted", "calculus"),
-    ("transformations",),
+    ("transformations", "adapters"),
     ("numpy", "cupy", "strict", "torch", "jax", "torch_group"),
 ]
 BACKEND_LAYER = {name: i for i, layer in enumerate(BACKEND_LAYERS) for name in layer}

@@ -132,7 +132,7 @@ def test_a_profile_of_a_tree_has_all_entries_of_theta_in_each_row():
 
     start = {"slow": np.array(0.8), "fast": np.array(3.0)}
     fit = xv.solve(xv.separable(M, Y, data={"t": T}), start, tol=1e-9)
-    tree, plain = (xv.statistics.profile(f, entry, points=5) for f, entry in ((fit, 1), (example(), 0)))
+    tree, plain = (f.profile(entry, points=5) for f, entry in ((fit, 1), (example(), 0)))
     assert tree.theta.shape == (5, 2)
     np.testing.assert_allclose(tree.theta, plain.theta[:, ::-1], rtol=1e-5)  # leaves in the order of their names
 
@@ -192,7 +192,7 @@ def test_a_profile_of_data_without_noise_needs_to_know_sigma():
     clean = np.exp(-np.outer(T, RATES)) @ np.array([2.0, 1.0])
     problem = xv.separable(decays, clean, data={"t": T}, weights=np.full(T.size, 1e4))
     fit = xv.solve(problem, np.array([0.8, 3.0]), tol=1e-9)
-    for ask in (lambda: fit.interval(0.95, PROFILE), lambda: xv.statistics.profile(fit, 0)):
+    for ask in (lambda: fit.interval(0.95, PROFILE), lambda: fit.profile(0)):
         with pytest.raises(ProblemError, match="zero to rounding"):
             ask()
     found, linear = fit.interval(0.95, PROFILE, absolute_sigma=True), fit.interval(0.95, absolute_sigma=True)
@@ -203,7 +203,7 @@ def test_heights_of_many_right_hand_sides_are_those_of_the_minimisers():
     """What holds an entry counts once, whatever their number."""
     y = np.exp(-np.outer(T, RATES)) @ rng(6).normal(size=(2, 5)) + 0.02 * rng(7).normal(size=(T.size, 5))
     fit = xv.solve(xv.separable(decays, y, data={"t": T}), RATES, over=BOX, tol=1e-9)
-    curve = xv.statistics.profile(fit, 1, points=5, width=2.0)
+    curve = fit.profile(1, points=5, width=2.0)
 
     def squares(theta):
         A = np.exp(-np.outer(T, theta))
@@ -315,7 +315,7 @@ def test_what_intervals_are_not_for(subtests):
         (r"level must be a number in \(0, 1\)", lambda: example().interval(95)),
         ("need a real w", fits[0].interval),
         ("target that is an array", lambda: fits[1].interval(0.95, xv.statistics.Bootstrap(2))),
-        ("entry must be one of 0 to 1", lambda: xv.statistics.profile(example(), 2)),
+        ("entry must be one of 0 to 1", lambda: example().profile(2)),
         ("samples", lambda: xv.statistics.Bootstrap(samples=1)),
         ("seed", lambda: xv.statistics.Bootstrap(seed=-1)),
         ("parametric", lambda: xv.statistics.Bootstrap(parametric="no")),

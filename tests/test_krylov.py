@@ -12,8 +12,7 @@ from xvarpro import lower
 from xvarpro.core import trees
 from xvarpro.core.status import Status
 from xvarpro.driver.prepare import prepare
-from xvarpro.lower import Ridge
-from xvarpro.lower.interface import System
+from xvarpro.lower.interface import Ridge, System
 from xvarpro.objective.inexact import CORRECTION
 from xvarpro.operators import Dense, Operator
 

@@ -9,11 +9,10 @@ import xvarpro as xv
 from xvarpro import lower
 from xvarpro.backends.powers import power_of_two
 from xvarpro.core import trees
-from xvarpro.lower import Ridge
 from xvarpro.lower._diagonal import Division
 from xvarpro.lower._low_rank import LowRankQR
 from xvarpro.lower.accumulation import Gram
-from xvarpro.lower.interface import LowerSolver, System
+from xvarpro.lower.interface import LowerSolver, Ridge, System
 from xvarpro.lower.normal import length, norms, products
 from xvarpro.lower.stack import deficient_gram, pivots
 from xvarpro.operators import Diagonal, LowRankPlusDiagonal

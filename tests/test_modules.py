@@ -18,7 +18,7 @@ from torch import nn
 from torch.func import functional_call
 
 import xvarpro as xv
-from xvarpro.backends import jax_modules, modules
+from xvarpro.backends import adapters, jax_modules, modules
 from xvarpro.core import trees
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ModelError, ProblemError
@@ -354,7 +354,7 @@ def test_a_module_may_be_a_part_of_theta_and_of_the_data(case):
         data={**case.data, "teacher": case.evaluated(case.make())},
         **LEVEL,
     )
-    own = xv.backends.owner(case.data["x"])
+    own = adapters.owner(case.data["x"])
     theta = {"net": case.net, "scale": own.asarray(np.ones(4, host(case.data["x"]).dtype))}
     value, gradient = xv.value_and_gradient(problem, theta)
     assert list(gradient["net"]) == case.names
@@ -620,7 +620,7 @@ def test_a_set_of_matrices_on_a_kernel_warns_of_its_slices(make):
     if shape is None:
         M, data, y = lambda theta, x: theta["four"][:, :, 0, 0] + theta["stack"][0, 0, 0], None, np.ones(3)
     else:
-        own = xv.backends.owner(trees.leaves(xv.project(net, None))[0])
+        own = adapters.owner(trees.leaves(xv.project(net, None))[0])
         M, data, y = lambda net, x: net(x), own.asarray(rng(2).normal(size=shape).astype("float32")), np.ones(6)
     problem = xv.separable(M, y.astype("float32" if shape else "float64"), data=data, lam=1e-1)
     for name, kernel in said.items():
@@ -647,7 +647,7 @@ def test_a_layer_returns_a_module_that_carries_gradients(case):
     problem = xv.separable(case.M, lambda net, data: data["y"], data=None, **LEVEL)
     over = {"*": xv.sets.L2Ball(1.0)}
     net = xv.project(case.net, over)
-    own = xv.backends.owner(case.data["x"])
+    own = adapters.owner(case.data["x"])
     y = own.asarray(Y.astype(host(case.data["x"]).dtype))
     options = {"over": over, "algorithm": SPECTRAL, "max_iter": 2}
     with warnings.catch_warnings():

@@ -11,8 +11,7 @@ from xvarpro import lower, operators
 from xvarpro.core import trees
 from xvarpro.driver.prepare import prepare
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.lower import Ridge
-from xvarpro.lower.interface import System
+from xvarpro.lower.interface import Ridge, System
 from xvarpro.operators import Dense, Kronecker
 from xvarpro.operators.interface import Operator
 

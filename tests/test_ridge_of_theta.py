@@ -7,7 +7,7 @@ import torch
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
-from xvarpro.lower import Ridge
+from xvarpro.lower.interface import Ridge
 
 from .support import error, host, rng, send
 

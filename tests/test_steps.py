@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from xvarpro import backends, steps
-from xvarpro.algorithms.steps import Armijo, ExactStep, OpenLoop, ShortStep
+from xvarpro.algorithms.steps import Armijo, ExactStep, OpenLoop, ShortStep, interface
 from xvarpro.algorithms.steps.interface import StepRule
 
 from .support import in_turn, rng
@@ -61,7 +61,7 @@ class Line:
             start = rule.init(memory) if memory.ndim < start.ndim else memory
         slope = None if self.derivative is None else self.slope
         with self.backend.scope("float64"):
-            line = steps.Line(self.backend, self.phi, value, gap, dd, self.number(cap), slope)
+            line = interface.Line(self.backend, self.phi, value, gap, dd, self.number(cap), slope)
             found = rule.search(line, start)
         assert int(found.n_values) == len(self.tried)
         assert int(found.n_gradients) == len(self.asked)

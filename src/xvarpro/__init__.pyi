@@ -14,7 +14,6 @@ from xvarpro import (
 from xvarpro import batch as many
 from xvarpro._version import __version__
 from xvarpro.algorithms import steps
-from xvarpro.batch import Each, ManyResult, Multistart, multistart, solve_many
 from xvarpro.bayes.coordinates import Unconstrained
 from xvarpro.bayes.draws import Draws
 from xvarpro.bayes.evidence import Laplace, ModelComparison, compare_models
@@ -33,10 +32,13 @@ from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.driver.prepare import SlicesWarning
 from xvarpro.driver.run import IterationInfo
 from xvarpro.driver.transfer import PrecisionWarning
+from xvarpro.fit.batch_result import ManyResult
 from xvarpro.fit.comparison import Comparison, compare
+from xvarpro.fit.many import solve_many
+from xvarpro.fit.multistart import Multistart, multistart
 from xvarpro.fit.nonlinear import least_squares
 from xvarpro.fit.result import Result
-from xvarpro.fit.robust import RobustResult, solve_robust
+from xvarpro.fit.robust import solve_robust
 from xvarpro.fit.solve import solve
 from xvarpro.fit.verification import Verification, verify
 from xvarpro.problem.column_chunks import ColumnChunks, compress
@@ -47,6 +49,7 @@ from xvarpro.problem.read_ahead import ReadAhead
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.problem.samples import Samples
 from xvarpro.results.outcome import Trace
+from xvarpro.sets.each import Each
 
 __all__ = [
     "Certificate",
@@ -72,7 +75,6 @@ __all__ = [
     "Problem",
     "ReadAhead",
     "Result",
-    "RobustResult",
     "RowChunks",
     "Samples",
     "SlicesWarning",

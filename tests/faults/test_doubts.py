@@ -7,8 +7,7 @@ import xvarpro as xv
 from tests.support import host, rng, send
 from tests.test_sets import KINDS, examples
 from xvarpro import backends
-from xvarpro.lower import Ridge
-from xvarpro.lower.interface import System
+from xvarpro.lower.interface import Ridge, System
 from xvarpro.operators import Dense
 from xvarpro.sets.region import resolve
 

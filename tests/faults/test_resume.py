@@ -43,7 +43,7 @@ METHODS = {
     ),
     "reseeded": algorithms.Reseeded(every=3),
     "quasi-Newton at once": algorithms.ProjectedQuasiNewton(settle=0),
-    "log-adaptive": algorithms.FrankWolfe(xv.steps.LogAdaptive()),
+    "log-adaptive": algorithms.FrankWolfe(xv.steps.OpenLoop("log")),
 }
 ITERATIONS = 11  # not a multiple of anything that repeats
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 import xvarpro as xv
-from xvarpro import backends
 from xvarpro.algorithms.interface import Algorithm
+from xvarpro.backends import adapters
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.prepare import prepare
@@ -45,7 +45,7 @@ def evaluate(target: Target, reference: Reference, theta: Tree = None, compiled:
     prepared = prepare(
         reference.problem,
         reference.theta0 if theta is None else theta,
-        backend=target.backend if compiled else backends.uncompiled(target.backend),
+        backend=target.backend if compiled else adapters.uncompiled(target.backend),
         device=target.device,
         dtype=target.dtype,
     )
@@ -82,7 +82,7 @@ def solve(
         max_iter=max_iter,
         progress=False,
         callback=callback,
-        backend=target.backend if compiled else backends.uncompiled(target.backend),
+        backend=target.backend if compiled else adapters.uncompiled(target.backend),
         device=target.device,
         dtype=target.dtype,
     )

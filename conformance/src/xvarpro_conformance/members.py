@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.backends import exchange
+from xvarpro.backends import adapters, exchange
 from xvarpro.backends.group import Group
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Leaves
@@ -89,7 +89,7 @@ class Member(Group):
 def _like(arrays: Leaves, hosts: Sequence[Any]) -> Leaves:
     """Copies of NumPy's arrays in the frameworks and on the devices of others."""
     pairs = zip(arrays, hosts, strict=True)
-    return tuple(exchange.move(np.array(host), backends.owner(x), device=device(x)) for x, host in pairs)
+    return tuple(exchange.move(np.array(host), adapters.owner(x), device=device(x)) for x, host in pairs)
 
 
 def together(size: int, fun: Callable[[Member], T]) -> list[T]:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro import backends
-from xvarpro.backends import Backend, exchange
+from xvarpro.backends import Backend, adapters, exchange
 from xvarpro.backends import get as backend_of_name
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
@@ -104,7 +103,7 @@ class Target:
         if x.dtype.kind in "fc":
             dtype = self.complex_dtype if x.dtype.kind == "c" else self.dtype
         # UnsupportedError where the framework has none: the case does not apply
-        backends.find_dtype(self.backend.xp, dtype)
+        adapters.find_dtype(self.backend.xp, dtype)
         return self.backend.asarray(np.array(x), dtype=dtype, device=self.place)
 
     def send_tree(self, tree: Tree) -> Tree:
@@ -171,7 +170,7 @@ class Target:
     @cached_property
     def eager(self) -> Target:
         """The same target op by op, as outside of a solve: itself where nothing is compiled."""
-        plain = backends.uncompiled(self.backend)
+        plain = adapters.uncompiled(self.backend)
         return self if plain is self.backend else replace(self, backend=plain, _compiled={}, _known={})
 
 

@@ -20,7 +20,7 @@ import xvarpro as xv
 from xvarpro import Problem
 from xvarpro.algorithms import AcceleratedProjectedGradient, Algorithm
 from xvarpro.errors import ProblemError
-from xvarpro.lower import Ridge, System
+from xvarpro.lower.interface import Ridge, System
 from xvarpro.operators import Dense, Operator
 from xvarpro_experiments import descent
 from xvarpro_experiments.checks import positive, whole
@@ -59,7 +59,8 @@ class Joint:
     def parts(self, theta: Tree, problem: Problem | None = None) -> Parts:
         """Design, target and penalty at theta."""
         p = problem or self.problem
-        M, y = xv.operators.as_operator(p.lower.M(theta, p.data)), p.lower.y
+        M, y = p.lower.M(theta, p.data), p.lower.y
+        M = M if isinstance(M, xv.operators.Operator) else xv.operators.Dense(M)
         return Parts(M, y(theta, p.data) if callable(y) else None, p.R(theta) if p.R is not None and p.mu else None)
 
     def residual(self, parts: Parts, w: Array) -> Array:

@@ -51,8 +51,8 @@ def load(entry: EntryPoint) -> Backend:
 def _check_class(name: str, kind: Any) -> None:
     if not (inspect.isclass(kind) and issubclass(kind, Backend)):
         raise PluginError(
-            f"backend {name!r} must be a class derived from xvarpro.backends.HostedBackend, TapedBackend, EagerBackend "
-            f"or Backend, got {kind!r}"
+            f"backend {name!r} must be a class derived from HostedBackend, TapedBackend or EagerBackend of "
+            f"xvarpro.backends.adapters, or from xvarpro.backends.Backend, got {kind!r}"
         )
     lacking = sorted(kind.__abstractmethods__)
     if lacking:

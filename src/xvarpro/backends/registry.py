@@ -232,7 +232,8 @@ def prove(backend: Backend) -> None:
     Examples
     --------
     >>> import xvarpro as xv
-    >>> xv.backends.prove(xv.backends.get("numpy"))
+    >>> from xvarpro.backends.adapters import prove
+    >>> prove(xv.backends.get("numpy"))
     """
     for dtype in plugin.REQUIRED:
         x = np.array([[0, 1, 2], [3, 4, 5]]).astype(dtype)

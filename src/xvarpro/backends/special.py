@@ -35,7 +35,7 @@ def evaluate(x: Array, name: str, n: int = 0) -> Array:
     if not hasattr(backend, "special"):
         raise UnsupportedError(
             f"xv.special.{name} needs a backend with a method `special`; {backend.name} has none. Derive it from "
-            "xvarpro.backends.HostedBackend, or define special(x, name, n)"
+            "xvarpro.backends.adapters.HostedBackend, or define special(x, name, n)"
         )
     return backend.special(x, name, n)
 

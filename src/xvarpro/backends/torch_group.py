@@ -10,8 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from xvarpro import backends
-from xvarpro.backends import exchange
+from xvarpro.backends import exchange, registry
 from xvarpro.backends.group import Group
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array, Leaves
@@ -84,7 +83,7 @@ class TorchGroup(Group):
 
     def _through(self, x: Array, collective: Callable[[Tensor], Tensor]) -> Array:
         """What a collective makes of a copy of an array, in its own framework and on its device."""
-        owner, here = backends.owner(x), backends.get("torch")
+        owner, here = registry.owner(x), registry.get("torch")
         moved: Any = exchange.move(x, here, device=self._own)
         moved = moved.detach().clone(memory_format=torch.contiguous_format)
         with _connected():

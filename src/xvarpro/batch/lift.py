@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.batch.prepare import by_problem, ridges
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
@@ -100,7 +100,7 @@ class Lifted(Struct):
             out = self.fun(*trees.unflatten(treedef, [next(own if m else others) for m in along]))
             return (out.dense() if isinstance(out, Operator) else out,)
 
-        return backends.vmap(one, mapped, shared)[0]
+        return registry.vmap(one, mapped, shared)[0]
 
 
 def members(problem: Any, picked: slice) -> Any:

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xvarpro.backends import Backend, linalg_errors
+from xvarpro.backends import Backend
+from xvarpro.backends.interface import linalg_errors
 from xvarpro.batch import small
 from xvarpro.batch.small import Factor
 from xvarpro.core import trees
 from xvarpro.core.namespace import complex_dtype, complexified, device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
-from xvarpro.lower import Ridge
+from xvarpro.lower.interface import Ridge
 from xvarpro.objective.gauss_newton import Local
 from xvarpro.objective.in_memory import check_same, model_failures
 from xvarpro.problem.problem import Level, Problem

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import backends
-from xvarpro.backends import Backend, exchange, modules
+from xvarpro.backends import Backend, exchange, modules, registry
 from xvarpro.bayes.charts import Chart, chart
 from xvarpro.core import trees
 from xvarpro.core.checks import described
@@ -93,12 +92,12 @@ class Unconstrained:
             return (None if bar is None else bar * self.log_density_and_gradient(*inputs)[1],)
 
         u = self._vector(u)
-        return backends.owner(u).with_pullback(value, pull)(u)[0]
+        return registry.owner(u).with_pullback(value, pull)(u)[0]
 
     def log_density_and_gradient(self, u: Array) -> tuple[Array, Array]:
         """`log_density`, and its gradient, (size,); 0 where there is no density."""
         u = self._vector(u)
-        (*leaves, extra), pull = backends.owner(u).vjp(self._mapped, (u,))
+        (*leaves, extra), pull = registry.owner(u).vjp(self._mapped, (u,))
         value, gradient = self._prepared.call(evaluated, self._moved(leaves))
         xp, total = namespace_of(u), self._total(value, extra, u)
         slope = pull((*(-self._returned(g, u) for g in gradient), xp.ones_like(extra)))[0]
@@ -107,7 +106,7 @@ class Unconstrained:
     def to_theta(self, u: Array) -> Tree:
         """theta, in the structure, framework and precision of theta0."""
         *leaves, _ = self._mapped(u := self._vector(u))
-        return self._prepared.layout.to_caller(tuple(leaves), backends.owner(u))
+        return self._prepared.layout.to_caller(tuple(leaves), registry.owner(u))
 
     def from_theta(self, theta: Tree) -> Array:
         """u, in the framework of theta, which must lie inside its set."""
@@ -115,10 +114,10 @@ class Unconstrained:
         layout, like = self._prepared.layout, leaves[0]
         if treedef != layout.treedef:
             raise ProblemError(f"theta must have the structure of theta0, {layout.treedef}; got {treedef}")
-        u = self._inverse([backends.to_numpy(x) for x in leaves])
+        u = self._inverse([registry.to_numpy(x) for x in leaves])
         if not np.isfinite(u).all():
             raise ProblemError("theta must lie inside its set to have unconstrained coordinates; got one that does not")
-        return backends.owner(like).asarray(u, dtype=dtype_name(like), device=device(like))
+        return registry.owner(like).asarray(u, dtype=dtype_name(like), device=device(like))
 
     # -- the parts
 
@@ -142,13 +141,13 @@ class Unconstrained:
 
     def _inner(self) -> np.ndarray:
         """The coordinates of theta0; where it is at a bound, of a point a thousandth of the way to the centre."""
-        region, theta = self._prepared.region.on_host, [backends.to_numpy(x) for x in self._prepared.theta]
+        region, theta = self._prepared.region.on_host, [registry.to_numpy(x) for x in self._prepared.theta]
         u = self._inverse(theta)
         if (np.abs(u) < FAR).all():
             return u
         for i, C in region.constrained:
             flat: Any = theta[i].reshape(-1) if C.event_ndim == 1 else theta[i]
-            theta[i] = theta[i] + 1e-3 * (backends.to_numpy(C.center(flat)).reshape(theta[i].shape) - theta[i])
+            theta[i] = theta[i] + 1e-3 * (registry.to_numpy(C.center(flat)).reshape(theta[i].shape) - theta[i])
         return self._inverse(theta)
 
     def _vector(self, u: Any) -> Array:
@@ -178,7 +177,7 @@ class Unconstrained:
         return tuple(exchange.move(x, to.backend, dtype=to.dtype, device=to.device) for x in leaves)
 
     def _returned(self, x: Array, u: Array) -> Array:
-        return exchange.move(x, backends.owner(u), dtype=dtype_name(u), device=device(u))
+        return exchange.move(x, registry.owner(u), dtype=dtype_name(u), device=device(u))
 
     def _total(self, value: Array, extra: Array, u: Array) -> Array:
         xp, total = namespace_of(u), extra - self._returned(value, u)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from xvarpro import backends
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, registry
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import (
     adjoint,
@@ -23,7 +22,8 @@ from xvarpro.core.namespace import (
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import sum_
 from xvarpro.errors import ProblemError
-from xvarpro.lower import QR, DualQR, Ridge, System
+from xvarpro.lower import QR, DualQR
+from xvarpro.lower.interface import Ridge, System
 from xvarpro.lower.stack import QRFactor, as_column, as_columns, stacked
 from xvarpro.operators import Dense
 
@@ -80,7 +80,7 @@ def ridge(A: Array, y: Array, lam: float | Array) -> Array:
         if not lam > 0:
             raise ProblemError(f"lam must be > 0; got {lam!r}")
         lam = xp.asarray(lam, dtype=real, device=device(A))
-    if not is_array(lam) or backends.owner(lam) is not backend or lam.dtype != real or lam.ndim > 3:
+    if not is_array(lam) or registry.owner(lam) is not backend or lam.dtype != real or lam.ndim > 3:
         raise ProblemError(f"lam must be a number, or an array like A, {real}; got {described(lam)}")
     vector = y.ndim == 1 or (y.ndim, A.ndim) == (2, 3)
     y = y[..., None] if vector else y
@@ -112,8 +112,8 @@ def _owner(A: Array, y: Array) -> Backend:
     for name, x, axes in ("A", A, (2, 3)), ("y", y, (1, 2, 3)):
         if not (is_array(x) and x.ndim in axes and 0 not in x.shape and is_inexact(x)):
             raise ProblemError(f"{name} must be a float array with {axes[0]} to {axes[-1]} axes; got {described(x)}")
-    backend = backends.owner(A)
-    if backends.owner(y) is not backend or backend.xp.finfo(y.dtype).bits != backend.xp.finfo(A.dtype).bits:
+    backend = registry.owner(A)
+    if registry.owner(y) is not backend or backend.xp.finfo(y.dtype).bits != backend.xp.finfo(A.dtype).bits:
         raise ProblemError(f"A and y must have one framework and precision; got {described(A)} and {described(y)}")
     return backend
 

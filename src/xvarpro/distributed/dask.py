@@ -13,8 +13,7 @@ import dask
 from distributed import Client, Future, KilledWorker, default_client
 from distributed.comm import CommClosedError
 
-from xvarpro import backends
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, registry
 from xvarpro.core import trees
 from xvarpro.core.checks import described, number
 from xvarpro.core.namespace import device, dtype_name
@@ -111,7 +110,7 @@ class OnWorkers(Remote):
     ) -> tuple[Any, int, int]:
         client, framework, dtype = self._client, compiler.name, dtype_name(args[0][0])
         # a task and no scattered value: one that is lost with its worker is made again
-        given = client.submit(_same, trees.map_arrays(backends.to_numpy, (like, args)), pure=False)
+        given = client.submit(_same, trees.map_arrays(registry.to_numpy, (like, args)), pure=False)
         keys = [chunk.key for chunk in self._chunks]
         with reached():
             places = client.sync(client.scheduler.who_has, keys=keys, callback_timeout=self._timeout)
@@ -131,7 +130,7 @@ class OnWorkers(Remote):
         ((_, last),) = ended(client, f"{name}merge", iter([last]), 1, self._timeout)
         total, rows = result_of(last, self._timeout)
         first = trees.partition(like)[0][0]
-        owner, where = backends.owner(first), device(first)
+        owner, where = registry.owner(first), device(first)
         return trees.map_arrays(lambda x: owner.asarray(x, device=where), total), rows, len(found)
 
 
@@ -148,7 +147,7 @@ def _chunk(treedef: Any, *leaves: Any) -> Any:
 
 def _on_worker(step: Any, name: str, framework: str, dtype: str, chunk: tuple[Tree, Any], given: Any) -> Any:
     """What a pass finds in one chunk, from a state of zeros, as NumPy's arrays; and the number of rows."""
-    backend = backends.get(framework)
+    backend = registry.get(framework)
     with backend.scope(dtype):
         move = Transfer(backend, dtype, None, warn=False)
         data, y = chunk
@@ -160,7 +159,7 @@ def _on_worker(step: Any, name: str, framework: str, dtype: str, chunk: tuple[Tr
 
 
 def _merged(merge: Any, accumulation: Any, framework: str, dtype: str, *parts: tuple[Any, int]) -> Any:
-    backend = backends.get(framework)
+    backend = registry.get(framework)
     with backend.scope(dtype):
         states = [trees.map_arrays(backend.asarray, state) for state, _ in parts]
         found = merge(backend, accumulation, *states)

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from xvarpro._version import __version__
-from xvarpro.backends import is_deterministic, to_numpy
+from xvarpro.backends import to_numpy
+from xvarpro.backends.registry import is_deterministic
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import copied, dtype_name

@@ -16,11 +16,13 @@ from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ModelError, ProblemError, warn_caller
-from xvarpro.lower import QR, Ridge
+from xvarpro.lower import QR
+from xvarpro.lower.interface import Ridge
 from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, model_failures
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design, ridge_of
 from xvarpro.objective.reduced import Reduced
-from xvarpro.operators import Dense, as_operator
+from xvarpro.operators import Dense
+from xvarpro.operators.interface import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem, reading
 from xvarpro.problem.row_chunks import RowChunks

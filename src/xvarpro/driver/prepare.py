@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import backends, operators
-from xvarpro.backends import Backend, exchange, modules, uncompiled
+from xvarpro import operators
+from xvarpro.backends import Backend, exchange, modules, registry
 from xvarpro.backends.group import Group
+from xvarpro.backends.registry import uncompiled
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -130,7 +131,7 @@ class Prepared:
         """
         leaves, treedef = trees.flatten(modules.taken(theta))
         here = self.backend, self.dtype, self.device
-        own = treedef == self.layout.treedef and all((backends.of(x), dtype_name(x), device(x)) == here for x in leaves)
+        own = treedef == self.layout.treedef and all((registry.of(x), dtype_name(x), device(x)) == here for x in leaves)
         stated = problem is self.original and self.y_unit == 1.0 and set(self.theta_units) == {1.0}
         chunks = isinstance(problem.lower.y, ColumnChunks)
         if chunks or self.compressed or self.group is not None or not (own and stated):
@@ -382,8 +383,8 @@ def violation(backend: Backend, region: Region, theta: Leaves) -> Array:
         return region.violation(theta)
     x = exchange.readable(*theta)
     if x[0] is not theta[0]:
-        with backends.owner(x[0]).scope(dtype_name(x[0])):
-            return trees.map_arrays(backends.to_numpy, region).violation(x)
+        with registry.owner(x[0]).scope(dtype_name(x[0])):
+            return trees.map_arrays(registry.to_numpy, region).violation(x)
     operands, skeleton = partition(backend, dtype_name(theta[0]), region)
     run = backend.call(lambda operands: skeleton.fill(operands).violation, ("violation", skeleton), once=True)
     return run(operands, theta)

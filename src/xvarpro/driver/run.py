@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm, Iterate
-from xvarpro.backends import linalg_errors
+from xvarpro.backends.interface import linalg_errors
 from xvarpro.core import trees
 from xvarpro.core.checks import described, number
 from xvarpro.core.namespace import copied

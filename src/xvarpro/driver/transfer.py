@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from xvarpro import backends
-from xvarpro.backends import Backend, exchange, modules
+from xvarpro.backends import Backend, exchange, modules, registry
 from xvarpro.core import trees
 from xvarpro.core.checks import described, number
 from xvarpro.core.namespace import copied, dtype_name, named_dtype, namespace_of
@@ -82,7 +81,7 @@ class Transfer:
 
     def _not_numbers(self, x: Array, name: str, real: bool) -> Array:
         """Dates, texts and objects: part of `data` as they are where its framework has them, else refused."""
-        source = backends.of(x)
+        source = registry.of(x)
         if real or source is None or source.name != self.to.name:
             raise ProblemError(f"{name} must hold numbers on {self.to.name}; got dtype {x.dtype}. Convert it to floats")
         return x
@@ -164,7 +163,7 @@ class Transfer:
 
     def whitening(self, covariance: Array, prefix: str, rows: int | None) -> Whitening:
         """From a Cholesky factorisation in double precision, whatever that of the solve is."""
-        C, name = backends.to_numpy(covariance), f"{prefix}covariance"
+        C, name = registry.to_numpy(covariance), f"{prefix}covariance"
         size = float(np.max(np.abs(C), initial=0.0))
         if C.dtype.kind not in "iuf" or not 0 < size < np.inf or np.max(np.abs(C - C.T)) > SYMMETRIC * size:
             raise ProblemError(
@@ -207,8 +206,8 @@ class Transfer:
         """A target as a matrix, see `weighted`; with `check`, if a loss finds it right: `some` of the rows, or all."""
         moved = self.weighted(self(y, name, real=True, gaps=trees.is_array(weights)), weights, name, loss is None)
         if check and loss is not None:
-            used = backends.to_numpy(moved)
-            rows = np.broadcast_to((backends.to_numpy(weights) if trees.is_array(weights) else 1.0) > 0, used.shape)
+            used = registry.to_numpy(moved)
+            rows = np.broadcast_to((registry.to_numpy(weights) if trees.is_array(weights) else 1.0) > 0, used.shape)
             used = used[rows] if loss.by_entry else used[rows[:, 0]]
             # other rows may have the classes that these do not have
             loss.check(np.concatenate([used, np.eye(used.shape[1])]) if some and not loss.by_entry else used)
@@ -255,7 +254,7 @@ class Transfer:
         (x,) = exchange.readable(x)
         xp = namespace_of(x)
         if not bool(xp.all(xp.isfinite(x))):
-            at = np.argwhere(~np.isfinite(backends.to_numpy(x)))[0].tolist()
+            at = np.argwhere(~np.isfinite(registry.to_numpy(x)))[0].tolist()
             raise ProblemError(f"{name}{where} must be finite; got NaN or inf at index {at}")
 
     def _work_dtype(self, x: Array) -> str:
@@ -333,7 +332,7 @@ def destination(
     leaves = list(map(_start, leaves, names))
     source = _owner(leaves, names)
     own_dtype = _common_dtype(leaves, names, source)
-    to = source if backend is None else backend if isinstance(backend, Backend) else backends.get(backend)
+    to = source if backend is None else backend if isinstance(backend, Backend) else registry.get(backend)
     for module in modules.architectures(theta0):
         if to.name != module.framework:
             raise ProblemError(
@@ -346,7 +345,7 @@ def destination(
         raise ProblemError(f"dtype must be 'float32' or 'float64'; got {dtype!r}")
     own = to.name == source.name
     if device is None and problem is not None:
-        to = backends.placed(to, to.placement.of(*_given(problem, dict(zip(names, leaves, strict=True)))))
+        to = registry.placed(to, to.placement.of(*_given(problem, dict(zip(names, leaves, strict=True)))))
     spread = device is None and to.placement.several
     place = _parsed(to, device) if device is not None else device_of(leaves[0]) if own and not spread else None
     places = tuple((to if own else source).placement.place(x) for x in leaves)
@@ -393,7 +392,7 @@ def _owner(leaves: list[Any], names: list[str]) -> Backend:
         )
     owners: dict[str, str] = {}
     for x, name in zip(leaves, names, strict=True):
-        owner = backends.of(x)
+        owner = registry.of(x)
         if owner is None or not trees.is_array(x):
             raise ProblemError(f"{name} must be an array or a number; got {type(x).__name__}")
         exchange.check_dense(x, name)
@@ -401,7 +400,7 @@ def _owner(leaves: list[Any], names: list[str]) -> Backend:
     if len(owners) > 1:
         found = ", ".join(f"{name} is a {owner} array" for owner, name in owners.items())
         raise ProblemError(f"theta0 must be of one framework; got {found}. Convert all of it to one")
-    return backends.get(next(iter(owners)))
+    return registry.get(next(iter(owners)))
 
 
 def _common_dtype(leaves: list[Any], names: list[str], source: Backend) -> str:

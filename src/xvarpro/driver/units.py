@@ -14,7 +14,7 @@ from xvarpro.backends import Backend, exchange
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
-from xvarpro.lower import WeightSet
+from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.objective.least_squares import EvaluatedLevel, is_complex_design
 from xvarpro.problem.problem import Level, Problem, by_level
 from xvarpro.sets.interface import Set

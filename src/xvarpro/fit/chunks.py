@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro.backends import get, owner, to_numpy
+from xvarpro.backends import get, to_numpy
+from xvarpro.backends.registry import owner
 from xvarpro.batch.driver import put
 from xvarpro.batch.lift import members
 from xvarpro.batch.prepare import batch_size

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import linalg_errors, to_numpy
+from xvarpro.backends import to_numpy
+from xvarpro.backends.interface import linalg_errors
 from xvarpro.core import trees
 from xvarpro.core.lazy import Method
 from xvarpro.core.struct import Leaves, Tree

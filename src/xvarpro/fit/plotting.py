@@ -306,7 +306,7 @@ def plot_profile(
     level : float
         Whose confidence interval is marked, in (0, 1).
     points, width
-        As for `xvarpro.statistics.profile`.
+        As for `Result.profile`.
     xlabel, figure
         As for `plot_fit`.
     absolute_sigma : bool

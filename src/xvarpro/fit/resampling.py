@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core import trees
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import REQUIRED, Struct, Tree
@@ -61,7 +61,7 @@ def _in_real_numbers(level: Level) -> Level:
         M=InRealNumbers(level.M),
         y=InRealNumbers(level.y) if callable(level.y) else in_real_numbers(level.y),
         weights=weights if weights is None else trees.array_namespace(weights).concat([weights, weights]),
-        covariance=C if C is None else np.kron(np.eye(2), backends.to_numpy(C)),
+        covariance=C if C is None else np.kron(np.eye(2), registry.to_numpy(C)),
     )
 
 
@@ -93,7 +93,7 @@ def sent(x: np.ndarray, like: Any) -> Any:
     """Numbers as an array of the framework, dtype and device of another; as they are where that is a number."""
     if not trees.is_array(like):
         return x
-    owner = backends.owner(like)
+    owner = registry.owner(like)
     host = np.array(x, dtype=on_host(like).dtype)
     with owner.scope(host.dtype.name):
         return owner.asarray(host, device=device(like))

@@ -59,6 +59,7 @@ class Result(Outcome):
         statistics = theory.statistics
         report = reports.report
         interval = intervals.interval
+        profile = profiles.profile
         sample = sampling.sample
         band = bands.band
         plot_fit = plotting.plot_fit
@@ -74,6 +75,7 @@ class Result(Outcome):
         statistics = Method("xvarpro.statistics.theory.statistics")
         report = Method("xvarpro.statistics.reports.report")
         interval = Method("xvarpro.fit.intervals.interval")
+        profile = Method("xvarpro.fit.profiles.profile")
         sample = Method("xvarpro.bayes.sampling.sample")
         band = Method("xvarpro.statistics.bands.band")
         plot_fit = Method("xvarpro.fit.plotting.plot_fit")
@@ -136,9 +138,16 @@ class Result(Outcome):
         return weighting.deviance(self)
 
     def predict(self, data: Tree, *, mean: bool = False) -> Array:
-        """The model at the solution for other `data`, ``M(theta, data) w``: see `xvarpro.statistics.predict`.
+        """The model at the solution for other `data`, such as other abscissae, ``M(theta, data) w``, (m,) or (m, k).
 
         With `mean`, as `mean` has it for the problem's own data.
+
+        Raises
+        ------
+        ModelError
+            M fails with this data.
+        ProblemError
+            w does not fit the design; the loss expects no mean.
 
         Examples
         --------

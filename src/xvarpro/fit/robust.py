@@ -23,10 +23,7 @@ FIRST = 0.1  # tolerance of the plain fit from which one by a robust loss starts
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RobustResult(Result):
-    """Outcome of `solve_robust`: a `Result` whose standard errors take no loss for the true likelihood.
-
-    They are those of the sandwich formula, for counts as well, unless `absolute_sigma` is asked for.
-    """
+    """Outcome of `solve_robust`: a `Result` whose loss is no likelihood of the noise."""
 
     @property
     def known_noise(self) -> bool:
@@ -46,7 +43,7 @@ def solve_robust(
     device: Any = None,
     dtype: str | None = None,
     deterministic: bool = False,
-) -> RobustResult:
+) -> Result:
     """`solve` of a problem of one level, with a loss in the place of squares, such as Huber's.
 
     With ``z = weights (M(theta) w - y)^2 / scale^2``, entry by entry, the objective of a robust loss is ``1/2 sum
@@ -67,7 +64,9 @@ def solve_robust(
 
     Returns
     -------
-    RobustResult
+    Result
+        Its standard errors take no loss for the true likelihood: they are those of the sandwich formula, for counts as
+        well, unless `absolute_sigma` is asked for.
 
     Raises
     ------

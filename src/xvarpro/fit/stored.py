@@ -12,9 +12,8 @@ from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
-from xvarpro import backends
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import exchange, modules, to_numpy
+from xvarpro.backends import exchange, modules, registry, to_numpy
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device as device_of
@@ -133,7 +132,7 @@ def like(fit: Kind, like: Tree) -> Kind:
     held = own if modules.architectures(like) else {}  # dicts and arrays have no place for them
 
     def moved(x: Array, other: Array) -> Array:
-        return exchange.move(x, backends.owner(other), dtype=dtype_name(x), device=device_of(other))
+        return exchange.move(x, registry.owner(other), dtype=dtype_name(x), device=device_of(other))
 
     def ordered(tree: Tree) -> list[Array]:
         # by name: the order of leaves is that of keys in a dict, that of insertion in an OrderedDict

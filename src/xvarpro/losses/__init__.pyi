@@ -1,5 +1,5 @@
 from xvarpro.losses.custom import Custom
-from xvarpro.losses.interface import Loss, Squares
+from xvarpro.losses.interface import Loss
 from xvarpro.losses.likelihoods import Logistic, LogPoisson, Poisson, Softmax
 from xvarpro.losses.margins import Quantile, SquaredHinge
 from xvarpro.losses.robust import Cauchy, Huber, SoftL1
@@ -16,5 +16,4 @@ __all__ = [
     "SoftL1",
     "Softmax",
     "SquaredHinge",
-    "Squares",
 ]

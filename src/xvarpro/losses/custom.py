@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
@@ -54,7 +54,7 @@ class Custom(Loss):
         return weights * self._derivative(self.fun, mu, y)
 
     def second(self, mu: Array, y: Array, weights: Weights) -> Array:
-        known = self.on(self.backend or backends.owner(mu))
+        known = self.on(self.backend or registry.owner(mu))
 
         def first(mu: Array, y: Array) -> Array:
             return known._derivative(self.fun, mu, y)
@@ -83,5 +83,5 @@ class Custom(Loss):
         def of_arrays(mu: Array, y: Array) -> Any:
             return (fun(mu, y),)
 
-        outputs, pull = (self.backend or backends.owner(mu)).vjp(of_arrays, (mu,), (y,))
+        outputs, pull = (self.backend or registry.owner(mu)).vjp(of_arrays, (mu,), (y,))
         return pull((namespace_of(mu).ones_like(outputs[0]),))[0]

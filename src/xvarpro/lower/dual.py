@@ -26,7 +26,8 @@ class DualQR(LowerSolver):
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), xv.lower.Ridge(1e-3))
+    >>> from xvarpro.lower.interface import Ridge
+    >>> xv.lower.choose(xv.operators.Dense(np.ones((10, 512))), Ridge(1e-3))
     DualQR()
     """
 

@@ -29,8 +29,9 @@ class Ridge(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np, xvarpro as xv
-    >>> ridge = xv.lower.Ridge(np.array([[4.0], [0.0]]))
+    >>> import numpy as np
+    >>> from xvarpro.lower.interface import Ridge
+    >>> ridge = Ridge(np.array([[4.0], [0.0]]))
     >>> float(ridge.value(np.ones((2, 1)))), ridge.slope(np.ones((2, 1)))[:, 0]
     (2.0, array([4., 0.]))
     """

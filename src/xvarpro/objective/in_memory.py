@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from xvarpro import lower
-from xvarpro.backends import Backend, linalg_errors
+from xvarpro.backends import Backend
 from xvarpro.backends.group import Group
+from xvarpro.backends.interface import linalg_errors
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten

@@ -12,10 +12,10 @@ from xvarpro.core.namespace import complex_dtype, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.core.trees import complexified, inner, is_array, is_complex, leaves, map_arrays, partition, sum_
 from xvarpro.errors import ProblemError
-from xvarpro.lower import WeightSet
 from xvarpro.lower.interface import NO_RIDGE, Adjoint, Ridge, System
-from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted, as_operator
-from xvarpro.operators.interface import Operator
+from xvarpro.lower.weight_sets.interface import WeightSet
+from xvarpro.operators import BlockDiagonal, Dense, Stacked, Weighted
+from xvarpro.operators.interface import Operator, as_operator
 from xvarpro.problem.problem import Level, by_block
 from xvarpro.problem.whitening import Whitening
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint_product, inner
@@ -132,7 +132,7 @@ class LossLevel(EvaluatedLevel):
                 return (inner(self.loss.slope(z, y, self.weights), *q),)
             return (self.loss.value(z, y, self.weights) * self.loss.unit**2,)
 
-        outputs, pull = backends.owner(z).vjp(fun, (self.y,), (z, *q))
+        outputs, pull = registry.owner(z).vjp(fun, (self.y,), (z, *q))
         return pull((namespace_of(outputs[0]).ones_like(outputs[0]),))[0]
 
     @property

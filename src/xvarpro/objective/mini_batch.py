@@ -11,10 +11,10 @@ from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
 from xvarpro.core.trees import is_array, leaves
 from xvarpro.errors import ProblemError
-from xvarpro.lower import Ridge
+from xvarpro.lower.interface import Ridge
 from xvarpro.objective.least_squares import as_matrix, evaluate_level, evaluate_ridge, scaled, weighted
-from xvarpro.operators import Dense, Weighted, as_operator
-from xvarpro.operators.interface import Operator
+from xvarpro.operators import Dense, Weighted
+from xvarpro.operators.interface import Operator, as_operator
 from xvarpro.problem.problem import Level, Problem, reading, refuse_covariance
 from xvarpro.problem.samples import lengths, taken
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from xvarpro.backends import Backend, linalg_errors
+from xvarpro.backends import Backend
+from xvarpro.backends.interface import linalg_errors
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import partition, plus

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from xvarpro.backends import Backend, linalg_errors
+from xvarpro.backends import Backend
 from xvarpro.backends.group import Group
+from xvarpro.backends.interface import linalg_errors
 from xvarpro.core.trees import partition, plus, scaled
 from xvarpro.lower.interface import Accumulation
 

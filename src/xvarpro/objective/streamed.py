@@ -16,7 +16,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from xvarpro.backends import Backend, linalg_errors
+from xvarpro.backends import Backend
+from xvarpro.backends.interface import linalg_errors
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.status import Bar
 from xvarpro.core.struct import Array, Leaves

@@ -2,9 +2,9 @@ from xvarpro.operators._dottest import dottest
 from xvarpro.operators.blocks import BlockDiagonal, Stacked
 from xvarpro.operators.circulant import Circulant, CirculantPerColumn, StackedCirculant
 from xvarpro.operators.combined import Composition, Sum
-from xvarpro.operators.convolution import FullConvolution, Toeplitz, ValidConvolution
+from xvarpro.operators.convolution import Convolution, Toeplitz
 from xvarpro.operators.diagonal import Diagonal, LowRankPlusDiagonal
-from xvarpro.operators.interface import Dense, Operator, as_operator
+from xvarpro.operators.interface import Dense, Operator
 from xvarpro.operators.kronecker import Kronecker
 from xvarpro.operators.matrix_free import MatrixFree
 from xvarpro.operators.sparse import Sparse
@@ -15,9 +15,9 @@ __all__ = [
     "Circulant",
     "CirculantPerColumn",
     "Composition",
+    "Convolution",
     "Dense",
     "Diagonal",
-    "FullConvolution",
     "Kronecker",
     "LowRankPlusDiagonal",
     "MatrixFree",
@@ -27,8 +27,6 @@ __all__ = [
     "StackedCirculant",
     "Sum",
     "Toeplitz",
-    "ValidConvolution",
     "Weighted",
-    "as_operator",
     "dottest",
 ]

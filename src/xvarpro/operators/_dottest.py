@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array
@@ -49,7 +49,7 @@ def dottest(M: Operator, like: Array | None = None, *, seed: int = 0) -> None:
     xvarpro.errors.ProblemError: MatrixFree: rmatvec is not the adjoint of matvec: ...
     """
     if not isinstance(M, Operator):
-        raise ProblemError(f"dottest needs an operator, got {type(M).__name__}: xv.operators.as_operator makes one")
+        raise ProblemError(f"dottest needs an operator, got {type(M).__name__}: xv.operators.Dense(array) is one")
     arrays = [x for x in trees.partition(M)[0] if trees.is_inexact(x)]
     if like is None:
         if not arrays:
@@ -57,7 +57,7 @@ def dottest(M: Operator, like: Array | None = None, *, seed: int = 0) -> None:
                 f"{type(M).__name__} holds no floating-point array: pass like=, an array of the framework"
             )
         like = next((x for x in arrays if trees.is_complex(x)), arrays[0])
-    backend, name = backends.owner(like), type(M).__name__
+    backend, name = registry.owner(like), type(M).__name__
     kind = dtype_name(like)
     with backend.scope(_REAL.get(kind, kind)):
         _certify(M, name, like, np.random.default_rng(seed))

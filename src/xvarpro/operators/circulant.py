@@ -7,11 +7,11 @@ from typing import final
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
-from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn_kernel
+from xvarpro.operators.convolutions import Layout, OfKernels, check_kernel, drawn_kernel
 from xvarpro.operators.interface import Operator
 
 
-class Periodic(Convolution):
+class Periodic(OfKernels):
     """A convolution whose rows, columns and period are one grid: the transform diagonalises every block of it."""
 
     @property

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
-from xvarpro.operators.convolutions import Convolution, Layout, check_kernel, drawn_kernel
+from xvarpro.operators.convolutions import Layout, OfKernels, check_kernel, drawn_kernel
 from xvarpro.operators.fourier import Grid, fast
 
 
-class OneKernel(Convolution):
-    """A convolution of one kernel, the field `kernel`, with the signals on the field `signal`."""
-
-    kernel: Array
-    signal: Grid
-
-    def __post_init__(self) -> None:
-        check_kernel(self, self.kernel, "of shape size", 1)
-        axes = None if self.kernel is None else self.kernel.ndim
-        object.__setattr__(self, "signal", checked_grid(self, self.signal, axes))
-
-    @property
-    def blocks(self) -> Array:
-        return self.kernel[None, ..., None]
-
-    def _holding(self, kernels: Array) -> Any:
-        return type(self)(kernels[0, ..., 0], self.signal)  # type: ignore[call-arg]
-
-
 @final
 @dataclass(frozen=True)
-class FullConvolution(OneKernel):
-    """All of a convolution, the signal zero outside of its grid: ``(M w)[i] = sum_j kernel[i - j] w[j]``.
-
-    M is ``(prod(signal + size - 1), prod(signal))``, tall and of full rank for any kernel but 0.
+class Convolution(OfKernels):
+    """Convolution with one kernel, zero outside of the grid: ``(M w)[i] = sum_j kernel[i - j + first] w[j]``.
 
     Parameters
     ----------
@@ -43,51 +22,12 @@ class FullConvolution(OneKernel):
         Real or complex.
     signal : tuple of int
         Shape of a signal, one length >= 1 for each axis of the kernel; a column of `w` is a signal, flattened.
-
-    Notes
-    -----
-    Solver : QR of the dense matrix; for a large one `lower.LSMR`
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> M = xv.operators.FullConvolution(np.array([1.0, -1.0]), (3,))
-    >>> M.dense()
-    array([[ 1.,  0.,  0.],
-           [-1.,  1.,  0.],
-           [ 0., -1.,  1.],
-           [ 0.,  0., -1.]])
-    """
-
-    kernel: Array = REQUIRED
-    signal: Grid = (1,)
-
-    @classmethod
-    def examples(cls, shape: tuple[int, int]) -> tuple[FullConvolution, ...]:
-        m, n = shape
-        return (cls(drawn_kernel(1, m - n + 1)[0, ...], (n,)),) if m >= n else ()
-
-    @property
-    def layout(self) -> Layout:
-        rows = tuple(n + p - 1 for n, p in zip(self.signal, self.kernel.shape, strict=True))
-        return Layout(self.signal, rows, tuple(map(fast, rows)), (0,) * len(rows))
-
-
-@final
-@dataclass(frozen=True)
-class ValidConvolution(OneKernel):
-    """The part of a convolution for which no value outside of the data counts.
-
-    ``(M w)[i] = sum_j kernel[i - j + first] w[j]`` with ``first = min(signal, size) - 1`` along each axis; M is
-    ``(prod(|signal - size| + 1), prod(signal))``. Where the kernel is the longer of the two, as known data that an
-    unknown filter `w` is fitted to, M is tall.
-
-    Parameters
-    ----------
-    kernel : array, shape size
-        Real or complex.
-    signal : tuple of int
-        Shape of a signal, one length >= 1 for each axis of the kernel; a column of `w` is a signal, flattened.
+    mode : {"full", "valid"}
+        As of `numpy.convolve`. "full" is all of it, with ``first = 0``: M is ``(prod(signal + size - 1),
+        prod(signal))``, tall and of full rank for any kernel but 0. "valid" is the part for which no value outside of
+        the data counts, with ``first = min(signal, size) - 1`` along each axis: M is ``(prod(|signal - size| + 1),
+        prod(signal))``, tall where the kernel is the longer of the two, as known data that an unknown filter `w` is
+        fitted to.
 
     Notes
     -----
@@ -96,30 +36,52 @@ class ValidConvolution(OneKernel):
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> M = xv.operators.ValidConvolution(np.array([1.0, -1.0]), (4,))
-    >>> M.dense()
-    array([[-1.,  1.,  0.,  0.],
-           [ 0., -1.,  1.,  0.],
-           [ 0.,  0., -1.,  1.]])
+    >>> xv.operators.Convolution(np.array([1.0, -1.0]), (3,)).dense()
+    array([[ 1.,  0.,  0.],
+           [-1.,  1.,  0.],
+           [ 0., -1.,  1.],
+           [ 0.,  0., -1.]])
+    >>> xv.operators.Convolution(np.array([1.0, -1.0]), (3,), "valid").dense()
+    array([[-1.,  1.,  0.],
+           [ 0., -1.,  1.]])
     """
 
     kernel: Array = REQUIRED
     signal: Grid = (1,)
+    mode: Literal["full", "valid"] = "full"
+
+    def __post_init__(self) -> None:
+        check_kernel(self, self.kernel, "of shape size", 1)
+        axes = None if self.kernel is None else self.kernel.ndim
+        object.__setattr__(self, "signal", checked_grid(self, self.signal, axes))
+        if self.mode not in ("full", "valid"):
+            raise ProblemError(f'Convolution: mode must be "full" or "valid", got {self.mode!r}')
 
     @classmethod
-    def examples(cls, shape: tuple[int, int]) -> tuple[ValidConvolution, ...]:
+    def examples(cls, shape: tuple[int, int]) -> tuple[Convolution, ...]:
         m, n = shape
-        long = cls(drawn_kernel(1, m + n - 1)[0, ...], (n,))
-        return (long, cls(drawn_kernel(1, n - m + 1)[0, ...], (n,))) if m <= n else (long,)
+        long = cls(drawn_kernel(1, m + n - 1)[0, ...], (n,), "valid")
+        other = cls(drawn_kernel(1, abs(m - n) + 1)[0, ...], (n,), "full" if m >= n else "valid")
+        return long, other
+
+    @property
+    def blocks(self) -> Array:
+        return self.kernel[None, ..., None]
+
+    def _holding(self, kernels: Array) -> Convolution:
+        return Convolution(kernels[0, ..., 0], self.signal, self.mode)
 
     @property
     def layout(self) -> Layout:
         sizes = tuple(zip(self.signal, self.kernel.shape, strict=True))
+        if self.mode == "full":
+            rows = tuple(n + p - 1 for n, p in sizes)
+            return Layout(self.signal, rows, tuple(map(fast, rows)), (0,) * len(rows))
         rows, first = tuple(abs(n - p) + 1 for n, p in sizes), tuple(min(n, p) - 1 for n, p in sizes)
         return Layout(self.signal, rows, tuple(fast(max(n, p)) for n, p in sizes), first)
 
 
-def Toeplitz(diagonals: Array, n: int) -> ValidConvolution:
+def Toeplitz(diagonals: Array, n: int) -> Convolution:
     """A matrix with constant diagonals, ``M[i, j] = diagonals[i - j + n - 1]``: the valid convolution of a long kernel.
 
     Parameters
@@ -137,7 +99,7 @@ def Toeplitz(diagonals: Array, n: int) -> ValidConvolution:
     array([[2., 1., 0.],
            [3., 2., 1.]])
     """
-    M = ValidConvolution(diagonals, (n,))
+    M = Convolution(diagonals, (n,), "valid")
     if diagonals.shape[0] < n:
         raise ProblemError(f"Toeplitz needs m + n - 1 >= n = {n} diagonals, got shape {tuple(diagonals.shape)}")
     return M

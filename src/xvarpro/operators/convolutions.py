@@ -31,7 +31,7 @@ class Layout(NamedTuple):
 LARGEST = 2**22  # entries of a dense form that is made where nothing else fits
 
 
-class Convolution(Operator):
+class OfKernels(Operator):
     """A design of convolutions, held as kernels; a product is a product of transforms.
 
     Subclasses say what their layout is and how their field becomes an array ``(blocks, *size, columns)``: blocks of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core import trees
 from xvarpro.core.namespace import conj, device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -76,11 +76,11 @@ class MatrixFree(Operator):
         def applied(w: Array, *arrays: Array) -> tuple[Array]:
             return (product(skeleton.fill(arrays), w),)  # type: ignore[misc]
 
-        _, pullback = backends.owner(r).vjp(applied, (zeros,), arrays)
+        _, pullback = registry.owner(r).vjp(applied, (zeros,), arrays)
         return pullback((r,))[0]
 
     def _applied(self, fun: Any, x: Array) -> Array:
-        backend = backends.of(x)
+        backend = registry.of(x)
         if backend is None:  # traced
             return fun(self.p, x)
         arrays, skeleton = trees.partition(self.p)
@@ -102,7 +102,7 @@ class MatrixFree(Operator):
 
         if not moving:
             return self
-        _, pullback = backends.owner(r).vjp(applied, moving, (*held, w))
+        _, pullback = registry.owner(r).vjp(applied, moving, (*held, w))
         return filled(pullback((r,)), held)
 
     def dense(self) -> Array:

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core.namespace import conj, device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
@@ -68,7 +68,7 @@ class Sparse(Operator):
     @staticmethod
     def _product(rows: Array, columns: Array, data: Array, shape: tuple[int, int], w: Array) -> Array:
         data, w = alike(data, w)
-        return backends.sparse_product(rows, columns, data, shape, w)
+        return registry.sparse_product(rows, columns, data, shape, w)
 
     def outer(self, r: Array, w: Array) -> Sparse:
         xp = namespace_of(r)

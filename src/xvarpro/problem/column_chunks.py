@@ -15,8 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro import backends
-from xvarpro.backends import exchange
+from xvarpro.backends import exchange, registry
 from xvarpro.backends.group import Group
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import device, dtype_name, in_double, is_array, namespace_of, positive_or_one
@@ -198,7 +197,7 @@ def compress(y: Array | ColumnChunks, backend: Any = None) -> Array:
         return _fold(y, backend) if y.group is None else _across(y, y.group, backend)
     if not is_array(y) or y.ndim != 2 or 0 in y.shape:
         raise ProblemError(f"y must be a matrix (m, k) with entries, or ColumnChunks; got {described(y)}")
-    backend = backend or backends.owner(y)
+    backend = backend or registry.owner(y)
     xp = namespace_of(y)
     live = np.flatnonzero(backend.to_numpy(xp.any(y != 0, axis=1)))
     if live.size in (0, y.shape[0]):
@@ -223,7 +222,7 @@ def _fold(blocks: Iterable[Array], backend: Any) -> Array:
     triangle = gram = dtype = None
     k = 0
     for block in blocks:
-        backend = backend or backends.owner(block)
+        backend = backend or registry.owner(block)
         dtype, rows = block.dtype, in_double(adjoint(block))
         k = k + rows.shape[0]
         if rows.dtype != dtype:

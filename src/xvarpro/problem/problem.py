@@ -12,8 +12,8 @@ from xvarpro.core import checks, trees
 from xvarpro.core.struct import Array, Struct, Tree
 from xvarpro.core.trees import array_namespace, is_array
 from xvarpro.errors import ProblemError
-from xvarpro.lower import Ridge, WeightSet
-from xvarpro.lower.interface import LowerSolver
+from xvarpro.lower.interface import LowerSolver, Ridge
+from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.operators import Stacked
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.column_chunks import ColumnChunks

@@ -16,7 +16,8 @@ import numpy as np
 
 from xvarpro._version import __version__
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import Backend, exchange, is_deterministic, of, owner
+from xvarpro.backends import Backend, exchange, of
+from xvarpro.backends.registry import is_deterministic, owner
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core.namespace import device, is_complex, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.sets.interface import Set
@@ -40,7 +40,7 @@ def nearest_point(
     near : float
         It ends where ``|r|`` is at most that part of the largest entry of x and v.
     """
-    xp, backend = namespace_of(x), backends.owner(x)
+    xp, backend = namespace_of(x), registry.owner(x)
     eps = xp.finfo(x.dtype).eps
     fine = xp.all(xp.isfinite(x), axis=-1, keepdims=True)
     x = xp.where(fine, x, xp.zeros_like(x))
@@ -141,7 +141,7 @@ def _minor_cycles(V: Array, z: Array, w: Array, held: Array) -> tuple[Array, Arr
         return xp.where(done, w, moved), xp.where(done, held, left), done | inside, count + 1
 
     count = xp.zeros((), dtype=xp.int32, device=device(w))
-    w, held, _, _ = backends.owner(w).while_loop(
+    w, held, _, _ = registry.owner(w).while_loop(
         lambda s: xp.any(~s[2]) & (s[3] <= k), minor, (w, held, w[..., :1] > 2, count)
     )
     return w / or_one(xp.sum(w, axis=-1, keepdims=True)), held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.backends.transformations import Curve, implicit
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
@@ -30,7 +30,7 @@ def root(fun: Curve, low: Array, high: Array, start: Array, *, close: Array | fl
         An entry ends with a step of at most `close`, or one rounding of t, or with a value of at most `near`.
     """
     xp = namespace_of(low)
-    backend = backends.owner(low)
+    backend = registry.owner(low)
     info = xp.finfo(low.dtype)
     eps = info.eps
     # halves of the longest bracket, and as many steps between two halves

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from xvarpro import backends
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, registry
 from xvarpro.backends.transformations import Curve, implicit
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
@@ -15,7 +14,7 @@ PASSES = 40  # each takes as many digits as the precision has
 
 def onto_simplex(x: Array, radius: float) -> Array:
     """Projection onto ``{x >= 0, sum x = radius}`` along the last axis."""
-    xp, backend = namespace_of(x), backends.owner(x)
+    xp, backend = namespace_of(x), registry.owner(x)
     top = xp.max(x, axis=-1, keepdims=True)
     y = xp.maximum(x - top, xp.full_like(top, -radius))  # entries further down are 0
     if backend.compiled:  # where passes are fused and nothing is read, while a sort is slow
@@ -90,7 +89,7 @@ def onto_slice(y: Array, weights: Array, upper: Array | None, total: Array | flo
         return xp.any(xp.abs(state[1]) > size) & (state[2] < PASSES)
 
     count = xp.zeros((), dtype=xp.int32, device=device(y))
-    end, t, _ = backends.owner(y).while_loop(going, again, (y, xp.full_like(y[..., :1], xp.inf), count))
+    end, t, _ = registry.owner(y).while_loop(going, again, (y, xp.full_like(y[..., :1], xp.inf), count))
     # y moved to the end; what is left to search there is 0, with the derivative of all of it
     y = implicit(lambda end: (y - end, 0 * end - 1), end)
     y = y - implicit(_surplus(y, weights, upper, total), 0 * t) * weights

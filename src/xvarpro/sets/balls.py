@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.sets._ball import NormBall, RadiusSet
@@ -105,7 +105,7 @@ class L1Ball(NormBall):
             step = xp.where(inside, xp.minimum(step, xp.ones_like(step)), xp.zeros_like(step))
             return x + step * d, 1 - step
 
-        y, left = backends.owner(x).when(xp.any(inside), outward, (x, xp.ones_like(x[..., :1])))
+        y, left = registry.owner(x).when(xp.any(inside), outward, (x, xp.ones_like(x[..., :1])))
         sign = phase(y)
         return xp.where(left > 0, sign * Simplex(self.radius).slide(left * sign * d, xp.abs(y)), y)
 
@@ -144,7 +144,7 @@ class L1Ball(NormBall):
             drop = xp.where(going, over / xp.where(going, slope, xp.ones_like(slope)), xp.zeros_like(over))
             return positive_part(alpha - drop), drop
 
-        alpha, _ = backends.owner(x).while_loop(
+        alpha, _ = registry.owner(x).while_loop(
             lambda state: xp.any(state[1] > eps * state[0]), body, (far, xp.where(some, 1 + far, xp.zeros_like(far)))
         )
         return xp.where(some, alpha, xp.full_like(alpha, xp.inf)), rounding

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError, UnsupportedError
@@ -194,7 +194,7 @@ class Set(Struct):
 
         left = xp.ones(shape, dtype=x.dtype, device=device(x))
         count = xp.zeros((), dtype=xp.int32, device=device(x))
-        return backends.owner(x).while_loop(going, bend, (x, left, count))[0]
+        return registry.owner(x).while_loop(going, bend, (x, left, count))[0]
 
     # -- parameters ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core import checks
 from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array, Struct
@@ -168,7 +168,7 @@ class Lanczos(Struct):
             return (found.rho > size) & (growth > 0.01 * size) & (n < self.restarts)
 
         first = space(xp.asarray(start, dtype=like.dtype, device=device(like)))
-        found, _, _ = backends.owner(like).while_loop(going, again, (first, first.radius, xp.ones_like(first.first)))
+        found, _, _ = registry.owner(like).while_loop(going, again, (first, first.radius, xp.ones_like(first.first)))
         return found
 
     def _bound(self, found: _Ritz, A: Array, size: Array) -> Array:
@@ -180,7 +180,7 @@ class Lanczos(Struct):
 
 def _by_cholesky(A: Array, lowest: Array, step: Array, ceiling: Array) -> Array:
     """The first of ``lowest + step 4^k`` that exceeds every eigenvalue of A, or `ceiling` if that is reached before."""
-    xp, backend = namespace_of(A), backends.owner(A)
+    xp, backend = namespace_of(A), registry.owner(A)
     eye = xp.eye(A.shape[0], dtype=A.dtype, device=device(A))
 
     def exceeds(mu: Array) -> Array:

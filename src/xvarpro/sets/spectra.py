@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
+from xvarpro.backends.interface import linalg_errors
 from xvarpro.backends.transformations import push, with_derivative
 from xvarpro.core.namespace import adjoint, conj, device, namespace_of
 from xvarpro.core.struct import Array
@@ -111,7 +112,7 @@ def hermitian(x: Array) -> Array:
 def svd(x: Array) -> tuple[Array, Array, Array]:
     """Thin singular value decomposition ``U, s, Vh``: NaN where a matrix of the batch is not finite, and only there."""
     unit, scale, poison = scaled_matrices(x)
-    U, s, Vh = backends.owner(x).svd(unit)
+    U, s, Vh = registry.owner(x).svd(unit)
     return U + poison, s * scale[..., 0] + poison[..., 0], Vh + poison
 
 
@@ -121,7 +122,7 @@ def eigh(x: Array) -> tuple[Array, Array]:
     unit, scale, poison = scaled_matrices(x)
     try:
         w, Q = xp.linalg.eigh(hermitian(unit))
-    except backends.linalg_errors():  # the iteration did not converge
+    except linalg_errors():  # the iteration did not converge
         return xp.full(x.shape[:-1], xp.nan, dtype=real_dtype(x), device=device(x)), xp.full_like(x, xp.nan)
     return w * scale[..., 0] + poison[..., 0], Q + poison
 

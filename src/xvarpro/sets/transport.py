@@ -11,7 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.backends.transformations import with_derivative
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array
@@ -192,8 +192,8 @@ class Transport(_OnHost):
     def _sums(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         self.check(shape)
         m, n = shape[-2:]
-        a = np.full(m, 1 / m) if self.a is None else backends.to_numpy(self.a).astype(np.float64)
-        b = np.full(n, 1 / n) if self.b is None else backends.to_numpy(self.b).astype(np.float64)
+        a = np.full(m, 1 / m) if self.a is None else registry.to_numpy(self.a).astype(np.float64)
+        b = np.full(n, 1 / n) if self.b is None else registry.to_numpy(self.b).astype(np.float64)
         return a, b * (a.sum() / b.sum())
 
     def _cheapest(self, cost: np.ndarray) -> np.ndarray:
@@ -221,7 +221,7 @@ class Transport(_OnHost):
 def _solved_on_host(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Array) -> Array:
     """`solve` for every matrix of g, (..., m, n), on the host; NaN where one is not finite."""
     owner.check(g.shape)
-    backend = backends.owner(g)
+    backend = registry.owner(g)
     try:
         costs = backend.to_numpy(g)
     except (TypeError, RuntimeError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core.checks import shown
 from xvarpro.core.namespace import complex_dtype, device, is_array, is_complex, namespace_of
 from xvarpro.core.struct import Array
@@ -161,7 +161,7 @@ def finite(
         raise ProblemError(f"{type(owner).__name__}: {name} must be {wanted}, got {shown(value)}")
     if numbers.dtype.kind != "c":
         numbers = numbers.astype(np.float64)
-    if not numbers.ndim or backends.of(value) is None:
+    if not numbers.ndim or registry.of(value) is None:
         object.__setattr__(owner, name, numbers if numbers.ndim else numbers.item())
     return numbers
 
@@ -172,7 +172,7 @@ def host_numbers(value: Any, kinds: str = "iuf") -> np.ndarray | None:
     `kinds` are those of NumPy's dtypes.
     """
     try:
-        values = backends.to_numpy(value)
+        values = registry.to_numpy(value)
     except (TypeError, ValueError):  # of a sparse or a traced array, of lists of different lengths
         return None
     return values if values.dtype.kind in kinds else None
@@ -182,7 +182,7 @@ def fits(owner: object, shape: tuple[int, ...], *names: str) -> None:
     """Refuse a leaf whose number of entries is not the length of the fields that are vectors."""
     n = math.prod(shape)
     for name in names:
-        got = backends.to_numpy(getattr(owner, name)).shape
+        got = registry.to_numpy(getattr(owner, name)).shape
         if got not in ((), (n,)):
             raise ProblemError(
                 f"{type(owner).__name__}: {name} has {got[0]} entries, theta's leaf of shape {shape} has {n}"
@@ -216,9 +216,9 @@ def all_like(parameters: Iterable[Array | complex], like: Array) -> list[Array]:
     if complex_dtype(real):
         real = real_dtype(like)
     for parameter in parameters:
-        dtype, owner = real, None if isinstance(parameter, float) else backends.of(parameter)
-        if owner is not None and owner is not backends.owner(like):
-            parameter = backends.to_numpy(parameter)
+        dtype, owner = real, None if isinstance(parameter, float) else registry.of(parameter)
+        if owner is not None and owner is not registry.owner(like):
+            parameter = registry.to_numpy(parameter)
         if isinstance(parameter, complex) or (owner is not None and is_complex(parameter)):
             dtype = xp.complex64 if real == xp.float32 else xp.complex128
         found.append(xp.asarray(parameter, dtype=dtype, device=place))
@@ -233,4 +233,4 @@ def spread(parameter: Array | float, like: Array) -> Array:
 
 def on_host(parameter: Array | float, n: int) -> np.ndarray:
     """A parameter as a NumPy vector of `n` doubles."""
-    return np.broadcast_to(backends.to_numpy(parameter).astype(np.float64), (n,))
+    return np.broadcast_to(registry.to_numpy(parameter).astype(np.float64), (n,))

@@ -14,7 +14,7 @@ from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Tree
 from xvarpro.lower.weight_sets.interface import WeightSet
-from xvarpro.operators import as_operator
+from xvarpro.operators.interface import as_operator
 from xvarpro.problem.problem import Problem, separable
 from xvarpro.sklearn._base import computed, solved, warn_unless_converged, whole
 

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from xvarpro import sets
-from xvarpro.backends import Backend, owner
+from xvarpro.backends import Backend
+from xvarpro.backends.registry import owner
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.lower import L1, Nonnegative, Simplex

@@ -15,7 +15,7 @@ from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
-from xvarpro.lower import WeightSet
+from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.objective.gauss_newton import condensed, has_tangents, residual_tangent
 from xvarpro.objective.reduced import Reduced
 from xvarpro.objective.streamed import Streamed

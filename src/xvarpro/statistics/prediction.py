@@ -18,7 +18,7 @@ from xvarpro.driver.transfer import Transfer, destination
 from xvarpro.errors import ProblemError
 from xvarpro.objective.in_memory import model_failures
 from xvarpro.objective.least_squares import as_matrix
-from xvarpro.operators import as_operator
+from xvarpro.operators.interface import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks

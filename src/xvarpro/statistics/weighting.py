@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from xvarpro import backends
+from xvarpro.backends import registry
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, positive_or_one
 from xvarpro.core.struct import REQUIRED, Array, Struct, Tree
@@ -20,7 +20,8 @@ from xvarpro.lower.hessian import Rooted
 from xvarpro.lower.stack import joined
 from xvarpro.objective.least_squares import as_matrix
 from xvarpro.objective.losses import apart
-from xvarpro.operators import Dense, as_operator
+from xvarpro.operators import Dense
+from xvarpro.operators.interface import as_operator
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.row_chunks import RowChunks
 from xvarpro.results.outcome import Outcome
@@ -36,7 +37,7 @@ def factors(fit: Outcome) -> Array:
         raise ProblemError("weights are those that a robust loss gives to residuals; got a fit of least squares")
     fitted: Any = prediction.fitted(fit.stated, fit.theta, fit.w)
     found = np.concatenate([loss.factor(*given) for _, *given in _parts(fit)])
-    owner, dtype = backends.owner(fitted), backends.to_numpy(fitted).dtype
+    owner, dtype = registry.owner(fitted), registry.to_numpy(fitted).dtype
     with owner.scope(dtype.name):
         return owner.asarray(found.reshape(fitted.shape).astype(dtype), device=device(fitted))
 
@@ -71,7 +72,7 @@ def least_squares(fit: Outcome) -> Problem:
     curvature = _curvature(fit)
     if problem.in_rows or not loss.by_entry:
         return _stacked(fit, curvature)
-    dtype = backends.to_numpy(fit.w).dtype
+    dtype = registry.to_numpy(fit.w).dtype
     ((_, *given),) = _parts(fit)
     y, weights = (x.astype(dtype).reshape(level.y.shape) for x in _near(fit, given, curvature)[1:])
     return replace(problem, lower=replace(level, y=y, weights=weights, loss=None), compress=False)
@@ -110,7 +111,7 @@ def _near(fit: Outcome, given: Any, curvature: float | None) -> tuple[np.ndarray
 def _stacked(fit: Outcome, curvature: float | None) -> Problem:
     """As `least_squares`, of entries as one target; rows of classes are multiplied by the roots."""
     level: Any = fit.stated.lower
-    w = backends.to_numpy(fit.w)
+    w = registry.to_numpy(fit.w)
     (n, k), lam, Omega = as_matrix(w).shape, level.lam, level.Omega
     shared = level.W is None and not (trees.is_array(lam) and lam.shape[1] > 1)
     V: Any = apart(fit.loss, as_matrix(w)) if shared else np.eye(k)
@@ -128,9 +129,9 @@ def _stacked(fit: Outcome, curvature: float | None) -> Problem:
         ((data, y),) = parts()
         anew = {"y": y, "weights": data["weights"]}
     if trees.is_array(lam):
-        lam = np.broadcast_to(backends.to_numpy(lam), (level.ridge.height(n), V.shape[1])).reshape(-1, 1)
+        lam = np.broadcast_to(registry.to_numpy(lam), (level.ridge.height(n), V.shape[1])).reshape(-1, 1)
     if Omega is not None and not callable(Omega):
-        Omega = np.kron(backends.to_numpy(as_operator(Omega).dense()), np.eye(V.shape[1]))
+        Omega = np.kron(registry.to_numpy(as_operator(Omega).dense()), np.eye(V.shape[1]))
     W = None if level.W is None else level.W.joined(k)
     lower = replace(level, **anew, M=Stacked(level.M, V), lam=lam, Omega=Omega, W=W, loss=None)
     return replace(fit.stated, lower=lower, data=data, compress=False)

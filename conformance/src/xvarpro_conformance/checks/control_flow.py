@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xvarpro import backends
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, adapters
 from xvarpro.core.namespace import dtype_name
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import array_namespace
@@ -39,7 +38,7 @@ def countdown(backend: Backend) -> Callable[..., Any]:
             xp, (x, left), on = array_namespace(state[0]), state, running(state)
             return xp.where(on, 0.5 * x + given[0], x), left - xp.astype(on, left.dtype)
 
-        return backends.column_loop(backend, running, advance, (x, counts), (terms,))
+        return adapters.column_loop(backend, running, advance, (x, counts), (terms,))
 
     return fun
 

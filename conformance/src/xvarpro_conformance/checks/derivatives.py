@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from xvarpro.backends import Backend, TapedBackend
+from xvarpro.backends import Backend
 from xvarpro.backends import get as backend_of_name
+from xvarpro.backends.adapters import TapedBackend
 from xvarpro.backends.calculus import directional_derivative, directional_error, hessian_product
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array, Leaves

@@ -11,7 +11,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.algorithms import FrankWolfe
 from xvarpro.algorithms.steps import OpenLoop
-from xvarpro.backends import Backend, exchange
+from xvarpro.backends import Backend, adapters, exchange
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.namespace import dtype_name
@@ -151,7 +151,7 @@ def results(target: Target, name: str) -> Iterator[Measured]:
         fit = solve(
             problem,
             start,
-            backend=backends.uncompiled(target.backend),
+            backend=adapters.uncompiled(target.backend),
             device=target.place,
             algorithm=SHORT,
             max_iter=1,
@@ -173,7 +173,7 @@ def results(target: Target, name: str) -> Iterator[Measured]:
 def _refused_or_doubles(target: Target, problem: Problem, x: Array) -> bool:
     """Whether theta0 is refused for its dtype, or whole numbers are taken as doubles."""
     try:
-        found = solve(problem, x, backend=backends.uncompiled(target.backend), algorithm=SHORT, max_iter=0)
+        found = solve(problem, x, backend=adapters.uncompiled(target.backend), algorithm=SHORT, max_iter=0)
     except ProblemError as error:
         return "float32 or float64" in str(error)
     return "int" in dtype_name(x) and dtype_name(found.theta) == "float64"

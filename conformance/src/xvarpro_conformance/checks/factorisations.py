@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xvarpro import backends
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, adapters
 from xvarpro.core.struct import Array
 from xvarpro_conformance.suite import Measured, Target, check
 
@@ -185,7 +184,7 @@ def sparse(backend: Backend) -> Callable[..., Any]:
 
     def fun(rows: Array, columns: Array, entries: Array, w: Array, r: Array) -> tuple[Array, ...]:
         def product(entries: Array, w: Array, rows: Array, columns: Array) -> tuple[Array]:
-            return (backends.sparse_product(rows, columns, entries, (4, 3), w),)
+            return (adapters.sparse_product(rows, columns, entries, (4, 3), w),)
 
         values, pullback = backend.vjp(product, (entries, w), (rows, columns))
         return backend.sparse_product(rows, columns, entries, (4, 3), w), *values, *pullback((r,))

@@ -15,9 +15,10 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.lower import Ridge
-from xvarpro.lower.interface import LowerSolver, System
+from xvarpro.lower.interface import LowerSolver, Ridge, System
+from xvarpro.lower.preconditioners import Preconditioner
 from xvarpro.lower.weight_sets.blocks import by_blocks
+from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.operators import Dense
 from xvarpro.operators.interface import Operator
 from xvarpro_conformance.checks.operators import cases as designs
@@ -43,7 +44,7 @@ class Level:
     turn: tuple[str, ...] = ()  # the precisions in which it is compiled, where levels are
     k: int = 2
 
-    W: lower.WeightSet | None = None
+    W: WeightSet | None = None
 
     def drawn(self, rows: int, seed: int) -> np.ndarray:
         return _drawn((rows, self.M.columns or self.k), seed, self.complex)
@@ -120,7 +121,7 @@ def solvers() -> dict[str, LowerSolver]:
     """Every solver for arrays, and LSMR with every preconditioner; a newcomer is found by its export."""
     found = {x.__name__: x() for x in exported(lower, LowerSolver) if _solves(x(), np.eye(2), RIDGE)}
     del found["Cholesky"]  # for arrays it is QR
-    preconditioners = exported(lower, lower.Preconditioner)
+    preconditioners = exported(lower, Preconditioner)
     return found | {f"LSMR, {x.__name__}": lower.LSMR(preconditioner=x()) for x in preconditioners}
 
 
@@ -363,7 +364,7 @@ def what_is_not_finite(target: Target, level: Level) -> Iterator[Measured]:
 @cache
 def levels_in_sets() -> dict[str, Level]:
     """A level for every set of weights, by its examples; a newcomer is found by its export."""
-    kinds = exported(lower, lower.WeightSet)
+    kinds = exported(lower, WeightSet)
     found = {f"{kind.__name__} {i}": W for kind in kinds for i, W in enumerate(kind.examples(4))}
     design = Dense(_drawn((9, 4), 0))
     found = {name: trees.map_arrays(held, W) for name, W in found.items()}

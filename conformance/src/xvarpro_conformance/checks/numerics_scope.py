@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.backends import adapters
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import array_namespace
@@ -190,7 +191,7 @@ def deterministic_settings(target: Target, case: None) -> Iterator[Measured]:
     """A deterministic backend's settings are on until the outermost scope ends, then as before, after an error too."""
     backend = _deterministic(target)
     yield Measured("one of its own", backend.deterministic() is backend is target.backend.deterministic(), True)
-    yield Measured("known as one", backends.is_deterministic(backend), True)
+    yield Measured("known as one", adapters.is_deterministic(backend), True)
     hooks = frameworks.hooks(backend)
     before = hooks.settings()
     with target.scope():

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.algorithms import steps
+from xvarpro.algorithms.steps import interface
 from xvarpro.algorithms.steps.interface import Point, StepRule
 from xvarpro.backends import Backend
 from xvarpro.core import trees
@@ -72,6 +73,7 @@ REGIMES = (
     steps.Armijo(delta=0.25, gamma=0.375, limit=20),
     steps.Constant(0.75),
     steps.OpenLoop(4.0),
+    steps.OpenLoop("log"),
     steps.ShortStep(L=3.0),
     steps.ShortStep(shrink=0.5, grow=4.0, limit=20),
     steps.ExactStep(quadratic=True),
@@ -109,7 +111,7 @@ def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tupl
     def slope(point: Point) -> Array:
         return _at(line, point.theta[0], xp)[1]
 
-    found = rule.search(steps.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
+    found = rule.search(interface.Line(backend, phi, line.start, line.gap, line.dd, line.cap, slope), memory)
     return found.alpha, found.point.value, found.memory, found.n_values, found.n_gradients
 
 

@@ -155,13 +155,10 @@ def _convolution(
     return _entries(math.prod(rows), math.prod(grid), entry)
 
 
-def _full(M: Any) -> np.ndarray:
-    rows = tuple(n + size - 1 for n, size in zip(M.signal, M.kernel.shape, strict=True))
-    return _convolution(M.kernel, rows, M.signal, (0,) * len(rows))
-
-
-def _valid(M: Any) -> np.ndarray:
+def _one_kernel(M: Any) -> np.ndarray:
     sizes = list(zip(M.signal, M.kernel.shape, strict=True))
+    if M.mode == "full":
+        return _convolution(M.kernel, tuple(n + p - 1 for n, p in sizes), M.signal, (0,) * len(sizes))
     rows, first = tuple(abs(n - p) + 1 for n, p in sizes), tuple(min(n, p) - 1 for n, p in sizes)
     return _convolution(M.kernel, rows, M.signal, first)
 
@@ -181,6 +178,5 @@ _RULES: dict[str, Callable[[Any], np.ndarray]] = {
     "Circulant": lambda M: _periodic(M.kernel),
     "StackedCirculant": lambda M: np.concatenate([_periodic(kernel) for kernel in M.kernels]),
     "CirculantPerColumn": lambda M: np.stack([_periodic(kernel) for kernel in M.kernels]),
-    "FullConvolution": _full,
-    "ValidConvolution": _valid,
+    "Convolution": _one_kernel,
 }

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from xvarpro.backends import HostedBackend, find_dtype
+from xvarpro.backends.adapters import HostedBackend, find_dtype
 from xvarpro_mlx import namespace
 from xvarpro_mlx.host import to_mlx, to_numpy
 

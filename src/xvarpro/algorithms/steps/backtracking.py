@@ -51,9 +51,9 @@ def backtrack(
     --------
     Armijo's rule from the largest step, as a step rule's ``search(line, memory)``:
 
-    >>> import xvarpro as xv
+    >>> from xvarpro.algorithms.steps.backtracking import backtrack
     >>> def search(line, memory):
-    ...     return xv.steps.backtrack(
+    ...     return backtrack(
     ...         line,
     ...         propose=lambda alpha: alpha,
     ...         accept=lambda alpha, point, _: line.value - point.value >= 1e-4 * alpha * line.gap,

@@ -50,8 +50,9 @@ class OpenLoop(Scheduled):
 
     Parameters
     ----------
-    l : float
-        >= 1. More than 2 is faster on some sets (Wirth, Kerdreux, Pokutta 2023).
+    l : float or "log"
+        >= 1. More than 2 is faster on some sets (Wirth, Kerdreux, Pokutta 2023); "log", ``l = 2 + ln(t + 1)``, is for
+        any growth of the objective (Pokutta 2023).
 
     Notes
     -----
@@ -66,43 +67,20 @@ class OpenLoop(Scheduled):
     >>> import numpy as np, xvarpro as xv
     >>> xv.steps.OpenLoop().at(np.arange(4.0))
     array([1.        , 0.66666667, 0.5       , 0.4       ])
-    """
-
-    l: float = 2.0  # noqa: E741 - the letter of the literature
-
-    def __post_init__(self) -> None:
-        checks.nonnegative(self, "l")
-        if self.l < 1:
-            raise ProblemError(f"OpenLoop: l must be >= 1; got {self.l!r}")
-
-    def at(self, t: Array) -> Array:
-        return self.l / (t + self.l)
-
-
-@final
-@dataclass(frozen=True)
-class LogAdaptive(Scheduled):
-    """``alpha = (2 + ln(t + 1)) / (t + 2 + ln(t + 1))``, an open loop for any growth rate (Pokutta 2023). Not monotone.
-
-    Where the objective rises it goes on; the result is the best iterate.
-
-    Notes
-    -----
-    Formula : ``alpha = (2 + ln(t + 1)) / (t + 2 + ln(t + 1))``
-    Evaluations : 1 value, more only while it is not finite
-    Monotone : no
-    Needs : nothing
-    When : a baseline where the growth of the objective is not known
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> np.round(xv.steps.LogAdaptive().at(np.arange(4.0)), 3)
+    >>> np.round(xv.steps.OpenLoop("log").at(np.arange(4.0)), 3)
     array([1.   , 0.729, 0.608, 0.53 ])
     """
 
+    l: float | str = 2.0  # noqa: E741 - the letter of the literature
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.l, str):
+            checks.nonnegative(self, "l")
+        if self.l != "log" if isinstance(self.l, str) else self.l < 1:
+            raise ProblemError(f'OpenLoop: l must be >= 1, or "log"; got {self.l!r}')
+
     def at(self, t: Array) -> Array:
-        l = 2 + namespace_of(t).log(t + 1)  # noqa: E741
+        l = 2 + namespace_of(t).log(t + 1) if isinstance(self.l, str) else self.l  # noqa: E741
         return l / (t + l)
 
 

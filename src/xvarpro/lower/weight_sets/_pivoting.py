@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from xvarpro.backends import Backend, column_loop
+from xvarpro.backends import Backend
+from xvarpro.backends.columns import column_loop
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.lower.stack import as_column, as_columns

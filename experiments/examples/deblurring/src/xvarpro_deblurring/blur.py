@@ -22,9 +22,10 @@ from xvarpro_experiments.trees import Array, Tree
 
 import xvarpro as xv
 from xvarpro import Problem
-from xvarpro.backends import Backend
+from xvarpro.backends import Backend, adapters
 from xvarpro.errors import ProblemError
-from xvarpro.lower import Adjoint, Diagnosis, LowerSolver, System
+from xvarpro.lower import LowerSolver
+from xvarpro.lower.interface import Adjoint, Diagnosis, System
 from xvarpro.operators import Operator
 
 RIDGE = 0.3
@@ -141,7 +142,7 @@ def gram(M: StackedConvolution) -> Array:
     at = np.indices(layout.grid).reshape(len(layout.grid), -1)
     lag = (at[:, :, None] - at[:, None, :]) % np.asarray(layout.period)[:, None, None]
     index = np.ravel_multi_index(tuple(lag), layout.period)
-    backend = xv.backends.owner(M.images)
+    backend = adapters.owner(M.images)
     places = backend.asarray(index.reshape(-1).astype(np.int32), dtype="int32", device=device(M.images))
     return xp.reshape(xp.take(xp.reshape(lags, (-1,)), places), index.shape)
 
