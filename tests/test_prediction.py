@@ -8,6 +8,7 @@ import scipy.stats
 
 import xvarpro as xv
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.statistics.prediction import predict
 
 from .support import HOST_BACKENDS, RATES, T, decays, error, host, rng, send
 
@@ -124,7 +125,7 @@ def test_data_and_weights_that_do_not_fit_are_refused():
     with pytest.raises(ModelError, match="model function failed"):
         fit.predict({"x": T})
     with pytest.raises(ProblemError, match="w must have 2 rows"):
-        xv.statistics.predict(PROBLEMS["vector"][0], RATES, np.ones(3), {"t": T})
+        predict(PROBLEMS["vector"][0], RATES, np.ones(3), {"t": T})
 
 
 def jacobian(fit, t):

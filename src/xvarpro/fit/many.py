@@ -172,7 +172,7 @@ def solve_many(
     began = time.perf_counter()
     tol, max_iter = check_limits(tol, max_iter)
     if not (method is None or isinstance(method, LevenbergMarquardt)):
-        raise ProblemError(f"method must be xv.many.LevenbergMarquardt(...) or None; got {method!r}")
+        raise ProblemError(f"method must be xv.algorithms.LevenbergMarquardt(...) or None; got {method!r}")
     if isinstance(problem, Problem) and not together(problem):
         theta0 = separate(theta0, "this W or loss is solved one problem at a time")
         limits = {"algorithm": method, "tol": tol, "max_iter": max_iter}

@@ -16,7 +16,7 @@ from xvarpro.results.outcome import Outcome
 if TYPE_CHECKING:
     from xvarpro.bayes import evidence, sampling
     from xvarpro.certificate import search
-    from xvarpro.fit import intervals, plotting, stored
+    from xvarpro.fit import intervals, plotting, profiles, stored
     from xvarpro.statistics import bands, reports, theory
 
 

@@ -114,14 +114,7 @@ class Loss(Struct):
 @final
 @dataclass(frozen=True)
 class Squares(Loss):
-    """Half the square of the residual, ``1/2 (mu - y)^2``: what a level has without a loss.
-
-    Examples
-    --------
-    >>> import numpy as np, xvarpro as xv
-    >>> float(xv.losses.Squares().value(np.array([[3.0]]), np.array([[1.0]]), 1.0))
-    2.0
-    """
+    """Half the square of the residual, ``1/2 (mu - y)^2``: what a level has without a loss, and its name for it."""
 
     def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
         return 0.5 * weights * (mu - y) ** 2

@@ -56,7 +56,7 @@ class OpenLoop(Scheduled):
 
     Notes
     -----
-    Formula : ``alpha = l / (t + l)``
+    Formula : ``alpha = l / (t + l)``, l a number or ``2 + ln(t + 1)``
     Evaluations : 1 value, more only while it is not finite
     Monotone : no
     Needs : nothing
