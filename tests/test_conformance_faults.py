@@ -212,7 +212,7 @@ FAULTS = {
     ),
     "a rule that takes another step": Fault(
         steps.OpenLoop, "at", lambda own: lambda rule, t: own(rule, t) * (1 + 1e-3 * (t.dtype != "float64")),
-        ("steps/decisions",), {f"decisions/OpenLoop(l={x})" for x in ("2.0", "4.0", "'log'")}, "", ("numpy", "float32"),
+        ("steps/decisions",), {f"decisions/OpenLoop(l={x})" for x in ("2.0", "4.0", "log")}, "", ("numpy", "float32"),
     ),
     "another constant of Armijo on one framework": Fault(
         steps.Armijo, "search", another_armijo, ("solves/step decisions/strict Armijo",),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from xvarpro import backends, sets
+from xvarpro.backends import registry
 from xvarpro.core import trees
 from xvarpro.errors import ProblemError
 from xvarpro.sets import region
@@ -139,7 +140,8 @@ def test_parameters_in_the_framework_of_the_points_do_not_visit_the_host(backend
     def visited(_):
         raise AssertionError
 
-    monkeypatch.setattr(backends, "to_numpy", visited)
+    for module in (backends, registry):
+        monkeypatch.setattr(module, "to_numpy", visited)
     found = C.lmo(x), C.project(x), C.violation(x), C.center(x)
     monkeypatch.undo()
     want = sets.WeightedL1Ball(RAMP, LOW)

@@ -14,6 +14,7 @@ from typing import Any
 
 from xvarpro import backends as registry
 from xvarpro.backends import Backend
+from xvarpro.backends.adapters import prove
 from xvarpro.errors import ProblemError, UnsupportedError
 from xvarpro_conformance import frameworks
 from xvarpro_conformance.frameworks import Exemption
@@ -144,7 +145,7 @@ def targets(
     for name in backends if backends is not None else usable():
         backend = registry.get(name) if isinstance(name, str) else name
         there = _devices(backend)
-        registry.prove(backend)
+        prove(backend)
         if devices is None:
             first, *others = frameworks.hooks(backend).suite_devices or there[:1]
             wanted = [(first, dtype) for dtype in dtypes] + [(device, dtypes[0]) for device in others]
