@@ -84,7 +84,7 @@ REGIMES = (
 def rules() -> dict[str, StepRule]:
     """Every rule as it is built without arguments, and the other regimes; a newcomer is found by its export."""
     plain = [kind() for kind in exported(steps, StepRule)]
-    return {repr(rule).replace("'", ""): rule for rule in (*plain, *REGIMES)}  # addresses that a shell takes as they are
+    return {repr(rule).replace("'", ""): rule for rule in (*plain, *REGIMES)}  # addresses for a shell
 
 
 class _Point(NamedTuple):
