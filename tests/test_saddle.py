@@ -37,6 +37,7 @@ def test_the_curvature_of_a_quadratic_is_known_from_its_gradients(size):
     assert found.steps == []
     assert found.slope == pytest.approx(np.linalg.norm(scale * g), rel=1e-12)
     assert found.left == pytest.approx(0.5 * g @ np.linalg.solve(H, g), rel=1e-8)
+    np.testing.assert_allclose(found.step, -np.linalg.solve(H, g), rtol=1e-6)
     vectors = np.linalg.eigh(-H * np.outer(scale, scale))[1]
     found = curvature(Quadratic(-H, g), scale, EPS)
     assert found.left == np.inf
@@ -111,5 +112,5 @@ def test_gradients_that_are_not_finite_say_nothing():
                 found = f(step)
                 return found if len(f.asked) <= place else np.array([found[0], gradient])
 
-            assert curvature(probe, np.ones(2), EPS) == ([], np.inf, np.inf)
+            assert curvature(probe, np.ones(2), EPS) == ([], np.inf, np.inf, None)
             assert len(f.asked) == 1 + place

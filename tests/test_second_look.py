@@ -135,12 +135,15 @@ def test_what_is_left_within_rounding_is_rounding():
         assert solved(*bowl(1.0, bend, factor * slope / bend), tol=tol).status is status
 
 
-def test_what_is_left_is_nothing_to_a_gap_that_is_open():
+def test_a_gap_that_is_open_is_closed_by_a_step_to_the_lowest_point():
     tol, bend, width = 1e-2, 0.25, 10.0
     away = 0.5 * (np.sqrt(width**2 + 4 * tol / bend) - width)  # to the far bound it is the width more
     over = Box(1.0 - width, 1.0 + width)
-    for factor, status in EITHER:
-        assert solved(*bowl(1.0, bend, factor * away), over=over, tol=tol).status is status
+    for factor, moved in ((1 - NEAR, False), (1 + NEAR, True)):
+        R, theta0 = bowl(1.0, bend, factor * away)
+        fit = solved(R, theta0, over=over, tol=tol)
+        assert fit.status is Status.CONVERGED
+        np.testing.assert_allclose(fit.theta, 1.0 if moved else theta0, rtol=1e-9)
 
 
 def test_what_oracles_may_hide_of_a_gap_is_open():
@@ -153,8 +156,8 @@ def test_a_gap_of_rounding_is_closed(dtype):
     """Four units in the last place from the minimum: a gap of an epsilon."""
     R, theta0 = bowl(1.0, 0.25, 4 * float(np.finfo(dtype).eps))
     assert solved(R, theta0, over=Box(0.0, 2.0), tol=0.0, dtype=dtype).status is Status.ROUNDING
-    # relative to the objective at the start, where that is more than the target
-    for value, status in ((-16.0, Status.ROUNDING), (-4.0, Status.NO_DESCENT)):
+    # relative to the objective at the start, where that is more than the target; else a step leads to the minimum
+    for value, status in ((-16.0, Status.ROUNDING), (-4.0, Status.CONVERGED)):
         R, theta0 = bowl(value, 20.0, 4 * float(np.finfo(dtype).eps))
         assert solved(R, theta0, over=Box(0.0, 2.0), tol=0.0, dtype=dtype).status is status
 

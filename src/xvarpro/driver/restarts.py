@@ -141,7 +141,7 @@ def _below(run: Run, end: End) -> Tracked | None:
         return run.slope(end.theta, _leaves(prepared, end.theta, step))
 
     try:
-        steps, slope, left = curvature(probe, scale, eps)
+        steps, slope, left, newton = curvature(probe, scale, eps)
     except TimeoutError:
         return None
     if steps and _has_faces(prepared):  # where weights meet their bounds a Hessian is one-sided: entry by entry too
@@ -151,10 +151,13 @@ def _below(run: Run, end: End) -> Tracked | None:
         flat, apart = without_curvature(_vector(end.theta)[None, :], to_numpy(B)[None, ...])
         steps += [step for (step,) in apart if flat.all()]
     least = run.tol * run.tol * abs(end.value)  # tol**2 of a large float raises
+    # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
+    ended, certified = run.status is not Status.CONVERGED and left <= max(end.margin, least), _is_certified(run)
+    if ended and not certified and (state := _after(run, end, newton)) is not None:
+        return state
     if not run.status.success and not slope <= max(run.tol, eps**0.5) * abs(end.value):
         return None  # descent has not come to its end: what its gradients say is in doubt
-    if run.status is not Status.CONVERGED and left <= max(end.margin, least) and _is_certified(run):
-        # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
+    if ended and certified:
         run.end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
     for step in steps:
         if run.late:
@@ -163,6 +166,17 @@ def _below(run: Run, end: End) -> Tracked | None:
         if prepared.backend.to_floats([state.iterate.value])[0] < end.value - end.least:
             return state
         run.worked(prepared.backend.to_floats(state.iterate.counts))
+    return None
+
+
+def _after(run: Run, end: End, step: np.ndarray) -> Tracked | None:
+    """The first state after a step that halves the gap, and raises the value by no more than rounding."""
+    floats, here = run.prepared.backend.to_floats, run.state.iterate
+    state = run.started(_moved(run.prepared, end.theta, step))
+    value, gap, before = floats([state.iterate.value, state.iterate.gap_A, here.gap_A])
+    if gap <= 0.5 * before and value <= end.value + end.margin:
+        return state
+    run.worked(floats(state.iterate.counts))
     return None
 
 
@@ -260,6 +274,7 @@ class Curvature(NamedTuple):
     steps: list[np.ndarray]  # along which the objective bends down most, both ways, from long to short
     slope: float  # the length of the gradient in the metric, a difference of objectives
     left: float  # decrease that a quadratic model promises, where that bends up in every direction; else inf
+    step: Any = None  # to the lowest point of that model, (p,), where it has one
 
 
 def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps: float) -> Curvature:
@@ -304,9 +319,10 @@ def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps:
     # an end before all directions are met says that the others bend as these do, less exactly
     if not ended or bends[0] <= (noise if len(bends) == scale.size else h**0.5 * bends[-1]):
         return Curvature([], slope, np.inf)
-    along = (vectors.T @ (basis @ (scale * start))) ** 2
-    rest = max(slope**2 - np.sum(along), 0.0)
-    return Curvature([], slope, float(0.5 * (np.sum(along / bends) + rest / bends[0])))
+    along = vectors.T @ (basis @ (scale * start))
+    rest = max(slope**2 - np.sum(along**2), 0.0)
+    left = float(0.5 * (np.sum(along**2 / bends) + rest / bends[0]))
+    return Curvature([], slope, left, -scale * ((vectors @ (along / bends)) @ basis))
 
 
 def parabola(slope: np.ndarray, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
