@@ -5,10 +5,9 @@ python benchmarks/many_against_one.py [--problems 1000] [--batches 4] [--kinds f
 
 A row for each kind and backend; `--show` prints every problem that differs. What `solve` answers is found once, on
 NumPy, for the batches of all backends; with `--alone own` on that of the batch. Theta and w are compared in standard
-errors of the problem alone, and these errors relative to themselves, where both solves succeed; of theta that the data leave open, as where
-two rates are one, there are no errors, and "open" counts these. Problems that share a
-rate are compared with one solve of all of them; kinds without a batch of their own, such as `l1`, are solved alone in
-either.
+errors of the problem alone, and these errors relative to themselves, where both solves succeed. Where the data leave
+all of theta open, as where two rates are one, there are no errors: these are counted. Problems that share a rate are
+compared with one solve of all of them; kinds without a batch of their own, such as `l1`, are solved alone in either.
 """
 
 from __future__ import annotations
