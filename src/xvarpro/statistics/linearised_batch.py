@@ -56,7 +56,7 @@ class LinearisedBatch:
         on = np.ones((B, at.w.shape[2]), bool)
         if at.free is not None:
             on = at.free.astype(bool)
-            kinks = kinks | self._of_problem(self._near_kinks(at, on))
+            kinks = kinks | (self._of_problem(self._near_kinks(at, on)) > 0)
 
         self.low = _Orthogonal(at.A, on)
         rows = X.reshape(B, -1, m)
