@@ -237,6 +237,7 @@ def test_a_map_has_values_and_errors_with_failures_hollow_and_dead_pixels_blank(
     for name, shape, match in (
         ("theta[0]", (2, 3), r"one of rates\[0\], rates\[1\], w\[0\]"),
         ("value", (2, 2), "of 6 problems"),
+        (1 / fit.value, (2, 3), r"such as 'w\[0\]'; got .* x.reshape"),
     ):
         with pytest.raises(xv.errors.ProblemError, match=match):
             fit.plot_map(name, shape=shape)
