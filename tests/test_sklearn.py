@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import xvarpro as xv
 from xvarpro.errors import ProblemError
 from xvarpro.sklearn import (
+    DMD,
     NMF,
     ArchetypalAnalysis,
     ConstrainedDictionary,
@@ -57,6 +58,7 @@ ESTIMATORS = (
 MORE = (
     ArchetypalAnalysis(2, max_iter=0),
     SparseAutoencoder(2, max_iter=1),
+    DMD(2, max_iter=1),
     NeuralHeadRegressor(4, max_iter=1),
     NeuralHeadClassifier(4, loss="softmax", max_iter=1),
     LearnedPenaltyClassifier(max_iter=1),

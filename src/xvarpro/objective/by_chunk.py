@@ -176,7 +176,8 @@ class _Further(Reduced):
 
 def _slopes(part: Reduced, *arrays: Array) -> Leaves:
     """Value, energy and derivatives by what the user's functions return."""
-    outputs = part.structure.skeleton.fill(arrays)  # type: ignore[union-attr]
+    structure: Any = part.structure
+    outputs = structure.skeleton.fill(arrays)
     point = part.point_of((), outputs)
     return (point.value, _energy(part), *partition(part.slopes(point, outputs))[0])
 

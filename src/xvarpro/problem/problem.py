@@ -139,10 +139,11 @@ class Level(Struct):
             if not isinstance(self.W, WeightSet):
                 raise ProblemError(f"W must be a set of xvarpro.lower, such as xv.lower.Nonnegative(); got {self.W!r}")
             self.W.solver(self.solver)
-            if self.chunks_in_set and (self.W.columns not in (None, 1) or self.y.group is not None):
+            y: Any = self.y
+            if self.chunks_in_set and (self.W.columns not in (None, 1) or y.group is not None):
                 raise ProblemError(
                     "W must be the same for all columns, and these those of one process, where y is given as "
-                    f"ColumnChunks and W is no linear subspace; got {self.W!r} and group={self.y.group!r}. Pass y as "
+                    f"ColumnChunks and W is no linear subspace; got {self.W!r} and group={y.group!r}. Pass y as "
                     "an array"
                 )
 

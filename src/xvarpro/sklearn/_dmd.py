@@ -17,7 +17,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.models import exponentials, oscillations
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import separable
-from xvarpro.sklearn._base import Factorisation, nonnegative, solved, whole
+from xvarpro.sklearn._base import Factorisation, solved, whole
 
 DELAYS = (1, 2, 4)  # snapshots side by side in a start: a standing wave has one shape for two eigenvalues
 EXPONENT = 30.0  # up to which a mode of a start may grow
@@ -46,9 +46,9 @@ def separate(theta: dict[str, Array], t: Array) -> Array:
 class DMD(Factorisation):
     """Optimised dynamic mode decomposition (Askham, Kutz 2018) with bounds on the eigenvalues.
 
-    Snapshots X, one in each row, are approximated by ``sum_j amplitude_j exp(eigenvalue_j (t - t_0)) mode_j``, all of
-    them at once and at any times. Modes are eliminated exactly; eigenvalues are found by Levenberg-Marquardt within
-    their bounds, so that what comes out is a minimum over these, and no projection of one without them.
+    Snapshots X, one in each row, are approximated by ``sum_j amplitude_j exp(eigenvalue_j (t - t_0)) mode_j``, all at
+    once and at any times. Modes are eliminated exactly; eigenvalues are a minimum over their bounds, not one without
+    bounds that is moved there.
 
     Parameters
     ----------
@@ -59,9 +59,8 @@ class DMD(Factorisation):
         Bounds of real and imaginary parts, in the units of ``1 / t``; radians, not cycles. ``real=(-inf, 0)`` has no
         mode grow, ``real=(0, 0)`` puts eigenvalues on the imaginary axis.
     conjugate : bool
-        X is real, and eigenvalues are real or come in conjugate pairs, as many of each as the start has; `imag` bounds
-        the sizes of imaginary parts, and with a bound above 0 all come in pairs. False: X may be complex, and each
-        eigenvalue is by itself.
+        X is real, and eigenvalues are real or conjugate pairs, as many of each as the start has; `imag` bounds sizes
+        of imaginary parts, and a lower bound above 0 has pairs only. False: X may be complex, eigenvalues are free.
     rank : int, optional
         Fit so many principal components in the place of X. None fits X itself, compressed exactly where it has more
         columns than rows.
@@ -77,8 +76,7 @@ class DMD(Factorisation):
     amplitudes_ : array, shape (n_modes,)
         Sizes of modes at the first time.
     components_ : array, shape (n_modes, n_features)
-        What `transform` gives the weights of: modes as they are at the first time; of each pair the weights of cosine
-        and sine, first all cosines, then all sines, then modes that are real.
+        What `transform` gives the weights of: of pairs all cosines, then all sines, then modes that are real.
     t_ : array, shape (n_samples,)
     result_ : xvarpro.Result
         Of the solve, with theta ``{"real": ..., "imag": ...}``.
@@ -110,10 +108,9 @@ class DMD(Factorisation):
     device: Any = None
 
     def fit(self, X: Any, y: Any = None, *, t: Any = None, weights: Any = None) -> DMD:
-        """Find eigenvalues and modes of the snapshots X, (n_samples, n_features), at the times t, (n_samples,).
+        """Find eigenvalues and modes of the snapshots X, (n_samples, n_features), at ascending times t, (n_samples,).
 
-        Times ascend, in even steps or not; None is 0, 1, 2, ... `weights`, (n_samples,), are those of squared
-        residuals.
+        None is 0, 1, 2, ...; `weights`, (n_samples,), are those of squared residuals.
         """
         self._check()
         X = self._checked(X, reset=True)
@@ -127,8 +124,11 @@ class DMD(Factorisation):
         over = {"real": sets.Box(*self.real), "imag": sets.Box(*self._imag)}
         problem = separable(self._model, ColumnChunks([target]), data=t - t[0], weights=weights)
         fit = solved(self, problem, theta0, {name: over[name] for name in theta0}, LevenbergMarquardt())
-        w = np.asarray(fit.w)
-        self.result_, self.components_ = fit, w if self.rank is None else w @ Vh[: self.rank]
+        w = np.asarray(fit.w) if self.rank is None else np.asarray(fit.w) @ Vh[: self.rank]
+        self.result_, self.components_ = fit, w
+        shapes, self.eigenvalues_ = self._shapes(w), self._eigenvalues(fit.theta)
+        self.amplitudes_ = np.linalg.norm(shapes, axis=1)
+        self.modes_ = shapes / np.where(self.amplitudes_ > 0, self.amplitudes_, 1.0)[:, None]
         self._keep(fit)
         return self
 
@@ -139,28 +139,14 @@ class DMD(Factorisation):
         return np.asarray(design @ self.components_)
 
     @property
-    def eigenvalues_(self) -> np.ndarray:
-        return self._eigenvalues(self.result_.theta)
-
-    @property
     def stderr_(self) -> np.ndarray:
         """Standard errors of real and of imaginary parts of `eigenvalues_`, (n_modes,), complex; 0 of what is held."""
         found = self._eigenvalues(self.result_.statistics().theta_stderr)
         return found.real + 1j * np.abs(found.imag)
 
-    @property
-    def amplitudes_(self) -> np.ndarray:
-        return np.linalg.norm(self._shapes, axis=1)
-
-    @property
-    def modes_(self) -> np.ndarray:
-        size = self.amplitudes_[:, None]
-        return self._shapes / np.where(size > 0, size, 1.0)
-
-    @property
-    def _shapes(self) -> np.ndarray:
+    def _shapes(self, w: np.ndarray) -> np.ndarray:
         """Modes with their amplitudes."""
-        w, n = self.components_, len(self.result_.theta.get("imag", ()))
+        n = len(self.result_.theta.get("imag", ()))
         if not self.conjugate:
             return w
         upper = 0.5 * (w[:n] - 1j * w[n : 2 * n])
@@ -189,14 +175,12 @@ class DMD(Factorisation):
     def _check(self) -> None:
         if not (isinstance(self.n_components, float) and 0 < self.n_components < 1):
             whole(self, "n_components")
-        whole(self, "max_iter", least=0)
-        nonnegative(self, "tol")
         if self.rank is not None:
             whole(self, "rank")
-        for name in ("real", "imag"):
-            given = getattr(self, name)
-            if np.shape(given) != (2,) or not given[0] <= given[1] or self._imag[1] < self._imag[0]:
-                raise ProblemError(f"DMD: {name} must be bounds (lower, upper), of sizes for pairs; got {given!r}")
+        for name, bounds in (("real", self.real), ("imag", self.imag)):
+            wrong = np.shape(bounds) != (2,) or not bounds[0] <= bounds[1]
+            if wrong or (name == "imag" and self._imag[1] < self._imag[0]):
+                raise ProblemError(f"DMD: {name} must be bounds (lower, upper), of sizes for pairs; got {bounds!r}")
 
     def _checked(self, X: Any, reset: bool) -> np.ndarray:
         least = 2 if reset else 1
@@ -218,7 +202,7 @@ class DMD(Factorisation):
 
     def _start(self, Z: np.ndarray, t: np.ndarray, r: int) -> dict[str, np.ndarray]:
         """The best of several starts, from principal components Z, (n_samples, .)."""
-        least, best = math.inf, {}
+        least, best = math.inf, dict[str, np.ndarray]()
         for values in (x for delays in DELAYS if len(Z) - delays >= r for x in guesses(Z, t, r, delays)):
             theta = self._feasible(values, t[-1])
             E = self._model(theta, t)
@@ -231,20 +215,20 @@ class DMD(Factorisation):
         """Parameters within their bounds; eigenvalues that would coincide there are moved apart, or made a pair."""
         (low, high), step = self._imag, math.pi / span
         real = np.clip(np.minimum(values.real, EXPONENT / span), *self.real)
-        upper = values.imag > 0 if self.conjugate and high > 0 else np.full(len(values), not self.conjugate)
-        pairs = list(zip(real[upper], np.clip(values.imag[upper], low, high), strict=True))
-        alone = np.sort(real[(values.imag == 0) | (high <= 0)]) if self.conjugate else np.zeros(0)
+        paired = (values.imag > 0) & (high > 0) if self.conjugate else np.full(len(values), True)
+        a, b = real[paired], np.clip(values.imag[paired], low, high)
+        alone = np.sort(real[~paired & ((values.imag == 0) | (high <= 0))])
         while len(alone) > 1 and high > 0 and (low > 0 or np.min(np.diff(alone)) < NEAR * step):
             i = int(np.argmin(np.diff(alone)))
-            pairs.append((alone[i : i + 2].mean(), np.clip(step, low, high)))
+            a, b = np.append(a, alone[i : i + 2].mean()), np.append(b, np.clip(step, low, high))
             alone = np.delete(alone, [i, i + 1])
-        if low > 0 and len(alone) and self.conjugate:
+        if low > 0 and len(alone):
             raise ProblemError(f"DMD: n_components must be even where imag has only pairs; got {self.n_components!r}")
-        a, b = np.array(pairs).reshape(-1, 2).T
-        for x, other, bounds in ((b, a, (low, high)), (alone, 0 * alone, self.real)):
-            for j in range(len(x)):
-                while np.any(np.hypot(x[:j] - x[j], other[:j] - other[j]) < NEAR * step) and x[j] + step <= bounds[1]:
-                    x[j] += step
+        for x, other, (least, most) in ((b, a, (low, high)), (alone, 0 * alone, self.real)):
+            for j in range(1, len(x)):
+                by = step if x[j] + step <= most else -step
+                while np.any(np.hypot(x[:j] - x[j], other[:j] - other[j]) < NEAR * step) and x[j] + by >= least:
+                    x[j] += by
         return {"real": np.concatenate([a, alone]), **({"imag": b} if len(b) else {})}
 
 
