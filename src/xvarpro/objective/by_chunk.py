@@ -2,8 +2,8 @@
 
 A set is not rotated with its weights, so that such a target cannot be compressed. But columns of w do not depend on
 each other: value, gradient and Gauss-Newton matrix are sums over the chunks, each of which is a problem in memory. The
-user's functions are evaluated and pulled back once for all chunks. The loop over chunks is Python's; what is done with
-one of them is compiled where the framework compiles.
+user's functions are evaluated and pulled back once for all chunks, and pushed forward once for each. The loop over
+chunks is Python's; what is done with one of them is compiled where the framework compiles.
 """
 
 from __future__ import annotations

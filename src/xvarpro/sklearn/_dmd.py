@@ -233,7 +233,7 @@ class DMD(Factorisation):
 
 
 def guesses(Z: np.ndarray, t: np.ndarray, r: int, delays: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues of snapshots with later ones beside them, by the trapezoid rule, and as they are for even times."""
+    """Eigenvalues of snapshots next to later ones, by the trapezoid rule, and as they are for even times."""
     rows = len(Z) - delays + 1
     U, sizes, _ = np.linalg.svd(np.hstack([Z[i : i + rows] for i in range(delays)]), full_matrices=False)
     H, step = (U * sizes)[:, :r], np.diff(t[:rows])
