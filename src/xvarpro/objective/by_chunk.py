@@ -65,9 +65,10 @@ class ByChunk(Reduced):
         """What ``fun(part, *args)``, a function of this module, returns of the problem of each chunk."""
         chunks: Any = self.problem.lower.y
         blocks, kind = iter(chunks), Reduced
+        further = _Further if self.problem.mu else Reduced
         while (block := next(blocks, None)) is not None:
             found = self._of(block, kind, fun, *args)
-            block, kind = None, _Further  # before the next one is made
+            block, kind = None, further  # before the next one is made
             yield found
 
     def summed_over(self, fun: Callable[..., Leaves], *args: Array) -> Leaves:
