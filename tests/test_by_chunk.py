@@ -7,6 +7,7 @@ import pytest
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
+from xvarpro.objective import by_chunk
 
 from .support import error, rng, send
 
@@ -81,25 +82,26 @@ def test_methods_without_a_jacobian_pass_over_the_chunks():
         assert fit.counts.rows == want.counts.rows
 
 
-def test_memory_is_that_of_a_chunk():
-    """Twice as many chunks take no more, and less than all columns would."""
-    columns = 1000
+def test_memory_is_that_of_a_chunk(monkeypatch):
+    """Twice as many chunks take no more, and not much more than what makes one next to the one before it."""
+    columns = 2000
+    monkeypatch.setattr(by_chunk, "NARROW", 500)  # of more columns in a chunk, as files have
 
-    def peak(chunks):
-        def source():
-            return (pixels(columns, seed) for seed in range(chunks))
-
+    def peak(chunks, use):
         tracemalloc.start()
         try:
-            fit = xv.solve(problem(xv.ColumnChunks(source)), START, BOX, max_iter=1)
-            assert sum(w.shape[1] for w in fit.w_chunks()) == chunks * columns
+            use(xv.ColumnChunks(lambda: (pixels(columns, seed) for seed in range(chunks))))
             return tracemalloc.get_traced_memory()[1] / (8 * X.size * columns)
         finally:
             tracemalloc.stop()
 
-    peak(1)  # loads modules
-    few, many = peak(3), peak(6)
-    assert many < min(1.05 * few, 12.0)
+    def fitted(chunks):
+        fit = xv.solve(problem(chunks), START, BOX, max_iter=1)
+        assert all(w.shape == (3, columns) for w in fit.w_chunks())
+
+    fitted(xv.ColumnChunks.cut(np.ones((X.size, columns))))  # loads modules
+    alone, few, many = peak(2, lambda chunks: [x.shape for x in chunks]), peak(2, fitted), peak(4, fitted)
+    assert many < min(1.05 * few, alone + 1.0)
 
 
 def test_what_it_does_not_do_is_said():

@@ -2,8 +2,8 @@
 
 A set is not rotated with its weights, so that such a target cannot be compressed. But columns of w do not depend on
 each other: value, gradient and Gauss-Newton matrix are sums over the chunks, each of which is a problem in memory. The
-user's functions are evaluated and pulled back once for all chunks, and pushed forward once for each. The loop over
-chunks is Python's; what is done with one of them is compiled where the framework compiles.
+user's functions are evaluated and pulled back once for all chunks, and pushed forward once for each part of one. The
+loop over them is Python's; what is done with a part is compiled where the framework compiles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, Solved
 from xvarpro.objective.interface import LowerReport
 from xvarpro.objective.mini_batch import LowerRows
 from xvarpro.objective.reduced import Point, Reduced
+from xvarpro.problem.column_chunks import columns
 from xvarpro.problem.problem import Problem
+
+NARROW = 2**11  # columns at once: on NumPy more take longer
 
 
 class ByChunk(Reduced):
@@ -62,14 +65,16 @@ class ByChunk(Reduced):
     # -- chunks
 
     def over_chunks(self, fun: Callable[..., Leaves], *args: Array) -> Iterator[Leaves]:
-        """What ``fun(part, *args)``, a function of this module, returns of the problem of each chunk."""
+        """What ``fun(part, *args)``, a function of this module, returns of the problem of some columns after another.
+
+        A Jacobian is several times as large as they are: not all of a large chunk are taken at once.
+        """
         chunks: Any = self.problem.lower.y
-        blocks, kind = iter(chunks), Reduced
-        further = _Further if self.problem.mu else Reduced
-        while (block := next(blocks, None)) is not None:
-            found = self._of(block, kind, fun, *args)
-            block, kind = None, further  # before the next one is made
-            yield found
+        kind = Reduced
+        for block in chunks:
+            for y in columns(block, NARROW):
+                yield self._of(y, kind, fun, *args)
+                kind = _Further if self.problem.mu else Reduced
 
     def summed_over(self, fun: Callable[..., Leaves], *args: Array) -> Leaves:
         """The sums of what `over_chunks` gives."""
@@ -168,7 +173,7 @@ class ByChunk(Reduced):
 
 
 class _Further(Reduced):
-    """A chunk after the first one: the penalty on theta counts once."""
+    """Columns after the first ones: the penalty on theta counts once."""
 
     @property
     def half_mu(self) -> Any:
