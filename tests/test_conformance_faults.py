@@ -252,8 +252,7 @@ def test_a_fault_is_caught_and_named(monkeypatch, name):
     [
         ("results/violation/box", "violation", 0.0),
         ("results/dead units/three", "dead_units", 2),
-        ("results/kinks", "kinks", 0),
-        ("results/condition/100", "condition", 10.0),
+        ("solves/certificates/cr_varpro", "condition", 10.0),
     ],
 )
 def test_a_wrong_field_of_verified_is_caught_and_named(monkeypatch, only, name, wrong):

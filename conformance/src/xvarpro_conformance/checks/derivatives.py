@@ -372,25 +372,3 @@ def second_derivatives(target: Target, case: None) -> Iterator[Measured]:
     yield Measured("slope at zero", got[5], np.zeros(3), error, 1.0)
     yield Measured("slope", got[3], slope, error)
     yield Measured("slope along a thousandth", got[4], 1e-3 * slope, error)
-
-
-@check("derivatives", lambda: {"real": False, "complex": True})
-def scattered_sums(target: Target, is_complex: bool) -> Iterator[Measured]:
-    """Sums at places that come again and again add up, and what they are added to stays as it is."""
-    backend = target.backend
-    if not isinstance(backend, TapedBackend):
-        raise Inapplicable("the framework has derivatives of its own")
-    for shape, count in (((0,), 0), ((5,), 0), ((1,), 3), ((5,), 12), ((3000,), 9000), ((5, 3), 12)):
-        rng = np.random.default_rng(1)
-        x, v = (rng.integers(-9, 9, size=s) * (1.0 + 2j if is_complex else 1.0) for s in (shape, (count, *shape[1:])))
-        places = rng.integers(0, max(1, shape[0]), size=count)
-        want = x.tolist()
-        for place, term in zip(places.tolist(), v.tolist(), strict=True):
-            want[place] = [a + b for a, b in zip(want[place], term, strict=True)] if shape[1:] else want[place] + term
-        with target.scope():
-            given = [target.send(a) for a in (x, places, v)]
-            got = target.host(backend.index_add(*given))
-            after = [target.host(a) for a in given]
-        yield Measured(f"sums of {count} in {shape}", got, np.array(want, got.dtype).reshape(shape))
-        for what, a, b in zip(("terms", "places", "values"), (x, places, v), after, strict=True):
-            yield Measured(f"the {what} given, {count} in {shape}", b, a)

@@ -13,6 +13,7 @@ from xvarpro.core.namespace import find_dtype, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.prepare import prepare
 from xvarpro.objective.curvature import marginal_hessian
+from xvarpro_conformance.problems import decays
 from xvarpro_conformance.references.marginal import Case, drawn
 from xvarpro_conformance.suite import Measured, Target, alternate, check
 
@@ -115,13 +116,8 @@ def unconstrained_densities(target: Target, _: None) -> Iterator[Measured]:
     yield Measured("u", target.host(back), u, 100 * target.eps)
 
 
-def _decay(theta: Array, t: Array) -> Array:
-    xp = namespace_of(theta)
-    return xp.exp(-xp.expand_dims(t, axis=1) * theta)
-
-
 def _draws(**options: Any) -> xv.Draws:
-    m = xv.marginal(xv.separable(_decay, 2 * np.exp(-T) + 0.1 * np.cos(30 * T), data=T, lam=0.01))
+    m = xv.marginal(xv.separable(decays, 2 * np.exp(-T) + 0.1 * np.cos(30 * T), data=T, lam=0.01))
     return xv.solve(m, np.array([0.7], dtype=options.pop("start", None)), xv.sets.Box(0.1, 4.0), **options).sample(9)
 
 

@@ -81,26 +81,6 @@ def graded(theta: Array, A: Array) -> Array:
     return A * theta
 
 
-def conditions() -> dict[str, tuple[float, float]]:
-    """Condition of a design with columns of length 1, and a ridge."""
-    return {"2": (2.0, 0.0), "100": (100.0, 0.0), "1e3, ridge": (1e3, 1e-2)}
-
-
-@check("results", conditions)
-def condition(target: Target, case: tuple[float, float]) -> Iterator[Measured]:
-    """The condition is that of the scaled matrix, ``sqrt((1 + c) / (1 - c))`` of two columns with cosine c."""
-    cond, lam = case
-    c = (cond**2 - 1) / (cond**2 + 1)
-    A = held(np.array([[1.0, c], [0.0, np.sqrt(1 - c * c)], [0.0, 0.0]]))
-    problem = xv.separable(graded, held(np.array([1.0, 2.0, 3.0])), data=A, lam=lam)
-    got = at_start(target, Reference(problem, np.array([1.0, 8.0]), xv.sets.Box(0.5, 10.0)))
-    K = np.vstack([A * [1.0, 8.0], np.sqrt(lam) * np.eye(2)])
-    (one, two), cross = np.sqrt((K * K).sum(axis=0)), float(K[:, 0] @ K[:, 1])
-    cosine = cross / (one * two)
-    want = np.sqrt((1 + cosine) / (1 - cosine))
-    yield Measured("condition", got.verified.condition, want, 20 * target.eps * want * want)
-
-
 class Dead(NamedTuple):
     """Columns of a small factor, in eps, and whether they contribute nothing under a ridge."""
 
@@ -136,19 +116,6 @@ def dead_units(target: Target, case: Dead) -> Iterator[Measured]:
     yield Measured("units", got.verified.units, 5)
     yield Measured("dead units", got.verified.dead_units, want)
     yield Measured("warnings", len(warned), int(bool(want)))
-
-
-@check("results")
-def kinks(target: Target, case: None) -> Iterator[Measured]:
-    """Entries of w at a bound whose multiplier is 0 are counted, those with another one are not."""
-    # orthogonal columns: w is max(0, <column, y> / |column|^2), and its multiplier -<column, y>
-    A = np.array([[2.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 4, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
-    y = np.array([[2.0, 4, 0], [0, -1, 0], [0, 8, -8], [3, 0, 1], [5, 5, 5]])
-    problem = xv.separable(graded, y, data=A, W=xv.lower.Nonnegative(), compress=False)
-    got = at_start(target, Reference(problem, np.ones(4), xv.sets.Box(0.5, 2.0)))
-    want = np.maximum(0, y[:4] / np.diag(A)[:, None])
-    yield Measured("w", np.asarray(got.w, np.float64), want, 20 * target.eps)
-    yield Measured("kinks", got.verified.kinks, int((y[:4] == 0).sum()))
 
 
 # -- the way there -----------------------------------------------------------------------------------------------------
