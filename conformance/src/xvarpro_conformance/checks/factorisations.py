@@ -82,7 +82,11 @@ def _unitary(what: str, Q: np.ndarray, tolerance: float) -> Measured:
 
 @check("factorisations", matrices)
 def qr(target: Target, A: np.ndarray) -> Iterator[Measured]:
-    """Q has orthonormal columns, R is triangular, and Q R is the matrix; R alone has the same Gram matrix."""
+    """Q has orthonormal columns, R is triangular, Q R is the matrix, as it was; R alone has the same Gram matrix."""
+    with target.scope():
+        sent = target.send(A)
+        target.call(member(target.backend, "qr"), sent)
+        yield Measured("argument", target.host(sent), target.held(A))
     (Q, R), kinds = target.typed(member(target.backend, "qr"), A)
     (_, alone), (_, kind) = target.typed(member(target.backend, "qr", ("mode", "r")), A)
     A, tolerance = target.held(A), 20 * math.sqrt(A.shape[-1]) * target.eps
@@ -149,27 +153,6 @@ def triangular_solves(target: Target, case: tuple[Any, ...]) -> Iterator[Measure
         with np.errstate(all="ignore"):
             off = np.max(np.abs(R @ X - B) / (np.abs(R) @ np.abs(X)), initial=0.0)
         yield Measured(f"largest residual, {n}", off, 0.0, 4 * n * target.eps)
-
-
-ARGUMENTS: dict[str, Callable[[bool], tuple[np.ndarray, ...]]] = {
-    "qr": lambda wide: (_normal((900, 20), wide, 0),),
-    "svd": lambda wide: (_normal((2, 5, 3), wide, 0),),
-    "cholesky": lambda wide: (_adjoint(_normal((9, 4), wide, 0)) @ _normal((9, 4), wide, 0),),
-    "solve_triangular": lambda wide: (np.triu(_normal((2, 4, 4), wide, 0)), _normal((2, 4, 2), wide, 1)),
-}
-
-
-@check("factorisations", lambda: {name: name for name in ARGUMENTS})
-def arguments(target: Target, name: str) -> Iterator[Measured]:
-    """What is factored or solved with is as it was before, bit for bit, also where the framework can write to it."""
-    for wide in (False, True):
-        given = ARGUMENTS[name](wide)
-        with target.scope():
-            sent = [target.send(x) for x in given]
-            before = [target.host(x) for x in sent]
-            target.call(member(target.backend, name), *sent)
-            for i, (x, y) in enumerate(zip(sent, before, strict=True)):
-                yield Measured(f"argument {i}, {'complex' if wide else 'real'}", target.host(x), y)
 
 
 def _sparse_parts(is_complex: bool) -> tuple[np.ndarray, ...]:
