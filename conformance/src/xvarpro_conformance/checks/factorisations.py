@@ -47,12 +47,8 @@ def small_matrices() -> dict[str, np.ndarray]:
 def _matrix(shape: tuple[int, ...], is_complex: bool, condition: float) -> np.ndarray:
     *lead, m, n = shape
     k = min(m, n)
-    U, V = (_orthonormal((*lead, size, k), is_complex, seed) for seed, size in enumerate((m, n)))
+    U, V = (np.linalg.qr(_normal((*lead, size, k), is_complex, seed))[0] for seed, size in enumerate((m, n)))
     return (U * np.geomspace(1.0, 1 / condition, k)) @ _adjoint(V)
-
-
-def _orthonormal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
-    return np.linalg.qr(_normal(shape, is_complex, seed))[0]
 
 
 def _normal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
@@ -155,12 +151,6 @@ def triangular_solves(target: Target, case: tuple[Any, ...]) -> Iterator[Measure
         yield Measured(f"largest residual, {n}", off, 0.0, 4 * n * target.eps)
 
 
-def _sparse_parts(is_complex: bool) -> tuple[np.ndarray, ...]:
-    """Rows and columns, of which one place comes twice and one row never; entries; what is multiplied; a cotangent."""
-    rows, columns = np.array([0, 3, 3, 1, 0]), np.array([2, 0, 0, 1, 2])
-    return rows, columns, *(_normal(shape, is_complex, i) for i, shape in enumerate(((5,), (3, 2), (4, 2))))
-
-
 @cache
 def sparse(backend: Backend) -> Callable[..., Any]:
     """A product with a sparse matrix, and its gradients by entries and by what it is multiplied with."""
@@ -178,7 +168,8 @@ def sparse(backend: Backend) -> Callable[..., Any]:
 @check("factorisations", lambda: {"real": False, "complex": True})
 def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
     """Sparse products equal dense ones, repeated entries are summed, and gradients are the transposed products."""
-    rows, columns, entries, w, r = _sparse_parts(is_complex)
+    rows, columns = np.array([0, 3, 3, 1, 0]), np.array([2, 0, 0, 1, 2])  # places come twice, and one row never
+    entries, w, r = (_normal(shape, is_complex, i) for i, shape in enumerate(((5,), (3, 2), (4, 2))))
     (product, again, by_entry, by_w), kinds = target.typed(sparse(target.backend), rows, columns, entries, w, r)
     entries, w, r = (target.held(x) for x in (entries, w, r))
     M = np.zeros((4, 3), entries.dtype)
@@ -191,10 +182,6 @@ def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
         ("gradient by w", by_w, _adjoint(M) @ r),
     ):
         yield Measured(what, got, want, 20 * target.eps)
-
-
-def _stacks(bad: np.ndarray, good: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.stack([good, bad, 2 * good]), np.stack([good, good, 2 * good])
 
 
 GOOD = np.eye(3) + 0.1
@@ -215,7 +202,7 @@ FAILING: dict[str, tuple[str, np.ndarray, np.ndarray, bool]] = {
 def failures(target: Target, case: tuple[str, np.ndarray, np.ndarray, bool]) -> Iterator[Measured]:
     """A factorisation that fails gives numbers that are not finite, and leaves the rest of a stack as it is."""
     name, bad, good, fails = case
-    given, sound = _stacks(bad, good)
+    given, sound = (np.stack([good, middle, 2 * good]) for middle in (bad, good))
     extra = [np.ones((3, 3, 2))] if name == "solve_triangular" else []
     got, _ = target.typed(member(target.backend, name), given, *extra)
     want, _ = target.typed(member(target.backend, name), sound, *extra)

@@ -238,12 +238,7 @@ def deterministic_bits(target: Target, case: None) -> Iterator[Measured]:
         yield Measured("what is not covered", backend.nondeterministic_operations(target.place), ())
 
 
-def situations() -> dict[str, str]:
-    """As it is, and in every mode of a caller's."""
-    return {"as it is": "", **{case: case for case in modes()}}
-
-
-@check("numerics scope", situations, dtypes=("float64",))
+@check("numerics scope", lambda: {"as it is": "", **{case: case for case in modes()}}, dtypes=("float64",))
 def forked_processes(target: Target, case: str) -> Iterator[Measured]:
     """A process that is forked computes, or refuses to where it would wait for threads that it does not have."""
     if sys.platform != "linux":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -74,7 +74,8 @@ def written(level: Level, M: Callable[..., Any], theta: Tree, data: Tree) -> Wri
     given: Any = level.y
     if isinstance(given, RowChunks):
         pieces: Any = given.source() if callable(given.source) else given.source
-        chunks = [(chunk, given.y(theta, chunk)) if given.y else chunk for chunk in map(_long, pieces)]
+        pieces = map(partial(trees.map_arrays, digits), pieces)
+        chunks = [(chunk, given.y(theta, chunk)) if given.y else chunk for chunk in pieces]
         A, y = (np.concatenate(parts) for parts in zip(*((_dense(M(theta, x)), y) for x, y in chunks), strict=True))
     else:
         A = _dense(M(theta, data))
@@ -95,10 +96,6 @@ def written(level: Level, M: Callable[..., Any], theta: Tree, data: Tree) -> Wri
 
 def _dense(M: Any) -> Vector:
     return np.asarray(designs.dense(M), dtype=object)
-
-
-def _long(tree: Tree) -> Tree:
-    return trees.map_arrays(digits, tree)
 
 
 # -- where w may lie ---------------------------------------------------------------------------------------------------
