@@ -42,6 +42,13 @@ def held(x: np.ndarray) -> np.ndarray:
     return x if low is None else x.astype(low).astype(x.dtype)
 
 
+def normal(shape: tuple[int, ...], is_complex: bool = False, seed: int = 0) -> np.ndarray:
+    """Normal numbers, other ones for every shape."""
+    draw = np.random.default_rng([seed, *shape])
+    x: Any = draw.normal(size=shape)
+    return x + 1j * draw.normal(size=shape) if is_complex else x
+
+
 def decays(theta: Array, t: Array) -> Array:
     """``exp(-t theta)``, a column for every rate."""
     xp = xv.array_namespace(theta)

@@ -16,9 +16,9 @@ from xvarpro.backends.adapters import TapedBackend
 from xvarpro.backends.calculus import directional_derivative, directional_error, hessian_product
 from xvarpro.core.namespace import device
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import array_namespace, sum_
+from xvarpro.core.trees import array_namespace, dot
 from xvarpro_conformance.checks.exchange import exported
-from xvarpro_conformance.problems import held
+from xvarpro_conformance.problems import held, normal
 from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check
 
 STEPS = 8  # of Newton's method for a square root
@@ -119,7 +119,7 @@ class Draw:
     def curvature(self) -> float:
         """The second derivative of ``<u, outputs>`` along `v`."""
         bent = ((16 * (a + b) - (c + d) - 30 * y) / (12 * H * H) for y, a, b, c, d in zip(*self.values, strict=True))
-        return inner(self.u, tuple(bent))
+        return float(dot(self.u, tuple(bent)))
 
 
 @cache
@@ -150,9 +150,7 @@ def _arguments() -> tuple[np.ndarray, ...]:
 
 
 def _normal(xs: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, ...]:
-    rng = np.random.default_rng(seed)
-    drawn = ((rng.normal(size=x.shape), rng.normal(size=x.shape), np.iscomplexobj(x)) for x in map(np.asarray, xs))
-    return tuple(held(re + 1j * im if is_complex else re) for re, im, is_complex in drawn)
+    return tuple(held(normal(np.shape(x), np.iscomplexobj(x), 10 * seed + i)) for i, x in enumerate(xs))
 
 
 @cache
@@ -178,24 +176,11 @@ def curved(backend: Backend, outputs: Callable[..., tuple[Array, ...]]) -> Calla
 
     def fun(args: Leaves, u: Leaves, v: Leaves) -> tuple[Array, ...]:
         def total(*arrays: Array) -> Array:
-            xs, us = arrays[: len(args)], arrays[len(args) :]
-            xp = array_namespace(*xs)
-            return sum_(xp.sum(real_part(y, c)) for y, c in zip(outputs(*xs), us, strict=True))
+            return dot(arrays[len(args) :], outputs(*arrays[: len(args)]))
 
         return hessian_product(backend, total, args, u)[1](v)
 
     return fun
-
-
-def real_part(y: Array, c: Array) -> Array:
-    """The real part of ``conj(c) y``, entry by entry."""
-    xp = array_namespace(y)
-    return xp.real(xp.conj(c) * y) if xp.isdtype(y.dtype, "complex floating") else c * y
-
-
-def inner(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> float:
-    """The real inner product that gradients are taken in."""
-    return sum(float(np.sum(np.real(np.conj(x) * y))) for x, y in zip(a, b, strict=True))
 
 
 @check("derivatives", cases)
@@ -214,12 +199,12 @@ def functions(target: Target, draw: Draw) -> Iterator[Measured]:
     yield from _each("value", got[values], draw.values[0], eps, max(size(draw.values[0]), sent))
     slopes, curves = eps + DIFFERENCES, 10 * eps + SECOND_DIFFERENCES
     yield from _each("push-forward", got[pushed], draw.pushed, slopes, max(size(draw.pushed), sent))
-    along, scale = inner(got[pulled], draw.v), max(size(got[pulled]), sent) * size(draw.v)
-    yield Measured("gradient along a direction", along, inner(draw.u, draw.pushed), slopes, scale)
+    along, scale = dot(got[pulled], draw.v), max(size(got[pulled]), sent) * size(draw.v)
+    yield Measured("gradient along a direction", along, dot(draw.u, draw.pushed), slopes, scale)
     if not target.backend.compiled or target.thorough:
         product = target.compute(curved(target.backend, fun), *given)
         scale = max(size(product), sent) * size(draw.v)
-        yield Measured("Hessian along a direction", inner(product, draw.v), draw.curvature, curves, scale)
+        yield Measured("Hessian along a direction", dot(product, draw.v), draw.curvature, curves, scale)
 
 
 def _each(

@@ -11,6 +11,7 @@ import numpy as np
 
 from xvarpro.backends import Backend, adapters
 from xvarpro.core.struct import Array
+from xvarpro_conformance.problems import normal
 from xvarpro_conformance.suite import Measured, Target, check
 
 CONDITION = 1e3
@@ -47,14 +48,8 @@ def small_matrices() -> dict[str, np.ndarray]:
 def _matrix(shape: tuple[int, ...], is_complex: bool, condition: float) -> np.ndarray:
     *lead, m, n = shape
     k = min(m, n)
-    U, V = (np.linalg.qr(_normal((*lead, size, k), is_complex, seed))[0] for seed, size in enumerate((m, n)))
+    U, V = (np.linalg.qr(normal((*lead, size, k), is_complex, seed))[0] for seed, size in enumerate((m, n)))
     return (U * np.geomspace(1.0, 1 / condition, k)) @ _adjoint(V)
-
-
-def _normal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=shape)
-    return x + 1j * rng.normal(size=shape) if is_complex else x
 
 
 def _adjoint(A: np.ndarray) -> np.ndarray:
@@ -139,8 +134,8 @@ def triangular_solves(target: Target, case: tuple[Any, ...]) -> Iterator[Measure
     fun = member(target.backend, "solve_triangular", *((name, on) for name, on in how.items() if on))
     for n, k in ((1, 1), (5, 2), (40, 3)) if not target.backend.compiled or target.thorough else ((5, 2),):
         units = np.geomspace(1.0, 1e6, n)[:, None]
-        whole = (_normal((*lead, n, n), wide, 0) / n + 3 * np.eye(n)) * (units if lower else 1 / units)
-        B = _normal((*lead, n, k), wide, 1)
+        whole = (normal((*lead, n, n), wide, 0) / n + 3 * np.eye(n)) * (units if lower else 1 / units)
+        B = normal((*lead, n, k), wide, 1)
         R = (np.tril if lower else np.triu)(whole)
         (X,), (kind,) = target.typed(fun, np.where(R == 0, np.nan, R), B)
         R, B = target.held(R), target.held(B)
@@ -169,7 +164,7 @@ def sparse(backend: Backend) -> Callable[..., Any]:
 def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
     """Sparse products equal dense ones, repeated entries are summed, and gradients are the transposed products."""
     rows, columns = np.array([0, 3, 3, 1, 0]), np.array([2, 0, 0, 1, 2])  # places come twice, and one row never
-    entries, w, r = (_normal(shape, is_complex, i) for i, shape in enumerate(((5,), (3, 2), (4, 2))))
+    entries, w, r = (normal(shape, is_complex, i) for i, shape in enumerate(((5,), (3, 2), (4, 2))))
     (product, again, by_entry, by_w), kinds = target.typed(sparse(target.backend), rows, columns, entries, w, r)
     entries, w, r = (target.held(x) for x in (entries, w, r))
     M = np.zeros((4, 3), entries.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -37,26 +37,22 @@ def at_start(target: Target, reference: Reference) -> xv.Result:
 def sums(theta: Tree, A: Array) -> Array:
     """``A theta``: a design of one column, whatever the leaves."""
     xp = xv.array_namespace(A)
-    leaves = [theta[key] for key in sorted(theta)] if isinstance(theta, dict) else [theta]
-    return xp.expand_dims(A @ xp.concat(leaves), axis=1)
+    return xp.expand_dims(A @ xp.concat([theta[key] for key in sorted(theta)]), axis=1)
 
 
-class Outside(NamedTuple):
-    """Leaves outside of their sets by some hundred eps."""
-
-    over: dict[str, xv.sets.Set]
-    theta: Callable[[float], dict[str, np.ndarray]]  # of eps
+Outside: TypeAlias = tuple[dict[str, xv.sets.Set], Callable[[float], dict[str, np.ndarray]]]
 
 
 def outside() -> dict[str, Outside]:
-    """A point of each kind of violation, and two leaves of which one is worse."""
+    """Sets, and leaves some hundred eps outside: a point of each kind of violation, and two of which one is worse."""
     sets = xv.sets
     return {
-        "sum of a simplex": Outside(
-            {"a": sets.Simplex(2.0)}, lambda eps: {"a": np.array([1.0, 0.5, 0.5]) * (1 + 300 * eps)}
+        "sum of a simplex": (
+            {"a": sets.Simplex(2.0)},
+            lambda eps: {"a": np.array([1.0, 0.5, 0.5]) * (1 + 300 * eps)},
         ),
-        "box": Outside({"a": sets.Box(-1.0, 3.0)}, lambda eps: {"a": np.array([-1.0 - 800 * eps, 3.0, 0.5])}),
-        "the worse of two leaves": Outside(
+        "box": ({"a": sets.Box(-1.0, 3.0)}, lambda eps: {"a": np.array([-1.0 - 800 * eps, 3.0, 0.5])}),
+        "the worse of two leaves": (
             {"a": sets.CappedSimplex(1.0), "b": sets.Box(0.0, 1.0)},
             lambda eps: {"a": np.array([0.5, 0.5 + 100 * eps]), "b": np.array([1.0 + 500 * eps])},
         ),
@@ -68,10 +64,11 @@ def violation(target: Target, case: Outside) -> Iterator[Measured]:
     """A point outside of its set by hundreds of eps, which a solve may start from, is reported as that far outside."""
     A = held(np.random.default_rng(0).normal(size=(5, 3)))
     problem = xv.separable(sums, held(np.arange(5.0) + 1), data=A)
-    made = Reference(problem, case.theta(target.eps), case.over)
+    over, theta = case
+    made = Reference(problem, theta(target.eps), over)
     got = at_start(target, made)
     parts = {name: target.held(x) for name, x in made.theta0.items()}
-    want = max(float(known(case.over[name], x.shape).outside(x)) for name, x in parts.items())
+    want = max(float(known(over[name], x.shape).outside(x)) for name, x in parts.items())
     yield Measured("outside by more than rounding", want > 50 * target.eps, True)
     yield Measured("violation", got.verified.violation, want, 4 * target.eps, 1.0)
 
