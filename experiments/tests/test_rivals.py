@@ -237,14 +237,6 @@ def test_blocks_that_are_not_quadratic_are_refused(method):
         method.run(Task(SEPARABLE, THETA, OVER), Budget(1, 60.0))
 
 
-@pytest.mark.parametrize("name", ["PALM", "iPALM", "alternating least squares"])
-def test_alternating_methods_descend_on_convolutions(name):
-    X0 = SIGNALS / np.linalg.norm(SIGNALS)
-    o = METHODS[name].run(Task(CONVOLUTIONS, X0, xv.sets.L2Ball(1.0)), Budget(30, 60.0))
-    assert o.objective < 0.9 * o.curve.value[0]
-    assert o.violation <= 1e-12
-
-
 # -- whole runs --------------------------------------------------------------------------------------------------------
 
 
