@@ -25,7 +25,7 @@ def less_tuned():
 
 
 def pytest_collection_modifyitems(items):
-    """What compiles a program of its own on JAX runs with ``-m thorough``: ``xvarpro run all`` compares the backends."""
+    """What compiles a program of its own on JAX runs with ``-m thorough``; ``xvarpro run all`` compares backends."""
     mine = [item for item in items if item.path.parent.parent.name == "experiments"]
     conftest.pytest_collection_modifyitems(mine)
     for item in mine:
