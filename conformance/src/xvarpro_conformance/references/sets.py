@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import sets
-from xvarpro_conformance.references import composite_sets, vector_sets  # noqa: F401  (importing them enters them)
+from xvarpro_conformance.references import written_sets  # noqa: F401  (importing it enters them)
 from xvarpro_conformance.references.definitions import DEFINITIONS, Known, diameter, inner, known
 
 __all__ = ["DEFINITIONS", "Known", "Polytope", "diameter", "inner", "known", "polytope"]
