@@ -276,7 +276,9 @@ def run(
     >>> found.ok, len(found)
     (True, 5)
     """
-    found = Outcomes(outcomes(_targets(among), (only,) if isinstance(only, str) else only))
+    several = [among] if among is None or isinstance(among, str | Backend | Target) else among
+    asked = [t for x in several for t in ([x] if isinstance(x, Target) else targets(x if x is None else [x]))]
+    found = Outcomes(outcomes(asked, (only,) if isinstance(only, str) else only))
     if not found:
         raise ProblemError(f"only must select a check of the precisions; got {only!r}; add the other precision")
     return found
@@ -290,10 +292,3 @@ def outcomes(among: Iterable[Target], only: Sequence[str] = ()) -> Iterator[Outc
             if target.dtype in check.dtypes:
                 yield from (run_case(target, check, case, given) for case, given in cases.items())
         target.forget()
-
-
-def _targets(among: str | Backend | Target | Iterable[str | Backend | Target] | None) -> list[Target]:
-    if among is None:
-        return targets()
-    several = [among] if isinstance(among, str | Backend | Target) else among
-    return [t for each in several for t in ([each] if isinstance(each, Target) else targets([each]))]

@@ -247,11 +247,7 @@ def singular_matrix_of_a_member(target: Target, case: None) -> Iterator[Measured
 
     def value(group: Group) -> np.ndarray:
         problem = xv.separable(_inverts, rows(T["lower"], Y["lower"], LOWER, group))
-        return reduced.called(target, Reference(problem, RATES, BOX), _value)[0]
+        return reduced.called(target, Reference(problem, RATES, BOX), lambda f, theta: (f.point(theta).value,))[0]
 
     for i, got in enumerate(together(3, value)):
         yield Measured(f"value, member {i}", got, np.array(np.nan))
-
-
-def _value(f: Any, theta: Leaves) -> Leaves:
-    return (f.point(theta).value,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -27,7 +27,8 @@ from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate,
 
 Make = Callable[[], Reference]
 KINDS = kinds.KINDS
-SECOND = (KINDS["two_ridges"], KINDS["complex_target"])  # those that are compiled
+# those that are compiled: for values and gradients, and for second derivatives
+COMPILED, SECOND = ([KINDS[name] for name in some] for some in (kinds.COMPILED, ("two_ridges", "complex_target")))
 
 
 @cache
@@ -40,7 +41,7 @@ def exact(make: Make) -> lower.Exact:
 @check("reduced gradient", kinds.every)
 def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
     """Value, weights and gradient equal those of dense normal equations and differences in a hundred digits."""
-    _take_turns(target, make)
+    _take_turns(target, make, COMPILED)
     known, got, condition = exact(make), evaluation.evaluate(target, make()), exact(make).condition * make().inner
     value, gradient = (f(target.eps, condition) for f in (evaluation.value_tolerance, evaluation.gradient_tolerance))
     yield Measured("value", got.value, known.value, value)
@@ -51,18 +52,15 @@ def kinds_of_problems(target: Target, make: Make) -> Iterator[Measured]:
     yield Measured("slopes", known.D.T @ got.gradient, known.slopes, gradient)
 
 
-def _complex_design(target: Target, make: Make) -> None:
-    """Raise where a problem of real data needs complex numbers that the framework does not have."""
+def _take_turns(target: Target, make: Make, compiled: Sequence[Make]) -> None:
+    """Where problems are compiled, one of the small ones in each precision, and what others stand for in none.
+
+    Raises where a problem of real data needs complex numbers that the framework does not have.
+    """
     if make is KINDS["real_target"]:
         find_dtype(target.backend.xp, target.complex_dtype)
-
-
-def _take_turns(target: Target, make: Make) -> None:
-    """Where problems are compiled, one of the small ones in each precision, and what others stand for in none."""
-    _complex_design(target, make)
-    name = next((name for name, kind in KINDS.items() if kind is make), "")
-    if name:
-        target.represent(alternate(list(KINDS).index(name)) if name in kinds.COMPILED else ())
+    if make in (every := list(KINDS.values())):
+        target.represent(alternate(every.index(make)) if make in compiled else ())
 
 
 @cache
@@ -75,8 +73,7 @@ def second() -> dict[str, Make]:
 @check("reduced gradient", second)
 def second_derivatives(target: Target, make: Make) -> Iterator[Measured]:
     """Products with the Hessian, also by the data, and slopes of w equal differences in a hundred digits."""
-    _complex_design(target, make)
-    target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
+    _take_turns(target, make, SECOND)
     known = exact(make)
     e = [x for x in trees.leaves(known.e) if x.dtype.kind == "f"]
     Hu, mixed, bends = called(target, make(), _hessian, known.u, *e)
@@ -97,8 +94,7 @@ def _hessian(f: Any, theta: Leaves, u: Array, *e: Array) -> Leaves:
 @check("reduced gradient", second)
 def gauss_newton_model(target: Target, make: Make) -> Iterator[Measured]:
     """Slopes of the residual, one for each entry of theta, equal differences in a hundred digits."""
-    _complex_design(target, make)
-    target.represent(alternate(SECOND.index(make)) if make in SECOND else ())
+    _take_turns(target, make, SECOND)
     known = exact(make)
     slopes, gram = called(target, make(), model)
     tolerance = 100 * target.eps * known.condition * make().inner
