@@ -98,7 +98,7 @@ def parts(target, check):
     slow = check.name in LONG or (compiled and (solves or check.name in SLOW_TO_COMPILE))
     # other frameworks are asked a case of it: JAX in its turn, but where it compiles for long
     quick = not solves and check.name not in (*LONG, *SLOW_TO_COMPILE, *LATER)
-    turn = "jax" if quick and list(suite.every()).index(check) % 2 else STRICT
+    turn = STRICT if not quick or list(suite.every()).index(check) % 2 else "jax"
     now = () if name in ("torch", turn) else frameworks
     return [(first, now), (others, thorough if slow else frameworks)]
 
