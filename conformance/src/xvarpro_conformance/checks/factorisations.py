@@ -170,6 +170,10 @@ def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
     M = np.zeros((4, 3), entries.dtype)
     np.add.at(M, (rows, columns), entries)
     yield Measured("dtypes", set(kinds), {_floats(target, w)})
+    if (add := getattr(target.backend, "index_add", None)) is not None:
+        with target.scope():
+            add(x := target.send(0 * entries), target.send(rows), target.send(entries))
+            yield Measured("what was added to", target.host(x), 0 * entries)
     for what, got, want in (
         ("M w", product, M @ w),
         ("M w in a derivative", again, M @ w),
