@@ -150,8 +150,3 @@ def atoms() -> Reference:
 def bounded() -> Reference:
     """`exponentials` in a box that the fastest of the three rates would leave."""
     return replace(exponentials(), theta0=np.array([0.5, 3.0, 4.0]), over=xv.sets.Box(0.25, 5.0))
-
-
-def in_a_ball() -> Reference:
-    """`wide` in a ball, where a vertex moves as far as the gradient does: rounding stays what it is."""
-    return replace(wide(), over=xv.sets.L2Ball(1.0))
