@@ -9,7 +9,7 @@ import pytest
 import sklearn.decomposition
 from scipy.optimize import nnls
 from sklearn.datasets import load_diabetes, load_digits, make_moons
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -226,6 +226,11 @@ def test_wrong_parameters_are_named():
     for kind in (NMF, ConstrainedDictionary):
         with pytest.raises(TypeError, match=rf"^{kind.__name__}\.fit\(\).*'sample_weight'"):
             kind().fit(DIGITS, sample_weight=np.ones(300))
+    for estimator in (*ESTIMATORS, *MORE):
+        for name in ("predict", "predict_proba", "transform", "inverse_transform", "score", "hidden_features"):
+            if hasattr(estimator, name):
+                with pytest.raises(NotFittedError):
+                    getattr(estimator, name)(*(DIGITS, DIGITS[:, 0])[: 1 + (name == "score")])
 
 
 # -- archetypes, autoencoder, regressors -----------------------------------------------------------------------------
