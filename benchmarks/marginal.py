@@ -90,27 +90,31 @@ def exp(x: Any) -> Any:
 
 def evidence(args: argparse.Namespace) -> None:
     """One, two and three decays in turn, of a signal to noise of 50, rates at least a factor of 6 apart."""
-    t, sets, right, off = np.linspace(0.0, 4.0, 200), args.sets or 20, 0, []
+    t, sets, right, by_bic, off = np.linspace(0.0, 4.0, 200), args.sets or 20, 0, 0, []
     for seed in range(sets):
         rng, n = np.random.default_rng(seed), 1 + seed % 3
         rates = rng.uniform(0.3, 0.6) * np.cumprod([1.0, *rng.uniform(6.0, 8.0, n - 1)])
         clean = decays(rates, t) @ rng.uniform(0.7, 1.4, n)
         y = clean + clean.max() / 50 * rng.normal(size=t.size)
         ridged = xv.separable(lambda x, t: decays(exp(x[:-1]), t), y, data=t, lam=lambda x, t: exp(x[-1]))
-        m, models = xv.marginal(ridged), {}
+        m, models, plain, bic = xv.marginal(ridged), {}, xv.separable(decays, y, data=t), {}
         for k in (1, 2, 3, 4):
             over = xv.sets.Box(np.array([math.log(0.02)] * k + [-20.0]), np.array([math.log(100.0)] * k + [5.0]))
             starts = [np.append(-0.7 + s * np.arange(k), -6.0) for s in (0.7, 1.2, 1.6)]
             best = min((xv.solve(m, x, over=over) for x in starts), key=lambda fit: fit.value)
             models[str(k)] = best.laplace(components=k)
+            values = [float(xv.solve(plain, np.exp(x[:-1]), over=xv.sets.Box(0.02, 100.0)).value) for x in starts]
+            bic[k] = t.size * math.log(2 * min(values) / t.size) + 2 * k * math.log(t.size)
         right += xv.compare_models(models).best == str(n)
+        by_bic += min(bic, key=bic.__getitem__) == n
         if n < 3:  # with the ridge held
             low, high, held = np.full(n, 0.02), np.full(n, 30.0), xv.marginal(xv.separable(decays, y, data=t, lam=1e-3))
             fit = xv.solve(held, rates, over=xv.sets.Box(low, high))
             width = 7 * np.diagonal(fit.laplace().covariance) ** 0.5
             known = log_integral(held, np.maximum(low, fit.theta - width), np.minimum(high, fit.theta + width))
             off.append(fit.laplace().log_evidence - known + float(np.sum(np.log(high - low))))
-    print(f"right in {right} of {sets}; Laplace less quadrature, one and two decays: {min(off):.4f} to {max(off):.4f}")
+    print(f"right in {right} of {sets}, BIC in {by_bic}")
+    print(f"Laplace less quadrature, one and two decays: {min(off):.4f} to {max(off):.4f}")
 
 
 def ringdown(_: argparse.Namespace) -> None:
