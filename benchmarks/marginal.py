@@ -1,6 +1,6 @@
 """Amplitudes integrated out: calibration of posteriors, samplers, smoothness, numbers of components, and cost.
 
-python benchmarks/marginal.py calibration [--sets 500]   ranks of true values among draws, of three models
+python benchmarks/marginal.py calibration [--sets 500]   ranks of true values among draws: five minutes of CPU time
 python benchmarks/marginal.py evidence [--sets 20]       how often the right number of decays, and by BIC: a minute
 python benchmarks/marginal.py ringdown                   effective samples, amplitudes integrated out or not: half one
 python benchmarks/marginal.py spline mcycle.csv          restricted maximum likelihood, and mgcv's figures
