@@ -8,6 +8,8 @@ status is 1 where a bound is above such an objective. The second has the single 
 are in the folder, in boxes of 10^(e-1) to 10^(e+1) around certified entries of size 10^e, with their signs.
 
     XVARPRO_DATA=<folder> python benchmarks/certificate.py [--problems 2000] [--time-limit 60] [--names Misra1a ...]
+
+It takes some five minutes of a processor.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ noise of 20 to 200. Rivals of `xv.find_components`: nonnegative least squares on
 neighbouring weights are one line, above a threshold, the best one for these spectra; and the smallest BIC of fits of
 0, 1, 2, ... lines, each the best of 16 random starts, in one batch of `xv.solve_many`. Times are of the processor.
 
-    python benchmarks/components.py --spectra 200 --rivals 20
+    python benchmarks/components.py --spectra 200 --rivals 20      eleven minutes, nine of them for 20 multi-starts
     python benchmarks/components.py --draws 25
     python benchmarks/components.py --ports Agilent_E5071B.s4p
 

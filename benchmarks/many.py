@@ -9,7 +9,7 @@ Models are in batch form, and stated for one problem and lifted. Loops are timed
 the whole; `--write` puts the table into docs/many.md. `first` is a process's first call, compilations included, with
 nonnegative amplitudes. `stored` fits a Zarr array in chunks, in a process that is killed twice and resumed, after one
 that fits a chunk alone. `counts` fits counts by their likelihood, in two processes that are begun anew, and takes their
-errors.
+errors. They take some 1, 1, 5 and 4 minutes.
 """
 
 from __future__ import annotations

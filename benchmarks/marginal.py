@@ -1,6 +1,7 @@
-"""Amplitudes integrated out: samplers, smoothness, and cost.
+"""Amplitudes integrated out: numbers of components, samplers, smoothness, and cost.
 
-python benchmarks/marginal.py ringdown                   effective samples, with amplitudes integrated out and sampled
+python benchmarks/marginal.py evidence [--sets 20]       how often the right number of decays, and by BIC: a minute
+python benchmarks/marginal.py ringdown                   effective samples, amplitudes integrated out or not: half one
 python benchmarks/marginal.py spline mcycle.csv          restricted maximum likelihood, and mgcv's figures
 python benchmarks/marginal.py cost                       value and gradient, over those of the reduced objective
 
@@ -34,6 +35,28 @@ def oscillations(theta: Any, t: Any) -> Any:
 
 def exp(x: Any) -> Any:
     return xv.array_namespace(x).exp(x)
+
+
+def evidence(args: argparse.Namespace) -> None:
+    """One, two and three decays in turn, of a signal to noise of 50, rates at least a factor of 6 apart."""
+    t, sets, right, by_bic = np.linspace(0.0, 4.0, 200), args.sets, 0, 0
+    for seed in range(sets):
+        rng, n = np.random.default_rng(seed), 1 + seed % 3
+        rates = rng.uniform(0.3, 0.6) * np.cumprod([1.0, *rng.uniform(6.0, 8.0, n - 1)])
+        clean = decays(rates, t) @ rng.uniform(0.7, 1.4, n)
+        y = clean + clean.max() / 50 * rng.normal(size=t.size)
+        ridged = xv.separable(lambda x, t: decays(exp(x[:-1]), t), y, data=t, lam=lambda x, t: exp(x[-1]))
+        m, models, plain, bic = xv.marginal(ridged), {}, xv.separable(decays, y, data=t), {}
+        for k in (1, 2, 3, 4):
+            over = xv.sets.Box(np.array([math.log(0.02)] * k + [-20.0]), np.array([math.log(100.0)] * k + [5.0]))
+            starts = [np.append(-0.7 + s * np.arange(k), -6.0) for s in (0.7, 1.2, 1.6)]
+            best = min((xv.solve(m, x, over=over) for x in starts), key=lambda fit: fit.value)
+            models[str(k)] = best.laplace(components=k)
+            values = [float(xv.solve(plain, np.exp(x[:-1]), over=xv.sets.Box(0.02, 100.0)).value) for x in starts]
+            bic[k] = t.size * math.log(2 * min(values) / t.size) + 2 * k * math.log(t.size)
+        right += xv.compare_models(models).best == str(n)
+        by_bic += min(bic, key=bic.__getitem__) == n
+    print(f"right in {right} of {sets}, BIC in {by_bic}")
 
 
 def ringdown(_: argparse.Namespace) -> None:
@@ -126,9 +149,10 @@ def cost(_: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    RUNS = {run.__name__: run for run in (ringdown, spline, cost)}
+    RUNS = {run.__name__: run for run in (evidence, ringdown, spline, cost)}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=RUNS)
     parser.add_argument("file", nargs="?")
+    parser.add_argument("--sets", type=int, default=20)
     args = parser.parse_args()
     RUNS[args.what](args)

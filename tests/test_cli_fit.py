@@ -199,6 +199,7 @@ def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here, drawn
     assert values(out) == pytest.approx({"fast": 4.0, "slow": 0.5, "one": 2.0, "two": 1.0}, rel=1e-5)
     assert written(out / "parameters.csv")[1] | {"value": "", "stderr": ""} == {
         "name": "slow", "value": "", "stderr": "", "lower": "0.0", "upper": "3.0", "active": "", "multiplier": "0.0",
+        "unit": "",
     }  # fmt: skip
     rows = written(out / "fitted.csv")
     np.testing.assert_allclose([float(row["y fitted"]) for row in rows], signal(), atol=1e-6)
@@ -524,6 +525,35 @@ def test_dates_are_numbers_since_the_first_one(here):
     assert "x is t (hours since 2026-03-01T14:30:00)" in found.output
     first = (here / "out" / "fitted.csv").read_text().splitlines()[1]
     assert first.startswith("2026-03-01T14:30:00")
+
+
+@pytest.mark.parametrize(
+    ("model", "start", "named", "expected"),
+    [
+        ("exponentials", "rates=1,5", ("t [ns]", "y / mV"), {"rates[1]": "1/ns", "w[1]": "mV", "background 0": "mV"}),
+        ("exponentials", "rates=1,5", ("t (m/s)", "y"), {"rates[0]": "1/(m/s)", "w[0]": "", "background 0": ""}),
+        ("gaussians", "widths=1", ("t (ns)", "y [mV]"), {"centres": "ns", "widths": "ns", "w[0]": "mV ns"}),
+        ("gaussians", "widths=1", ("t", "y [mV]"), {"widths": "", "w[0]": "", "background 0": "mV"}),
+        ("model.py:decay", "slow=1", ("t (ns)", "y [mV]"), {"slow": "", "one": "", "background 0": "mV"}),
+    ],
+)
+def test_units_of_headers_give_those_that_follow_from_them(model, start, named, expected, here):
+    x, y = named
+    path = table(here, **{x: SAMPLES, y: signal() + 1.0})
+    more = ["--start", "centres=0", "--fix", "centres"] if model == "gaussians" else []
+    result = invoke(
+        "fit", model, path, "--x", x, "--y", y, "--start", start, *more, "--background", "0", "--out", "out"
+    )
+    units = {row["name"]: row["unit"] for row in written(here / "out" / "parameters.csv")}
+    assert units == units | expected
+    assert ("relative   bounds   unit" in result.output) == any(units.values())
+
+
+def test_a_sum_of_logarithms_has_no_unit(here):
+    path = table(here, **{"t (s)": SAMPLES, "y [counts]": np.round(100.0 * signal())})
+    fits("exponentials", path, "--x", "t (s)", "--y", "y [counts]", "--start", "rates=1", "--loss", "log_poisson")
+    rows = written(here / "xvarpro-out" / "exponentials" / "parameters.csv")
+    assert [row["unit"] for row in rows] == ["1/s", ""]
 
 
 def test_what_is_no_table_is_named(tmp_path, subtests):

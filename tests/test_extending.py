@@ -32,7 +32,12 @@ def example(heading):
     return module
 
 
-def test_the_solve_of_an_example_converges():
+def test_the_solve_of_an_example_converges(monkeypatch):
+    space = {"__name__": "extending_head"}
+    monkeypatch.setitem(sys.modules, space["__name__"], ModuleType(space["__name__"]))
+    exec(re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)[0], space)
+    assert space["fit"].success
+    assert np.all(np.diff(space["fit"].theta) < 1e-12)
     for heading in ("A set", "A step rule", "A lower solver", "An algorithm"):
         assert example(heading).fit.success, heading
 

@@ -60,14 +60,14 @@ def test_it_is_short():
 
 
 QUICK = (
-    "constraints", "fewshot", "first_fit", "levels", "models", "parameters", "reproducibility", "sets", "special",
-    "stopping", "threads", "two_levels",
+    "algorithms", "constraints", "fewshot", "first_fit", "levels", "models", "parameters", "reproducibility", "sets",
+    "special", "stopping", "threads", "two_levels",
 )  # fmt: skip
 # about a second each, or more
 LONG = (
     "autoencoder", "backends", "callbacks", "certificate", "components", "deconvolution", "experiments", "index",
     "kernels", "kinetics", "layers", "long_runs", "many", "marginal", "matrices", "minibatches", "modules", "networks",
-    "pipelines", "robust", "scale", "statistics", "streaming",
+    "performance", "pipelines", "robust", "scale", "statistics", "streaming",
 )  # fmt: skip
 SKLEARN = sorted((README.parent / "docs" / "sklearn").glob("*.md"))
 

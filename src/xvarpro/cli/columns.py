@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,6 +16,7 @@ from xvarpro.errors import ProblemError
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 Column = list[tuple[int, str]]  # cells, each with its line
+UNIT = re.compile(r"\S\s*\[([^][]+)\]$|\S\s+\(((?:[^()]|\([^()]*\))+)\)$|\S\s+/\s*(\S.*)$")
 MISSING = ("", "-", "na", "n/a", "nan", "none", "null")
 
 
@@ -62,6 +64,18 @@ def read(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
         )
         for name, column in cells.items()
     }
+
+
+def unit(name: str) -> str:
+    """The unit in the name of a column, such as ``t [s]``, ``t (s)`` or ``t / s``; an empty text if it has none.
+
+    Examples
+    --------
+    >>> [unit(name) for name in ("time [s]", "t (1/ns)", "signal / mV", "m/z", "f(x)")]
+    ['s', '1/ns', 'mV', '', '']
+    """
+    found = UNIT.search(" ".join(name.split()))
+    return next(filter(None, found.groups())).strip() if found else ""
 
 
 def _holds_dates(column: Column) -> bool:

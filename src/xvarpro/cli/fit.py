@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import inspect
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -26,9 +28,13 @@ from xvarpro.problem.loading import failures, find
 from xvarpro.problem.parameters import Parameters
 from xvarpro.results.files import write_atomically
 from xvarpro.statistics.names import indexed
+from xvarpro.statistics.reports import Report
 
 BUILT_IN = tuple(name for name in models.__all__ if name not in ("columns", "polynomials"))
 FORMATS = ("png", "pdf", "svg")
+# powers of the unit of x in that of a parameter of `xvarpro.models`, and in that of a weight, next to the unit of y
+POWERS = {"centre": 1, "centres": 1, "frequencies": -1, "rates": -1, "width": 1, "widths": 1}
+WEIGHTS = {"decays": 0, "exponentials": 0, "gaussians": 1, "lorentzians": 1, "oscillations": 0, "pseudo_voigts": 1}
 LOSSES = ("huber", "soft_l1", "cauchy", "quantile", "poisson", "log_poisson", "logistic")
 
 
@@ -58,6 +64,7 @@ class Columns(NamedTuple):
 
     x: np.ndarray  # (m,)
     label: str  # of x
+    unit: str  # of x, or empty
     table: np.ndarray  # x as it was read: dates, or the same numbers
     y: np.ndarray  # (m, k)
     weights: np.ndarray | None  # (m, k)
@@ -140,6 +147,9 @@ def command(
     absolute = bool(sigma) and not relative if own is None else None
     named = amplitudes if len(y) == 1 else [f"{name} of {column}" for name in amplitudes for column in y]
     report = fit.report(parameters, named, absolute_sigma=absolute)
+    logarithms = own is not None and own.linked  # are what amplitudes add up to
+    units = ["" if logarithms else columns.unit(name) for name in y]
+    report = _with_units(report, found, given.unit, units, 0 if background is None else background + 1)
     texts = [str(report)]
     if interval is not None:
         texts.append(str(fit.interval(0.95, interval, names=parameters, amplitudes=named, absolute_sigma=absolute)))
@@ -151,7 +161,10 @@ def command(
     folder = Path("xvarpro-out", found.name) if out is None else out
     folder.mkdir(parents=True, exist_ok=True)
     tables.write_text(folder / "report.txt", "\n\n".join(texts) + "\n")
-    _write(folder / "parameters.csv", {"name": [row.name for row in report.rows], **report.columns})
+    _write(
+        folder / "parameters.csv",
+        {"name": [row.name for row in report.rows], **report.columns, "unit": [row.unit for row in report.rows]},
+    )
     _write(folder / "fitted.csv", _fitted(fit, x, y, given))
     files = ["report.txt", "parameters.csv", "fitted.csv"]
     for i, name in enumerate(y):
@@ -210,6 +223,24 @@ def _amplitudes(model: Model, parameters: Mapping[str, Array], given: Columns, b
     else:
         names = indexed("w", design.shape[-1:])
     return names + [f"background {i}" for i in range(count - len(names))]
+
+
+def _with_units(report: Report, model: Model, x: str, y: list[str], background: int) -> Report:
+    """A report with the units that follow from those of x and of the targets, empty where they are not known.
+
+    They are for `xvarpro.models` and for columns of a background; what a user's function computes is not known.
+    """
+    known = model.function is getattr(models, model.name, None)
+    inverse = f"1/({x})" if re.search(r"[\s/*]", x) else f"1/{x}"
+    units = [
+        {1: x, -1: inverse}.get(POWERS.get(row.name.partition("[")[0], 0), "") if known and x else ""
+        for row in report.parameters
+    ]
+    areas = [f"{unit} {x}" if unit and x else "" for unit in y]
+    of_column = (areas if WEIGHTS.get(model.name) else y) if known else [""] * len(y)
+    units += of_column * (len(report.amplitudes) // len(y) - background) + y * background
+    rows = [row._replace(unit=unit) for row, unit in zip(report.rows, units, strict=True)]
+    return replace(report, parameters=rows[: len(report.parameters)], amplitudes=rows[len(report.parameters) :])
 
 
 def _model(name: str) -> Model:
@@ -340,17 +371,17 @@ def _columns(path: Path, x: str, y: Sequence[str], sigma: Sequence[str]) -> Colu
         lost = y[int(np.argmin(weights.any(axis=0)))]
         raise ProblemError(f"{path} has no row with numbers in {', '.join(dict.fromkeys([x, lost, *sigma]))}")
     read = found[x][rows]
-    samples, label = _since(read, x) if read.dtype.kind == "M" else (read, x)
+    samples, label, unit = _since(read, x) if read.dtype.kind == "M" else (read, x, columns.unit(x))
     if np.ptp(samples) == 0:
         raise ProblemError(f"--x must name a column of different numbers; got {samples[0]:g} in each row of {path}")
-    return Columns(samples, label, read, target, None if (weights == 1).all() else weights)
+    return Columns(samples, label, unit, read, target, None if (weights == 1).all() else weights)
 
 
-def _since(dates: np.ndarray, name: str) -> tuple[np.ndarray, str]:
-    """Dates as numbers since the first of them, in the largest unit of which they span two, and the label of these."""
+def _since(dates: np.ndarray, name: str) -> tuple[np.ndarray, str, str]:
+    """Dates as numbers since the first of them, in the largest unit of which they span two, their label, the unit."""
     first, span = dates.min(), np.ptp(dates)
     unit = next((unit for unit in UNITS if span >= 2 * UNITS[unit]), "seconds")
-    return (dates - first) / UNITS[unit], f"{name} ({unit} since {str(first).rstrip('0').rstrip('.')})"
+    return (dates - first) / UNITS[unit], f"{name} ({unit} since {str(first).rstrip('0').rstrip('.')})", unit
 
 
 def _fitted(fit: Result, x: str, y: Sequence[str], given: Columns) -> dict[str, np.ndarray]:

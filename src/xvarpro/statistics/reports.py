@@ -32,23 +32,24 @@ if TYPE_CHECKING:
     from xvarpro.certificate.outcome import Certificate
 
 PAIRS = 10  # correlations in a text
-HEAD = ("name", "value", "standard error", "relative", "bounds")
+HEAD = ("name", "value", "standard error", "relative", "bounds", "unit")
 CORRELATED = 60  # entries of theta and w up to which correlations are looked for
 
 
 class Row(NamedTuple):
-    """A parameter or an amplitude; `stderr` is None where there are no standard errors."""
+    """A parameter or an amplitude; `stderr` is None where there are no standard errors, `unit` empty if not known."""
 
     name: str
     value: complex | float
     stderr: complex | float | None
     limit: Limit
+    unit: str = ""
 
     @property
-    def cells(self) -> tuple[str, str, str, str, str]:
-        """Name, value, standard error, its share of the value, bounds with what is active."""
+    def cells(self) -> tuple[str, ...]:
+        """Name, value, standard error, its share of the value, bounds with what is active, unit."""
         value = 0.0 if abs(self.value) <= self.limit.rounding else self.value
-        return self.name, _number(value), *self._error, self._bounds
+        return self.name, _number(value), *self._error, self._bounds, self.unit
 
     @property
     def _error(self) -> tuple[str, str]:
@@ -101,14 +102,17 @@ class Report:
         return [("objective", f"{self.fit.value:.10g}")] if self.statistics is None else self.statistics.goodness
 
     @property
-    def _tables(self) -> list[tuple[str, list[Row]]]:
+    def _tables(self) -> list[tuple[str, tuple[str, ...], list[Row]]]:
+        """Titles, heads without that of units where no unit is known, and rows."""
         given = all(row.limit.note == "fixed" for row in self.amplitudes)  # all of them, or there are none
-        return [("parameters", self.parameters), *([] if given else [("amplitudes", self.amplitudes)])]
+        found = [("parameters", self.parameters), *([] if given else [("amplitudes", self.amplitudes)])]
+        return [(title, HEAD if any(row.unit for row in rows) else HEAD[:-1], rows) for title, rows in found]
 
     def __str__(self) -> str:
         lines = [self.fit.headline]
-        for title, rows in self._tables:
-            lines += ["", *aligned([(title, *HEAD[1:]), *(row.cells for row in rows[:SHOWN])], len(rows) - SHOWN)]
+        for title, head, rows in self._tables:
+            cells = [row.cells[: len(head)] for row in rows[:SHOWN]]
+            lines += ["", *aligned([(title, *head[1:]), *cells], len(rows) - SHOWN)]
         lines += ["", "fit", *aligned(self.goodness)]
         if self.correlations:
             pairs = [(f"{a}, {b}", f"{c:+.3f}") for a, b, c in self.correlations[:PAIRS]]
@@ -121,9 +125,10 @@ class Report:
     def to_html(self) -> str:
         """The tables that notebooks show, a ``div`` of HTML."""
         parts = [f"<p>{html.escape(self.fit.headline)}</p>"]
-        for title, rows in self._tables:
-            more = [(f"and {len(rows) - SHOWN} more", "", "", "", "")] if len(rows) > SHOWN else []
-            parts.append(_table(title.capitalize(), HEAD, [*(row.cells for row in rows[:SHOWN]), *more]))
+        for title, head, rows in self._tables:
+            more = [(f"and {len(rows) - SHOWN} more", *[""] * (len(head) - 1))] if len(rows) > SHOWN else []
+            cells = [row.cells[: len(head)] for row in rows[:SHOWN]]
+            parts.append(_table(title.capitalize(), head, [*cells, *more]))
         parts.append(_table("Fit", (), self.goodness))
         if self.correlations:
             pairs = [(a, b, f"{c:+.3f}") for a, b, c in self.correlations[:PAIRS]]
