@@ -348,6 +348,7 @@ def test_every_fit_prints_its_parameters(tmp_path):
     assert f"theta[3, 5]   {fit.theta[3, 5]:.8g}\n" in text
     assert f"w[0, 29]     {fit.w[0, 29]:.8g}\n" in text
     assert "and 130 more" in text
+    assert "fit.report(), which may take long" in text
     assert "and 210 more" in text
     assert text.splitlines()[-1] == repr(fit).splitlines()[-1]
 

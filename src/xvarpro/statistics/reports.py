@@ -261,7 +261,7 @@ def outline(fit: Outcome, w: Array | None) -> str:
         lines += ["", "  amplitudes are solved for where fit.w is asked for"]
     else:
         lines += _values("amplitudes", each_of("w", tuple(w.shape)), [on_host(w)])
-    return "\n".join([*lines, "", "  standard errors: fit.report()", "", "solve", *fit.summary])
+    return "\n".join([*lines, "", "  standard errors: fit.report(), which may take long", "", "solve", *fit.summary])
 
 
 def _values(title: str, names: Iterable[str], arrays: list[np.ndarray]) -> list[str]:

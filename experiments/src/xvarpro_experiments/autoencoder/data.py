@@ -101,18 +101,18 @@ def load(
             grey = [datasets.mnist(path, n) for path, n in zip(paths, counts, strict=True) if path is not None]
             shape, source = (grey[0].side, grey[0].side), f"{grey[0].source}, {grey[1].X.shape[1]} test images"
             return centred(grey[0].X.T, grey[1].X.T, shape, name, source)
-        missing = "MNIST's training and test images"
+        missing = "training and test images of MNIST"
     elif name == "cifar10":
         if datasets.find_cifar10(folder) is not None:
             parts = [datasets.cifar10(folder, train, n) for train, n in zip((True, False), counts, strict=True)]
             train, test = (x.images.reshape(len(x.images), -1) / 255.0 for x in parts)
             source = f"{parts[0].source}, {len(test)} test images"
             return centred(train, test, parts[0].images.shape[1:], name, source)
-        missing = "CIFAR-10's binary files"
+        missing = "binary files of CIFAR-10"
     if missing and folder is not None:
         raise ProblemError(f"{folder} and its subfolders lack {missing}")
     X = datasets.digits().X.T
     train, test = X[:-_HELD_OUT][:samples], X[-_HELD_OUT:][:test_samples]
     source = f"scikit-learn digits, {len(train)} training images, {len(test)} test images"
-    why = missing and f"${datasets.VARIABLE} holds no {missing}: this runs on scikit-learn's 8 x 8 digits"
+    why = missing and f"No {missing} in ${datasets.VARIABLE}: this runs on scikit-learn's 8 x 8 digits"
     return centred(train, test, (8, 8), "digits", source, why)
