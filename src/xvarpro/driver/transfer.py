@@ -74,8 +74,8 @@ class Transfer:
         want = self._work_dtype(x)
         if BITS[kind] > BITS[self.dtype] and self.warn:
             warn_caller(
-                f"{name} is {kind} and theta0 is {self.dtype}: the solve follows theta0, so {name} is rounded to "
-                f"{want}. Pass theta0 in {kind} to keep its digits",
+                f"{name} is {kind} and the solve is in {self.dtype}, as theta0 or dtype= is: {name} is rounded to {want}. "
+                "Take float64 there to keep its digits",
                 PrecisionWarning,
             )
         return self._move(x, want)
