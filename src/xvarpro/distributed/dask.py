@@ -110,7 +110,7 @@ class OnWorkers(Remote):
     ) -> tuple[Any, int, int]:
         client, framework, dtype = self._client, compiler.name, dtype_name(args[0][0])
         if client.status == "closed":
-            raise GroupError(
+            raise ProblemError(
                 "the client that these chunks came from is closed: close it later, or attach a problem from a new one"
             )
         # a task and no scattered value: one that is lost with its worker is made again
