@@ -140,6 +140,8 @@ def test_the_table_counts_cases_and_the_status_is_that_of_pytest(tmp_path):
     assert invoke((*here, "--dtype", "float32"), checks=("right", "wrong")) == [1]
     wrong = (tmp_path / "new" / "a.md").read_text()
     assert f"| numpy cpu | {version} | not run | 2 FAIL of 3 | 0 of 1 | 9.2 | 20" in wrong
+    assert invoke((*here, "--only", "*/none")) == [0]
+    assert f"| numpy cpu | {version} | not run | not run | 0 of 0 |" in (tmp_path / "new" / "a.md").read_text()
 
 
 @pytest.mark.frameworks  # a worker imports all of it

@@ -257,3 +257,6 @@ def test_statistics_of_rows_on_a_cluster(lazy, whole):
     rows = xv.separable(decays, xv.distributed.dask_rows(*lazy), lam=1e-3)
     fit, expected = (xv.solve(problem, START, over=BOX, max_iter=3) for problem in (rows, whole))
     assert error(fit.statistics().covariance, expected.statistics().covariance) <= 1e-6
+    with distributed.Client(processes=False, dashboard_address=":0"):
+        fit = xv.solve(xv.separable(decays, xv.distributed.dask_rows(*lazy)), START, over=BOX, max_iter=1)
+    assert "no standard errors: the client that these chunks came from is closed: close it later, or attach" in str(fit)

@@ -112,7 +112,7 @@ class Table:
         rows = []
         for place in self.worst:
             here = {(dtype, area): found for (*at, dtype, area), found in self.states.items() if tuple(at) == place}
-            areas = {area for _, area in here}
+            areas = {area for (_, area), found in here.items() if found["passed"] + found["failed"]}
             passed = areas - {area for (_, area), found in here.items() if found["failed"]}
             counts = [_count(*(x for (of, _), x in here.items() if of == dtype)) for dtype in runner.DTYPES]
             version = " ".join(map(str, next(iter(backends.get(place[0]).describe().items()))))

@@ -109,6 +109,10 @@ class OnWorkers(Remote):
         done: Callable[[], None],
     ) -> tuple[Any, int, int]:
         client, framework, dtype = self._client, compiler.name, dtype_name(args[0][0])
+        if client.status == "closed":
+            raise ProblemError(
+                "the client that these chunks came from is closed: close it later, or attach a problem from a new one"
+            )
         # a task and no scattered value: one that is lost with its worker is made again
         given = client.submit(_same, trees.map_arrays(registry.to_numpy, (like, args)), pure=False)
         keys = [chunk.key for chunk in self._chunks]

@@ -74,8 +74,8 @@ class Transfer:
         want = self._work_dtype(x)
         if BITS[kind] > BITS[self.dtype] and self.warn:
             warn_caller(
-                f"{name} is {kind} and theta0 is {self.dtype}: the solve follows theta0, so {name} is rounded to "
-                f"{want}. Pass theta0 in {kind} to keep its digits",
+                f"{name} is {kind} and the solve is in {self.dtype}, as theta0 or dtype= is: {name} is rounded to "
+                f"{want}. Take float64 there to keep its digits",
                 PrecisionWarning,
             )
         return self._move(x, want)
@@ -259,7 +259,8 @@ class Transfer:
         xp = namespace_of(x)
         if not bool(xp.all(xp.isfinite(x))):
             at = np.argwhere(~np.isfinite(registry.to_numpy(x)))[0].tolist()
-            raise ProblemError(f"{name}{where} must be finite; got NaN or inf at index {at}")
+            missing = ". One that is missing takes weights=xp.isfinite(y)" if name.split(".")[-1] == "y" else ""
+            raise ProblemError(f"{name}{where} must be finite; got NaN or inf at index {at}{missing}")
 
     def _work_dtype(self, x: Array) -> str:
         return FLOATS[self.dtype] if trees.is_complex(x) else self.dtype
