@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.certificate.enclosures import enclosed, extended
+from xvarpro.certificate.enclosures import Enclosure, enclosed, extended
 from xvarpro.certificate.intervals import EPS
 from xvarpro.certificate.relaxation import Bounds, Polynomial, bounds
 from xvarpro.core import trees
@@ -20,6 +20,25 @@ from xvarpro.lower import Bounded, Nonnegative
 from xvarpro.problem.problem import Problem
 
 WORK, BATCH = 3e5, 256  # numbers in the terms of a round, and its boxes
+
+
+def _polynomial(found: list[list[Enclosure]]) -> tuple[np.ndarray, np.ndarray]:
+    """Terms and what they miss, of a design and a target at the centres and over the boxes."""
+    M, y = found[0][:2]
+    if M.ndim != 3 or y.ndim != 2:
+        shapes = f"{M.shape[1:]} and {y.shape[1:]}"
+        raise ProblemError(f"certify takes an array M of shape (m, n) and a target of shape (m,); got {shapes}")
+    ends = [end for M, y, *_ in found for end in ((M.lo, y.lo[..., None]), (M.hi, y.hi[..., None]))]
+    count = max(len(M.lo), len(y.lo))
+    lo, hi, low, high = (np.concatenate([extended(x, count) for x in pair], axis=-1) for pair in ends)
+    p = (math.isqrt(8 * count + 1) - 3) // 2
+    i, j = np.triu_indices(p)
+    scale = np.concatenate([np.ones(p + 1), np.where(i == j, 0.5, 1.0)])[:, None, None, None]
+    with np.errstate(all="ignore"):
+        middle = 0.5 * (lo + hi)
+        off = np.maximum(hi - middle, middle - lo)
+        off[p + 1 :] = np.maximum(high - middle, middle - low)[p + 1 :]
+        return middle * scale, np.sum((off + 32 * EPS * np.abs(middle)) * scale, axis=0)
 
 
 def _host(x: Any) -> np.ndarray:
@@ -36,6 +55,10 @@ class Design:
         _check(problem)
         level = problem.lower
         self.M, self.W, self.shapes, self.given, self.batch = level.M, level.W, shapes, given, BATCH
+        self.quotient = True  # until it is seen to be none
+        self.ends: tuple[Any, Any] = (-math.inf if self.W is None else 0.0, math.inf)
+        if isinstance(self.W, Bounded):
+            self.ends = self.W.lower, self.W.upper
         self.data = trees.map_arrays(backends.to_numpy, problem.data)
         self.y: Any = level.y if callable(level.y) else _host(level.y)
         if given is not None and (not callable(given) or callable(level.y)):
@@ -49,36 +72,49 @@ class Design:
         return self.M(theta, data), y
 
     def bounds(self, lower: np.ndarray, upper: np.ndarray, reach: float) -> Bounds:
-        """Those of boxes (b, p), for theta and w with residuals up to `reach`."""
-        A = self.given_values(lower, upper) if self.given is not None else self.taylor(lower, upper)
-        _, count, m, N = A.terms.shape
-        if m < N - 1:
-            raise ProblemError(f"certify takes at least as many rows of M and Omega as columns; got {m} and {N - 1}")
-        ends: tuple[Any, Any] = (-math.inf if self.W is None else 0.0, math.inf)
-        if isinstance(self.W, Bounded):
-            ends = self.W.lower, self.W.upper
-        self.batch = int(np.clip(WORK / (count * m * N), 8, BATCH))
-        least, most = (np.broadcast_to(_host(x), (N - 1,)) for x in ends)
-        return bounds(A, least, most, reach)
+        """Those of boxes (b, p), for theta and w with residuals up to `reach`: of one form of A after another.
+
+        The next form is for boxes that the last one leaves with a bound below its limit.
+        """
+        b, p = lower.shape
+        found = Bounds(np.full(b, -np.inf), np.full(b, np.inf), np.zeros((b, p)))
+        for form, limit in self.forms(0.5 * reach**2):
+            at = np.flatnonzero(~(found.lower >= limit))
+            if not len(at) or (A := form(lower[at], upper[at])) is None:
+                continue
+            _, count, m, N = A.terms.shape
+            if m < N - 1:
+                raise ProblemError(f"certify takes at least as many rows of M and Omega as columns; got {m} and {N - 1}")
+            self.batch = int(np.clip(WORK / (count * m * N), 8, BATCH))
+            least, most = (np.broadcast_to(_host(x), (N - 1,)) for x in self.ends)
+            other = bounds(A, least, most, reach)
+            if form != self.cleared:
+                found.centre[at] = np.minimum(found.centre[at], other.centre)
+            better = other.lower > found.lower[at]
+            found.lower[at[better]], found.parts[at[better]] = other.lower[better], other.parts[better]
+        return found
+
+    def forms(self, value: float) -> list[tuple[Callable[..., Polynomial | None], float]]:
+        """Functions of boxes that have the least squares of the problem, or fewer, each with a limit."""
+        if self.given is not None:
+            return [(self.given_values, np.inf)]
+        return [(self.cleared, value), (self.taylor, value)]
 
     def taylor(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial:
         """A by its derivatives at the centres, and the enclosures of the second ones over the boxes."""
-        found = enclosed(self.model, lower, upper, self.data, self.shapes)
-        M, y = found[0]
-        if M.ndim != 3 or y.ndim != 2:
-            shapes = f"{M.shape[1:]} and {y.shape[1:]}"
-            raise ProblemError(f"certify takes an array M of shape (m, n) and a target of shape (m,); got {shapes}")
-        count = max(len(M.lo), len(y.lo))
-        ends = [end for M, y in found for end in ((M.lo, y.lo[..., None]), (M.hi, y.hi[..., None]))]
-        lo, hi, low, high = (np.concatenate([extended(x, count) for x in pair], axis=-1) for pair in ends)
-        p = lower.shape[1]
-        i, j = np.triu_indices(p)
-        scale = np.concatenate([np.ones(p + 1), np.where(i == j, 0.5, 1.0)])[:count, None, None, None]
+        return self.stacked(*_polynomial(enclosed(self.model, lower, upper, self.data, self.shapes)))
+
+    def cleared(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial | None:
+        """Of a design ``B / q``, rows of ``[B, q y]`` over the largest ``|q|`` in the box: no longer, and without poles."""
+        found = enclosed(self.model, lower, upper, self.data, self.shapes, clear=True) if self.quotient else []
+        self.quotient = bool(found)
+        if not found:
+            return None
+        q = found[1][2]
         with np.errstate(all="ignore"):
-            middle = 0.5 * (lo + hi)
-            off = np.maximum(hi - middle, middle - lo)
-            off[p + 1 :] = np.maximum(high - middle, middle - low)[p + 1 :]
-            return self.stacked(middle * scale, np.sum((off + 32 * EPS * np.abs(middle)) * scale, axis=0))
+            factors = (1 - 4 * EPS) / np.maximum(np.abs(q.lo[0]), np.abs(q.hi[0]))[..., None]
+            terms, off = _polynomial(found)
+            return self.stacked(terms * factors, (off + EPS * np.abs(terms).sum(0)) * factors * (1 + EPS))
 
     def given_values(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial:
         """A as a constant and what the user's bounds let it differ."""

@@ -31,15 +31,16 @@ class Enclosure:
 
     These are the value alone where it is constant, or also p entries of the gradient and the upper triangle of the
     Hessian, in units of half the box: theta is its centre and s in [-1, 1]^p. The first half of the boxes are the
-    centres of the others.
+    centres of the others. A quotient `over` one number for each row keeps both.
     """
 
-    __slots__ = ("dtype", "hi", "lo", "shape")
+    __slots__ = ("dtype", "hi", "lo", "over", "shape")
     __array_ufunc__ = None
     device = "cpu"
 
     def __init__(self, lo: np.ndarray, hi: np.ndarray) -> None:
         self.lo, self.hi = lo, hi
+        self.over: tuple[Any, Enclosure] | None = None
         self.shape, self.dtype = lo.shape[1:], lo.dtype
 
     @property
@@ -154,7 +155,10 @@ def _multiply(a: Any, b: Any) -> Enclosure:
 
 def _divide(a: Any, b: Any) -> Enclosure:
     if isinstance(b, Enclosure):
-        return _multiply(a, _power(b, -1.0))
+        found = _multiply(a, _power(b, -1.0))
+        if b.ndim == 3 and b.shape[2] == 1:
+            found.over = a, b
+        return found
     a, b = _together(a, b, extend=False)
     return Enclosure(*iv.mul((a.lo, a.hi), iv.reciprocal((b.lo, b.hi))))
 
@@ -227,6 +231,27 @@ _LOG = _of_one(
     lambda x, _f: iv.reciprocal(x),
     lambda x, _f: iv.neg(iv.power(x, -2.0)),
 )
+
+
+def _bump(s: Pair) -> Pair:
+    """``s (1 - s)`` for s in [0, 1]."""
+    return iv.add(iv.number(0.25), iv.neg(iv.power(iv.add(s, iv.number(-0.5)), 2.0)))
+
+
+def _sigmoid(x: Pair) -> Pair:
+    return iv.reciprocal(iv.add(iv.number(1.0), iv.rising(np.exp)(iv.neg(x))))
+
+
+_SIGMOID = _of_one(
+    _sigmoid,
+    lambda _x, f: _bump(f),
+    lambda _x, f: iv.mul(_bump(f), iv.add(iv.number(1.0), iv.mul(iv.number(-2.0), f))),
+)
+_SOFTPLUS = _of_one(
+    lambda x: iv.rounded(*(np.logaddexp(0.0, end) for end in x), 2 * iv.LIBRARY),
+    lambda x, _f: _sigmoid(x),
+    lambda x, _f: _bump(_sigmoid(x)),
+)
 _QUARTER = iv.rounded(np.asarray([math.pi / 2]), np.asarray([math.pi / 2]))
 _COS = _of_one(iv.cosine, lambda x, _f: iv.cosine(iv.add(x, _QUARTER)), lambda _x, f: iv.neg(f))
 _BACK = Enclosure(*iv.neg(_QUARTER))
@@ -243,6 +268,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "sqrt": lambda x: _power(x, 0.5),
     "reciprocal": lambda x: _power(x, -1.0),
     "exp": _EXP,
+    "logaddexp": lambda a, b: _add(b, _SOFTPLUS(_add(a, _negative(b)))),
     "expm1": lambda x: _add(_EXP(x), -1.0),
     "log": _LOG,
     "log1p": lambda x: _LOG(_add(x, 1.0)),
@@ -250,7 +276,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "sin": lambda x: _COS(_add(x, _BACK)),
     "sinh": lambda x: _hyperbolic(x, -1),
     "cosh": lambda x: _hyperbolic(x, 1),
-    "tanh": lambda x: _add(1.0, _multiply(-2.0, _power(_add(_EXP(_multiply(2.0, x)), 1.0), -1.0))),
+    "tanh": lambda x: _add(1.0, _multiply(-2.0, _SIGMOID(_multiply(-2.0, x)))),
     "atan": _of_one(
         iv.rising(np.arctan),
         lambda x, _f: _bell(x),
@@ -293,8 +319,13 @@ class _Namespace:
 GROUND = Ground(_Namespace(), lambda x, key, v: x)
 
 
-def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any) -> list[list[Enclosure]]:
+def enclosed(
+    fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any, clear: bool = False
+) -> list[list[Enclosure]]:
     """The arrays that a function of (theta, data) returns, at the centres of boxes (b, p) and over the boxes.
+
+    Of a design that is a quotient and a target, `clear` returns the numerator, the target times the denominator, and
+    the latter; nothing of any other.
 
     Raises
     ------
@@ -318,6 +349,11 @@ def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree
     try:
         with np.errstate(all="ignore"):
             found = list(map(_lifted, vmap(GROUND, flat, leaves, arrays)))
+            if clear:
+                if (over := found[0].over) is None:
+                    return []
+                above, below = over[0], over[1][..., 0]
+                found = [_add(above, np.zeros(found[0].shape)), _multiply(found[1], below), below]
             return [[y[at] for y in found] for at in (slice(0, b), slice(b, None))]
     except NoBatchError as error:
         raise ProblemError(
