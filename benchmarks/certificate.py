@@ -50,24 +50,11 @@ def diodes(theta: Any, data: Any) -> Any:
     return xp.stack([xp.ones_like(x), *(xp.exp(-last / u) - xp.exp(since / u) for u in scales), -x], axis=1)
 
 
-def over_first(xp: Any, x: Any, b: Any) -> Any:
-    """MGH10's exponential over its first value."""
-    return xp.exp(b[0] / (x + b[1]) - b[0] / (x[0] + b[1]))
-
-
-def falling_power(xp: Any, x: Any, b: Any) -> Any:
-    """Bennett5's power over its first value."""
-    return xp.exp((xp.log(b[0] + x[0]) - xp.log(b[0] + x)) / b[1])
-
-
-def rising(xp: Any, x: Any, b: Any) -> Any:
-    """Rat43's curve over its last value."""
-    last, each = (xp.log(1 + xp.exp(b[0] - b[1] * at)) for at in (x[-1], x))
-    return xp.exp((last - each) / b[2])
-
-
-# columns that under- or overflow in some of the box, in units of one of their entries
-IN_UNITS = {"Bennett5": falling_power, "MGH10": over_first, "Rat43": rising}
+# NIST's columns, times what is free of x
+DESIGNS = {
+    "Eckerle4": lambda xp, x, b: xp.exp((x - 450) * (b[1] - 450 - (x - 450) / 2) / b[0] ** 2),
+    "Rat43": lambda xp, x, b: xp.exp(-xp.logaddexp(b[0] - b[1] * x, 0.0 * x) / b[2]),
+}
 FAMILIES = {  # columns, and the box of an entry of theta
     "exponentials": (lambda xp, th, x: xp.exp(-x * th), 0.1, 8.0),
     "close": (lambda xp, th, x: xp.exp(-x * (1 + 1e-6 * th)), 0.0, 1.0),
@@ -155,7 +142,7 @@ def line(name: str, problem: xv.Problem, box: xv.sets.Box, **options: Any) -> No
 def of_nist(name: str, folder: Path, **options: Any) -> None:
     given, fit = nist.read(name, folder), nist.FITS[name]
     known: Any = fit.known
-    design = IN_UNITS.get(name, fit.design)
+    design = DESIGNS.get(name, fit.design)
 
     def M(theta: Any, data: Any) -> Any:
         return design(xv.array_namespace(theta), data[0], theta)

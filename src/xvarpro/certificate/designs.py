@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.certificate.enclosures import Enclosure, enclosed, extended
+from xvarpro.certificate.enclosures import Enclosure, cleared, enclosed, extended, in_units
 from xvarpro.certificate.intervals import EPS
 from xvarpro.certificate.relaxation import Bounds, Polynomial, bounds
 from xvarpro.core import trees
@@ -22,15 +22,15 @@ from xvarpro.problem.problem import Problem
 WORK, BATCH = 3e5, 256  # numbers in the terms of a round, and its boxes
 
 
-def _polynomial(found: list[list[Enclosure]]) -> tuple[np.ndarray, np.ndarray]:
+def _polynomial(M: Enclosure, y: Enclosure) -> tuple[np.ndarray, np.ndarray]:
     """Terms and what they miss, of a design and a target at the centres and over the boxes."""
-    M, y = found[0][:2]
     if M.ndim != 3 or y.ndim != 2:
         shapes = f"{M.shape[1:]} and {y.shape[1:]}"
         raise ProblemError(f"certify takes an array M of shape (m, n) and a target of shape (m,); got {shapes}")
-    ends = [end for M, y, *_ in found for end in ((M.lo, y.lo[..., None]), (M.hi, y.hi[..., None]))]
-    count = max(len(M.lo), len(y.lo))
-    lo, hi, low, high = (np.concatenate([extended(x, count) for x in pair], axis=-1) for pair in ends)
+    count, b = max(len(M.lo), len(y.lo)), M.shape[0] // 2
+    pairs = ((M.lo, y.lo[..., None]), (M.hi, y.hi[..., None]))
+    ends = [np.concatenate([extended(x, count) for x in pair], axis=-1) for pair in pairs]
+    (lo, low), (hi, high) = ((x[:, :b], x[:, b:]) for x in ends)
     p = (math.isqrt(8 * count + 1) - 3) // 2
     i, j = np.triu_indices(p)
     scale = np.concatenate([np.ones(p + 1), np.where(i == j, 0.5, 1.0)])[:, None, None, None]
@@ -59,6 +59,7 @@ class Design:
         self.ends: tuple[Any, Any] = (-math.inf if self.W is None else 0.0, math.inf)
         if isinstance(self.W, Bounded):
             self.ends = self.W.lower, self.W.upper
+        self.cone = not isinstance(self.W, Bounded) and not level.lam  # then columns have no units
         self.data = trees.map_arrays(backends.to_numpy, problem.data)
         self.y: Any = level.y if callable(level.y) else _host(level.y)
         if given is not None and (not callable(given) or callable(level.y)):
@@ -102,18 +103,19 @@ class Design:
 
     def taylor(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial:
         """A by its derivatives at the centres, and the enclosures of the second ones over the boxes."""
-        return self.stacked(*_polynomial(enclosed(self.model, lower, upper, self.data, self.shapes)))
+        M, y = enclosed(self.model, lower, upper, self.data, self.shapes)
+        return self.stacked(*_polynomial(in_units(M) if self.cone else M, y))
 
     def cleared(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial | None:
         """Of a design ``B / q``, rows of ``[B, q y]`` over the largest ``|q|`` in the box: no longer, and without poles."""
-        found = enclosed(self.model, lower, upper, self.data, self.shapes, clear=True) if self.quotient else []
+        found = cleared(*enclosed(self.model, lower, upper, self.data, self.shapes)) if self.quotient else []
         self.quotient = bool(found)
         if not found:
             return None
-        q = found[1][2]
+        q = found[2][len(lower) :]
         with np.errstate(all="ignore"):
             factors = (1 - 4 * EPS) / np.maximum(np.abs(q.lo[0]), np.abs(q.hi[0]))[..., None]
-            terms, off = _polynomial(found)
+            terms, off = _polynomial(*found[:2])
             return self.stacked(terms * factors, (off + EPS * np.abs(terms).sum(0)) * factors * (1 + EPS))
 
     def given_values(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial:

@@ -31,16 +31,16 @@ class Enclosure:
 
     These are the value alone where it is constant, or also p entries of the gradient and the upper triangle of the
     Hessian, in units of half the box: theta is its centre and s in [-1, 1]^p. The first half of the boxes are the
-    centres of the others. A quotient `over` one number for each row keeps both.
+    centres of the others. `made` is what it was made of: the numerator and the denominator, or the exponent.
     """
 
-    __slots__ = ("dtype", "hi", "lo", "over", "shape")
+    __slots__ = ("dtype", "hi", "lo", "made", "shape")
     __array_ufunc__ = None
     device = "cpu"
 
     def __init__(self, lo: np.ndarray, hi: np.ndarray) -> None:
         self.lo, self.hi = lo, hi
-        self.over: tuple[Any, Enclosure] | None = None
+        self.made: tuple[Any, ...] = ()
         self.shape, self.dtype = lo.shape[1:], lo.dtype
 
     @property
@@ -156,15 +156,18 @@ def _multiply(a: Any, b: Any) -> Enclosure:
 def _divide(a: Any, b: Any) -> Enclosure:
     if isinstance(b, Enclosure):
         found = _multiply(a, _power(b, -1.0))
-        if b.ndim == 3 and b.shape[2] == 1:
-            found.over = a, b
+        found.made = a, b
         return found
     a, b = _together(a, b, extend=False)
     return Enclosure(*iv.mul((a.lo, a.hi), iv.reciprocal((b.lo, b.hi))))
 
 
 def _exp(x: Any) -> Any:
-    return _EXP(x) if isinstance(x, Enclosure) else np.exp(x)
+    if not isinstance(x, Enclosure):
+        return np.exp(x)
+    found = _EXP(x)
+    found.made = (x,)
+    return found
 
 
 def _power(a: Any, b: Any) -> Any:
@@ -267,7 +270,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "square": lambda x: _power(x, 2.0),
     "sqrt": lambda x: _power(x, 0.5),
     "reciprocal": lambda x: _power(x, -1.0),
-    "exp": _EXP,
+    "exp": _exp,
     "logaddexp": lambda a, b: _add(b, _SOFTPLUS(_add(a, _negative(b)))),
     "expm1": lambda x: _add(_EXP(x), -1.0),
     "log": _LOG,
@@ -319,13 +322,8 @@ class _Namespace:
 GROUND = Ground(_Namespace(), lambda x, key, v: x)
 
 
-def enclosed(
-    fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any, clear: bool = False
-) -> list[list[Enclosure]]:
+def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any) -> list[Enclosure]:
     """The arrays that a function of (theta, data) returns, at the centres of boxes (b, p) and over the boxes.
-
-    Of a design that is a quotient and a target, `clear` returns the numerator, the target times the denominator, and
-    the latter; nothing of any other.
 
     Raises
     ------
@@ -348,16 +346,37 @@ def enclosed(
 
     try:
         with np.errstate(all="ignore"):
-            found = list(map(_lifted, vmap(GROUND, flat, leaves, arrays)))
-            if clear:
-                if (over := found[0].over) is None:
-                    return []
-                above, below = over[0], over[1][..., 0]
-                found = [_add(above, np.zeros(found[0].shape)), _multiply(found[1], below), below]
-            return [[y[at] for y in found] for at in (slice(0, b), slice(b, None))]
+            return list(map(_lifted, vmap(GROUND, flat, leaves, arrays)))
     except NoBatchError as error:
         raise ProblemError(
             "certify needs a model of functions whose enclosures it knows: arithmetic, powers, exp, log, trigonometric "
             f"and hyperbolic functions, sums, products and changes of shape; got {error}. Write it with these, or give "
             "bounds="
         ) from error
+
+
+def in_units(M: Enclosure) -> Enclosure:
+    """A design that is an exponential, each column over a factor that keeps its norm near 1 in a box.
+
+    The factor is the exponential of the mean exponent, by the squares of the entries at the centre.
+    """
+    if len(M.made) != 1 or M.ndim != 3:
+        return M
+    (exponent,), b = M.made, M.shape[0] // 2
+    known = np.isfinite(exponent.lo + exponent.hi).all(0)
+    size = np.where(known, 2 * exponent.lo[0], -np.inf)[:b]
+    shares = np.exp(size - size.max(1, keepdims=True))
+    shares = np.concatenate([shares / shares.sum(1, keepdims=True)] * 2)
+    own = Enclosure(*(np.where(shares > 0, end, 0.0) for end in iv.mul(exponent.part(slice(None)), (shares, shares))))
+    mean, size = _sum(own, axis=1, keepdims=True), np.abs(exponent.lo) + np.abs(exponent.hi)
+    margin = 4 * EPS * ((shares * np.where(known, size, 0.0)).sum(2, keepdims=True) + size)
+    others = Enclosure(mean.lo - own.lo - margin, mean.hi - own.hi + margin)
+    return _EXP(_add(_multiply(exponent, 1 - shares), _negative(others)))
+
+
+def cleared(M: Enclosure, y: Enclosure) -> list[Enclosure]:
+    """Of a design that is a quotient: the numerator, the target times the denominator, and the latter."""
+    if len(M.made) != 2 or M.ndim != 3 or M.made[1].ndim != 3 or M.made[1].shape[2] > 1:
+        return []
+    above, below = M.made[0], M.made[1][..., 0]
+    return [_add(above, np.zeros(M.shape)), _multiply(y, below), below]
