@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.certificate.enclosures import Enclosure, cleared, enclosed, extended, in_units
+from xvarpro.certificate.enclosures import Enclosure, cleared, enclosed, extended, halved, in_units
 from xvarpro.certificate.intervals import EPS
 from xvarpro.certificate.relaxation import Bounds, Polynomial, bounds
 from xvarpro.core import trees
@@ -51,11 +52,18 @@ def _host(x: Any) -> np.ndarray:
 class Design:
     """``A(theta) = [M(theta), y(theta)]`` with weights and ridge, over boxes of theta."""
 
-    def __init__(self, problem: Problem, shapes: Any, given: Callable[..., tuple[Array, Array]] | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        shapes: Any,
+        given: Callable[..., tuple[Array, Array]] | None = None,
+        alike: Sequence[int] = (),
+    ) -> None:
         _check(problem)
         level = problem.lower
         self.M, self.W, self.shapes, self.given, self.batch = level.M, level.W, shapes, given, BATCH
-        self.quotient = True  # until it is seen to be none
+        self.quotient, self.alike = True, list(alike)  # until these are seen to be none
+        self.columns: dict[int, np.ndarray] | None = None
         self.ends: tuple[Any, Any] = (-math.inf if self.W is None else 0.0, math.inf)
         if isinstance(self.W, Bounded):
             self.ends = self.W.lower, self.W.upper
@@ -96,15 +104,15 @@ class Design:
         return found
 
     def forms(self, value: float) -> list[tuple[Callable[..., Polynomial | None], float]]:
-        """Functions of boxes that have the least squares of the problem, or fewer, each with a limit."""
+        """Functions of boxes that have the squares of the problem, or fewer, each for bounds below a limit."""
         if self.given is not None:
             return [(self.given_values, np.inf)]
-        return [(self.cleared, value), (self.taylor, value)]
+        return [(self.cleared, np.inf), (self.taylor, value), (self.divided, 1e-300)]
 
-    def taylor(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial:
+    def taylor(self, lower: np.ndarray, upper: np.ndarray, units: bool = True) -> Polynomial:
         """A by its derivatives at the centres, and the enclosures of the second ones over the boxes."""
         M, y = enclosed(self.model, lower, upper, self.data, self.shapes)
-        return self.stacked(*_polynomial(in_units(M) if self.cone else M, y))
+        return self.stacked(*_polynomial(in_units(M) if units and self.cone else M, y))
 
     def cleared(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial | None:
         """Of a design ``B / q``, rows of ``[B, q y]`` over the largest ``|q|`` in the box: no longer, and without poles."""
@@ -117,6 +125,70 @@ class Design:
             factors = (1 - 4 * EPS) / np.maximum(np.abs(q.lo[0]), np.abs(q.hi[0]))[..., None]
             terms, off = _polynomial(*found[:2])
             return self.stacked(terms * factors, (off + EPS * np.abs(terms).sum(0)) * factors * (1 + EPS))
+
+    def divided(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial | None:
+        """With divided differences for columns of entries alike that are near each other: they span the same, or more."""
+        if self.columns is None:
+            self.columns = self.own_columns(lower[0] + (upper - lower)[0] * np.linspace(0.2, 0.8, lower.shape[1]))
+        if not self.columns:
+            return None
+        A, width, run = self.taylor(lower, upper, units=False), upper - lower, np.zeros(len(lower), dtype=int)
+        for k, (i, j) in enumerate(itertools.pairwise(self.alike), start=1):
+            near = lower[:, j] - upper[:, i] <= 2 * np.maximum(width[:, i], width[:, j])
+            run = np.where(near, run + 1, 0)
+            for order in (1, 2):
+                at = np.flatnonzero(run == order)
+                if len(at):
+                    self.difference(A, at, lower[at], upper[at], self.alike[k - order : k + 1])
+        return A
+
+    def difference(
+        self, A: Polynomial, at: np.ndarray, lower: np.ndarray, upper: np.ndarray, entries: list[int]
+    ) -> None:
+        """Let columns f of the last of these entries be divided differences over them all, in boxes `at` of A.
+
+        Of three entries it is ``f'' / 2`` somewhere in the interval of all. Of two, a and b, it is the mean of f'
+        between them: ``f' + f'' ((a + b) / 2 - centre)`` at the centre, but for how much f'' changes. It is in units of
+        half the interval.
+        """
+        (*_, i, j), low, high = entries, lower.copy(), upper.copy()
+        low[:, j], high[:, j] = lower[:, entries].min(1), upper[:, entries].max(1)
+        T = self.taylor(low, high, units=False)
+        (places, reach), (c, half) = halved(lower, upper), (x[:, [j]] for x in halved(low, high))
+        shift = (0.5 * (places[:, [i]] + places[:, [j]]) - c) / half
+        blur = 16 * EPS * (1 + np.maximum(np.abs(low), np.abs(high))[:, [j]] / half)
+        square = 1 + lower.shape[1] + int(np.flatnonzero(np.equal(*np.triu_indices(lower.shape[1])))[j])
+        for column in self.columns[j]:
+            slope, bend, off = T.terms[:, 1 + j, :, column], T.terms[:, square, :, column], T.off[..., column]
+            A.terms[at, :, :, column] = 0.0
+            if len(entries) == 3:
+                A.terms[at, 0, :, column], A.off[at, :, column] = bend, off
+            else:
+                A.terms[at, 0, :, column] = slope + 2 * bend * shift
+                for entry in (i, j):
+                    A.terms[at, 1 + entry, :, column] = bend * reach[:, [entry]] / half
+                A.off[at, :, column] = 3 * off + blur * (np.abs(slope) + np.abs(bend))
+
+    def own_columns(self, theta: np.ndarray) -> dict[int, np.ndarray]:
+        """Of each entry alike, the columns that have it and no other, if it takes its columns along; else none."""
+        if self.W is not None or self.lam or len(self.alike) < 2:
+            return {}
+
+        def design(theta: np.ndarray) -> np.ndarray:
+            treedef, parts = self.shapes
+            return _host(self.M(trees.unflatten(treedef, [theta[at].reshape(shape) for at, shape in parts]), self.data))
+
+        p, q, moved = len(theta), self.alike, theta.copy()
+        moved[q] = np.roll(theta[q], 1)
+        unknown = np.where(np.eye(p, dtype=bool), np.nan, theta)  # a column without an entry does not see its NaN
+        seen = np.stack([np.isnan(design(row)).any(0) for row in unknown])
+        own = [np.flatnonzero(seen[i] & (seen.sum(0) == 1)) for i in q]
+        before, after = design(theta), design(moved)
+        same = [
+            len(own[k]) == len(own[k - 1]) > 0 and np.allclose(after[:, own[k]], before[:, own[k - 1]])
+            for k in range(len(q))
+        ]
+        return dict(zip(q, own, strict=True)) if all(same) else {}
 
     def given_values(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial:
         """A as a constant and what the user's bounds let it differ."""

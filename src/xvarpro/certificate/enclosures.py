@@ -322,6 +322,11 @@ class _Namespace:
 GROUND = Ground(_Namespace(), lambda x, key, v: x)
 
 
+def halved(lo: np.ndarray, hi: np.ndarray) -> Pair:
+    """Centres of boxes, and how far from them they reach at most."""
+    return 0.5 * (lo + hi), 0.5 * (hi - lo) + 4 * EPS * np.maximum(np.abs(lo), np.abs(hi))
+
+
 def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any) -> list[Enclosure]:
     """The arrays that a function of (theta, data) returns, at the centres of boxes (b, p) and over the boxes.
 
@@ -331,12 +336,11 @@ def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree
         It has a function without a rule here.
     """
     b, p = lo.shape
-    centre = 0.5 * (lo + hi)
-    half = (0.5 * (hi - lo) + 4 * EPS * np.maximum(np.abs(lo), np.abs(hi))).T
+    centre, half = halved(lo, hi)
     jets = [np.zeros((1 + p + p * (p + 1) // 2, 2 * b, p)) for _ in (lo, hi)]
     for jet, end in zip(jets, (lo, hi), strict=True):
         jet[0] = np.concatenate([centre, end])
-        jet[1 + np.arange(p), :, np.arange(p)] = np.tile(half, 2)
+        jet[1 + np.arange(p), :, np.arange(p)] = np.tile(half.T, 2)
     treedef, parts = shapes
     leaves = [Enclosure(*(x[..., at].reshape(*x.shape[:2], *shape) for x in jets)) for at, shape in parts]
     arrays, skeleton = trees.partition(data)

@@ -97,7 +97,7 @@ def certify(
     p = box.lower.size
     if not all(isinstance(i, int | np.integer) and 0 <= i < p for i in alike):
         raise ProblemError(f"alike must be numbers of theta's {p} entries, from 0 on; got {alike!r}")
-    search = _Search(stated, over, Design(stated, shapes, bounds), box, alike, float(within))
+    search = _Search(stated, over, Design(stated, shapes, bounds, alike), box, alike, float(within))
     return search.run(fit, float(time_limit), progress)
 
 
