@@ -74,11 +74,14 @@ def random_problem(rng: np.random.Generator) -> tuple[xv.Problem, np.ndarray, np
     """A problem, a box in its domain and its model of NumPy's arrays."""
     column, low, high = FAMILIES[rng.choice(list(FAMILIES))]
     p, offset, scale = int(rng.integers(1, 3)), bool(rng.integers(2)), 10.0 ** rng.integers(-9, 9)
+    kind = rng.choice(["plain", "scaled", "quotient"])  # a quotient has a pole where x is the first entry of theta
 
     def M(theta: Any, x: Any) -> Any:
         xp = xv.array_namespace(theta)
-        columns = column(xp, theta, x[:, None]) * scale
-        return xp.concat([columns, x[:, None] ** 0], axis=1) if offset else columns
+        columns = column(xp, theta, x[:, None])
+        columns = columns * scale if kind == "scaled" else columns
+        columns = xp.concat([columns, x[:, None] ** 0], axis=1) if offset else columns
+        return columns / (x - theta[0])[:, None] if kind == "quotient" else columns
 
     truth = rng.uniform(low, high, p)
     made = M(truth, t)
@@ -87,6 +90,7 @@ def random_problem(rng: np.random.Generator) -> tuple[xv.Problem, np.ndarray, np
     W = [None, xv.lower.Nonnegative(), xv.lower.Bounded(-1.0, 2.0)][rng.integers(3)]
     lam = float(rng.choice([0.0, 1e-3])) if W is None else 0.0
     centre, size = rng.uniform(low, high, p), (high - low) * 10.0 ** rng.uniform(-4, 0)
+    centre[:] = centre[0] if rng.integers(3) == 0 else centre  # where columns are equal
     lower, upper = np.clip(centre - size, low, high), np.clip(centre + size, low, high)
     return xv.separable(M, y, data=t, W=W, lam=lam), lower, upper, M
 
@@ -117,12 +121,17 @@ def soundness(problems: int) -> int:
         grid = itertools.product(*(np.linspace(a, b, 5) for a, b in zip(lower, upper, strict=True)))
         places = (theta for theta in map(np.asarray, grid) if np.isfinite(M(theta, t)).all())  # not at a pole
         least = min(brute_force(problem, theta, M) for theta in places)
-        design = Design(problem, (trees.flatten(lower)[1], [(slice(0, lower.size), lower.shape)]))
+        shapes = trees.flatten(lower)[1], [(slice(0, lower.size), lower.shape)]
+        design = Design(problem, shapes, alike=range(lower.size))
         found = design.bounds(lower[None], upper[None], np.sqrt(2 * least))
         bound, noise = float(found.lower[0]), 1e-15 * float(np.sum(problem.lower.y**2))
         useful += bound > 0
         if k % 40 == 0:
-            whole = xv.certify(problem, xv.sets.Box(lower, upper), within=0.5, time_limit=0.3)
+            box, alike = (
+                xv.sets.Box(np.full_like(lower, lower.min()), np.full_like(upper, upper.max())),
+                range(lower.size),
+            )
+            whole = xv.certify(problem, box, within=0.5, time_limit=0.3, alike=alike)
             bound = max(bound, whole.bound)
         if bound > least + noise:
             wrong += 1

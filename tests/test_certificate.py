@@ -231,7 +231,7 @@ def test_what_is_refused(problem):
     refused = {
         "at most 8 entries": (problem, xv.sets.Box(np.zeros(9), np.ones(9)), {}),
         "finite bounds": (problem, xv.sets.Box(0.0, 1.0), {}),
-        "a Box for each leaf": (problem, xv.sets.Simplex(), {}),
+        "a Box for each leaf": (problem, xv.sets.Ball(), {}),
         "number in (0, 1)": (problem, BOX, {"within": 0}),
         "theta's 1 entries": (problem, BOX, {"alike": (0, 1)}),
         "bounds must be a function": (problem, BOX, {"bounds": 1}),

@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.certificate.enclosures import Enclosure, cleared, enclosed, extended, halved, in_units
+from xvarpro.certificate.enclosures import Enclosure, cleared, enclosures, extended, halved, in_units
 from xvarpro.certificate.intervals import EPS
 from xvarpro.certificate.relaxation import Bounds, Polynomial, bounds
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
-from xvarpro.core.struct import Array, Tree
+from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
 from xvarpro.lower import Bounded, Nonnegative
 from xvarpro.problem.problem import Problem
@@ -56,29 +57,52 @@ class Design:
         self,
         problem: Problem,
         shapes: Any,
-        given: Callable[..., tuple[Array, Array]] | None = None,
+        given: Any = None,
         alike: Sequence[int] = (),
+        simplices: dict[int, tuple[float, bool]] | None = None,
     ) -> None:
         _check(problem)
         level = problem.lower
-        self.M, self.W, self.shapes, self.given, self.batch = level.M, level.W, shapes, given, BATCH
+        self.M, self.W, self.shapes, self.batch = level.M, level.W, shapes, BATCH
         self.quotient, self.alike = True, list(alike)  # until these are seen to be none
-        self.columns: dict[int, np.ndarray] | None = None
+        self.columns: Any = None  # of entries alike, once they are known
         self.ends: tuple[Any, Any] = (-math.inf if self.W is None else 0.0, math.inf)
         if isinstance(self.W, Bounded):
             self.ends = self.W.lower, self.W.upper
         self.cone = not isinstance(self.W, Bounded) and not level.lam  # then columns have no units
+        leaves = (simplices or {}).items()  # those of all that is spent lack their last entry, which has what is left
+        self.simplices = [(shapes[1][k][0], radius) for k, (radius, _) in leaves]
+        self.spent = {k: radius for k, (radius, spent) in leaves if spent}
         self.data = trees.map_arrays(backends.to_numpy, problem.data)
         self.y: Any = level.y if callable(level.y) else _host(level.y)
-        if given is not None and (not callable(given) or callable(level.y)):
-            raise ProblemError("bounds must be a function bounds(lower, upper, data), of a problem whose y is an array")
+        signed = np.shape(given) == (shapes[1][-1][0].stop,) and (np.abs(given) == 1).all()
+        if given is not None and (not (callable(given) or signed) or callable(level.y) or self.spent):
+            raise ProblemError(
+                "bounds must be a function bounds(lower, upper, data) or 1 or -1 for each entry of theta, of a problem "
+                f"whose y is an array, with no Simplex; got {given!r}"
+            )
+        self.given = partial(self.corners, np.asarray(given)) if signed else given
         self.rows = None if level.weights is None else np.sqrt(_host(level.weights))
         self.lam, self.Omega = float(_host(level.lam)), None if level.Omega is None else _host(level.Omega)
 
     def model(self, theta: Tree, data: Tree) -> tuple[Any, Any]:
         """The design and the target as functions of theta."""
+        theta = self.whole(theta)
         y = self.y(theta, data) if callable(self.y) else namespace_of(trees.leaves(theta)[0]).asarray(self.y)
         return self.M(theta, data), y
+
+    def whole(self, theta: Tree) -> Tree:
+        """Theta with the last entry of each simplex."""
+        leaves, treedef = trees.flatten(theta)
+        for k, radius in self.spent.items():
+            xp = namespace_of(leaves[k])
+            leaves[k] = xp.concat([leaves[k], radius - xp.sum(leaves[k], axis=-1, keepdims=True)], axis=-1)
+        return trees.unflatten(treedef, leaves)
+
+    def tree(self, theta: np.ndarray) -> Tree:
+        """Of a vector."""
+        treedef, parts = self.shapes
+        return self.whole(trees.unflatten(treedef, [theta[at].reshape(shape) for at, shape in parts]))
 
     def bounds(self, lower: np.ndarray, upper: np.ndarray, reach: float) -> Bounds:
         """Those of boxes (b, p), for theta and w with residuals up to `reach`: of one form of A after another.
@@ -93,7 +117,9 @@ class Design:
                 continue
             _, count, m, N = A.terms.shape
             if m < N - 1:
-                raise ProblemError(f"certify takes at least as many rows of M and Omega as columns; got {m} and {N - 1}")
+                raise ProblemError(
+                    f"certify takes at least as many rows of M and Omega as columns; got {m} and {N - 1}"
+                )
             self.batch = int(np.clip(WORK / (count * m * N), 8, BATCH))
             least, most = (np.broadcast_to(_host(x), (N - 1,)) for x in self.ends)
             other = bounds(A, least, most, reach)
@@ -111,12 +137,12 @@ class Design:
 
     def taylor(self, lower: np.ndarray, upper: np.ndarray, units: bool = True) -> Polynomial:
         """A by its derivatives at the centres, and the enclosures of the second ones over the boxes."""
-        M, y = enclosed(self.model, lower, upper, self.data, self.shapes)
+        M, y = enclosures(self.model, lower, upper, self.data, self.shapes)
         return self.stacked(*_polynomial(in_units(M) if units and self.cone else M, y))
 
     def cleared(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial | None:
-        """Of a design ``B / q``, rows of ``[B, q y]`` over the largest ``|q|`` in the box: no longer, and without poles."""
-        found = cleared(*enclosed(self.model, lower, upper, self.data, self.shapes)) if self.quotient else []
+        """Of a design ``B / q``, rows of ``[B, q y]`` over the largest ``|q|`` of the box: shorter, without poles."""
+        found = cleared(*enclosures(self.model, lower, upper, self.data, self.shapes)) if self.quotient else []
         self.quotient = bool(found)
         if not found:
             return None
@@ -127,7 +153,7 @@ class Design:
             return self.stacked(terms * factors, (off + EPS * np.abs(terms).sum(0)) * factors * (1 + EPS))
 
     def divided(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial | None:
-        """With divided differences for columns of entries alike that are near each other: they span the same, or more."""
+        """With divided differences for columns of near entries that are alike: they span the same, or more."""
         if self.columns is None:
             self.columns = self.own_columns(lower[0] + (upper - lower)[0] * np.linspace(0.2, 0.8, lower.shape[1]))
         if not self.columns:
@@ -175,8 +201,7 @@ class Design:
             return {}
 
         def design(theta: np.ndarray) -> np.ndarray:
-            treedef, parts = self.shapes
-            return _host(self.M(trees.unflatten(treedef, [theta[at].reshape(shape) for at, shape in parts]), self.data))
+            return _host(self.M(self.tree(theta), self.data))
 
         p, q, moved = len(theta), self.alike, theta.copy()
         moved[q] = np.roll(theta[q], 1)
@@ -189,6 +214,11 @@ class Design:
             for k in range(len(q))
         ]
         return dict(zip(q, own, strict=True)) if all(same) else {}
+
+    def corners(self, signs: np.ndarray, lower: np.ndarray, upper: np.ndarray, data: Tree) -> list[np.ndarray]:
+        """M where it is least and where it is largest, by the signs with which it changes with theta."""
+        ends = (np.where(signs > 0, *pair) for pair in ((lower, upper), (upper, lower)))
+        return [np.stack([_host(self.M(self.tree(theta), data)) for theta in end]) for end in ends]
 
     def given_values(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial:
         """A as a constant and what the user's bounds let it differ."""

@@ -251,7 +251,7 @@ _SIGMOID = _of_one(
     lambda _x, f: iv.mul(_bump(f), iv.add(iv.number(1.0), iv.mul(iv.number(-2.0), f))),
 )
 _SOFTPLUS = _of_one(
-    lambda x: iv.rounded(*(np.logaddexp(0.0, end) for end in x), 2 * iv.LIBRARY),
+    lambda x: iv.rounded(np.logaddexp(0.0, x[0]), np.logaddexp(0.0, x[1]), 2 * iv.LIBRARY),
     lambda x, _f: _sigmoid(x),
     lambda x, _f: _bump(_sigmoid(x)),
 )
@@ -327,8 +327,8 @@ def halved(lo: np.ndarray, hi: np.ndarray) -> Pair:
     return 0.5 * (lo + hi), 0.5 * (hi - lo) + 4 * EPS * np.maximum(np.abs(lo), np.abs(hi))
 
 
-def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any) -> list[Enclosure]:
-    """The arrays that a function of (theta, data) returns, at the centres of boxes (b, p) and over the boxes.
+def enclosures(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any) -> list[Enclosure]:
+    """The arrays that a function of (theta, data) returns, at the centres of boxes (b, p) and then over the boxes.
 
     Raises
     ------
@@ -357,6 +357,12 @@ def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree
             f"and hyperbolic functions, sums, products and changes of shape; got {error}. Write it with these, or give "
             "bounds="
         ) from error
+
+
+def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any) -> list[list[Enclosure]]:
+    """The arrays that a function of (theta, data) returns, at the centres of boxes (b, p) and over the boxes."""
+    found, b = enclosures(fun, lo, hi, data, shapes), len(lo)
+    return [[y[at] for y in found] for at in (slice(0, b), slice(b, None))]
 
 
 def in_units(M: Enclosure) -> Enclosure:
