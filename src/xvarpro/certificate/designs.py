@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from xvarpro import backends
-from xvarpro.certificate.enclosures import Enclosure, cleared, enclosures, extended, halved, in_units
+from xvarpro.certificate.enclosures import Enclosure, cleared, enclosed, extended, halved, in_units
 from xvarpro.certificate.intervals import EPS
 from xvarpro.certificate.relaxation import Bounds, Polynomial, bounds
 from xvarpro.core import trees
@@ -24,15 +24,15 @@ from xvarpro.problem.problem import Problem
 WORK, BATCH = 3e5, 256  # numbers in the terms of a round, and its boxes
 
 
-def _polynomial(M: Enclosure, y: Enclosure) -> tuple[np.ndarray, np.ndarray]:
+def _polynomial(found: list[list[Enclosure]]) -> tuple[np.ndarray, np.ndarray]:
     """Terms and what they miss, of a design and a target at the centres and over the boxes."""
+    M, y = found[0][:2]
     if M.ndim != 3 or y.ndim != 2:
         shapes = f"{M.shape[1:]} and {y.shape[1:]}"
         raise ProblemError(f"certify takes an array M of shape (m, n) and a target of shape (m,); got {shapes}")
-    count, b = max(len(M.lo), len(y.lo)), M.shape[0] // 2
-    pairs = ((M.lo, y.lo[..., None]), (M.hi, y.hi[..., None]))
-    ends = [np.concatenate([extended(x, count) for x in pair], axis=-1) for pair in pairs]
-    (lo, low), (hi, high) = ((x[:, :b], x[:, b:]) for x in ends)
+    count = max(len(M.lo), len(y.lo))
+    ends = [end for M, y, *_ in found for end in ((M.lo, y.lo[..., None]), (M.hi, y.hi[..., None]))]
+    lo, hi, low, high = (np.concatenate([extended(x, count) for x in pair], axis=-1) for pair in ends)
     p = (math.isqrt(8 * count + 1) - 3) // 2
     i, j = np.triu_indices(p)
     scale = np.concatenate([np.ones(p + 1), np.where(i == j, 0.5, 1.0)])[:, None, None, None]
@@ -54,12 +54,7 @@ class Design:
     """``A(theta) = [M(theta), y(theta)]`` with weights and ridge, over boxes of theta."""
 
     def __init__(
-        self,
-        problem: Problem,
-        shapes: Any,
-        given: Any = None,
-        alike: Sequence[int] = (),
-        simplices: dict[int, tuple[float, bool]] | None = None,
+        self, problem: Problem, shapes: Any, given: Any = None, alike: Sequence[int] = (), simplices: Any = None
     ) -> None:
         _check(problem)
         level = problem.lower
@@ -104,14 +99,20 @@ class Design:
         treedef, parts = self.shapes
         return self.whole(trees.unflatten(treedef, [theta[at].reshape(shape) for at, shape in parts]))
 
-    def bounds(self, lower: np.ndarray, upper: np.ndarray, reach: float) -> Bounds:
-        """Those of boxes (b, p), for theta and w with residuals up to `reach`: of one form of A after another.
+    def design(self, theta: np.ndarray) -> np.ndarray:
+        """M as it is computed."""
+        return _host(self.M(self.tree(theta), self.data))
 
-        The next form is for boxes that the last one leaves with a bound below its limit.
+    def bounds(self, lower: np.ndarray, upper: np.ndarray, reach: float) -> Bounds:
+        """Those of boxes (b, p), for theta and w with residuals up to `reach`.
+
+        A has forms with the squares of the problem, or fewer: each is for boxes with bounds below its limit so far.
         """
         b, p = lower.shape
         found = Bounds(np.full(b, -np.inf), np.full(b, np.inf), np.zeros((b, p)))
-        for form, limit in self.forms(0.5 * reach**2):
+        forms = [(self.cleared, np.inf), (self.taylor, 0.5 * reach**2), (self.divided, 1e-300)]
+        forms = forms[not self.quotient :] if self.given is None else [(self.given_values, np.inf)]
+        for form, limit in forms:
             at = np.flatnonzero(~(found.lower >= limit))
             if not len(at) or (A := form(lower[at], upper[at])) is None:
                 continue
@@ -129,27 +130,21 @@ class Design:
             found.lower[at[better]], found.parts[at[better]] = other.lower[better], other.parts[better]
         return found
 
-    def forms(self, value: float) -> list[tuple[Callable[..., Polynomial | None], float]]:
-        """Functions of boxes that have the squares of the problem, or fewer, each for bounds below a limit."""
-        if self.given is not None:
-            return [(self.given_values, np.inf)]
-        return [(self.cleared, np.inf), (self.taylor, value), (self.divided, 1e-300)]
-
     def taylor(self, lower: np.ndarray, upper: np.ndarray, units: bool = True) -> Polynomial:
         """A by its derivatives at the centres, and the enclosures of the second ones over the boxes."""
-        M, y = enclosures(self.model, lower, upper, self.data, self.shapes)
-        return self.stacked(*_polynomial(in_units(M) if units and self.cone else M, y))
+        then = in_units if units and self.cone else None
+        return self.stacked(*_polynomial(enclosed(self.model, lower, upper, self.data, self.shapes, then)))
 
     def cleared(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial | None:
         """Of a design ``B / q``, rows of ``[B, q y]`` over the largest ``|q|`` of the box: shorter, without poles."""
-        found = cleared(*enclosures(self.model, lower, upper, self.data, self.shapes)) if self.quotient else []
-        self.quotient = bool(found)
-        if not found:
+        found = enclosed(self.model, lower, upper, self.data, self.shapes, cleared)
+        if not found[0]:
+            self.quotient = False
             return None
-        q = found[2][len(lower) :]
+        q = found[1][2]
         with np.errstate(all="ignore"):
             factors = (1 - 4 * EPS) / np.maximum(np.abs(q.lo[0]), np.abs(q.hi[0]))[..., None]
-            terms, off = _polynomial(*found[:2])
+            terms, off = _polynomial(found)
             return self.stacked(terms * factors, (off + EPS * np.abs(terms).sum(0)) * factors * (1 + EPS))
 
     def divided(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial | None:
@@ -199,26 +194,20 @@ class Design:
         """Of each entry alike, the columns that have it and no other, if it takes its columns along; else none."""
         if self.W is not None or self.lam or len(self.alike) < 2:
             return {}
-
-        def design(theta: np.ndarray) -> np.ndarray:
-            return _host(self.M(self.tree(theta), self.data))
-
         p, q, moved = len(theta), self.alike, theta.copy()
         moved[q] = np.roll(theta[q], 1)
         unknown = np.where(np.eye(p, dtype=bool), np.nan, theta)  # a column without an entry does not see its NaN
-        seen = np.stack([np.isnan(design(row)).any(0) for row in unknown])
+        seen = np.stack([np.isnan(self.design(row)).any(0) for row in unknown])
         own = [np.flatnonzero(seen[i] & (seen.sum(0) == 1)) for i in q]
-        before, after = design(theta), design(moved)
-        same = [
-            len(own[k]) == len(own[k - 1]) > 0 and np.allclose(after[:, own[k]], before[:, own[k - 1]])
-            for k in range(len(q))
-        ]
-        return dict(zip(q, own, strict=True)) if all(same) else {}
+        before, after = self.design(theta), self.design(moved)
+        pairs = list(zip(own[-1:] + own[:-1], own, strict=True))
+        same = all(len(a) == len(b) > 0 and np.allclose(after[:, b], before[:, a]) for a, b in pairs)
+        return dict(zip(q, own, strict=True)) if same else {}
 
-    def corners(self, signs: np.ndarray, lower: np.ndarray, upper: np.ndarray, data: Tree) -> list[np.ndarray]:
+    def corners(self, signs: np.ndarray, lower: np.ndarray, upper: np.ndarray, _data: Tree) -> list[np.ndarray]:
         """M where it is least and where it is largest, by the signs with which it changes with theta."""
         ends = (np.where(signs > 0, *pair) for pair in ((lower, upper), (upper, lower)))
-        return [np.stack([_host(self.M(self.tree(theta), data)) for theta in end]) for end in ends]
+        return [np.stack([self.design(theta) for theta in end]) for end in ends]
 
     def given_values(self, lower: np.ndarray, upper: np.ndarray) -> Polynomial:
         """A as a constant and what the user's bounds let it differ."""

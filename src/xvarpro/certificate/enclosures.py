@@ -38,9 +38,8 @@ class Enclosure:
     __array_ufunc__ = None
     device = "cpu"
 
-    def __init__(self, lo: np.ndarray, hi: np.ndarray) -> None:
-        self.lo, self.hi = lo, hi
-        self.made: tuple[Any, ...] = ()
+    def __init__(self, lo: np.ndarray, hi: np.ndarray, made: Any = ()) -> None:
+        self.lo, self.hi, self.made = lo, hi, made
         self.shape, self.dtype = lo.shape[1:], lo.dtype
 
     @property
@@ -156,8 +155,7 @@ def _multiply(a: Any, b: Any) -> Enclosure:
 def _divide(a: Any, b: Any) -> Enclosure:
     if isinstance(b, Enclosure):
         found = _multiply(a, _power(b, -1.0))
-        found.made = a, b
-        return found
+        return Enclosure(found.lo, found.hi, (a, b))
     a, b = _together(a, b, extend=False)
     return Enclosure(*iv.mul((a.lo, a.hi), iv.reciprocal((b.lo, b.hi))))
 
@@ -166,8 +164,7 @@ def _exp(x: Any) -> Any:
     if not isinstance(x, Enclosure):
         return np.exp(x)
     found = _EXP(x)
-    found.made = (x,)
-    return found
+    return Enclosure(found.lo, found.hi, (x,))
 
 
 def _power(a: Any, b: Any) -> Any:
@@ -236,24 +233,14 @@ _LOG = _of_one(
 )
 
 
-def _bump(s: Pair) -> Pair:
-    """``s (1 - s)`` for s in [0, 1]."""
-    return iv.add(iv.number(0.25), iv.neg(iv.power(iv.add(s, iv.number(-0.5)), 2.0)))
-
-
 def _sigmoid(x: Pair) -> Pair:
     return iv.reciprocal(iv.add(iv.number(1.0), iv.rising(np.exp)(iv.neg(x))))
 
 
-_SIGMOID = _of_one(
-    _sigmoid,
-    lambda _x, f: _bump(f),
-    lambda _x, f: iv.mul(_bump(f), iv.add(iv.number(1.0), iv.mul(iv.number(-2.0), f))),
-)
 _SOFTPLUS = _of_one(
     lambda x: iv.rounded(np.logaddexp(0.0, x[0]), np.logaddexp(0.0, x[1]), 2 * iv.LIBRARY),
     lambda x, _f: _sigmoid(x),
-    lambda x, _f: _bump(_sigmoid(x)),
+    lambda x, _f: iv.add(iv.number(0.25), iv.neg(iv.power(iv.add(_sigmoid(x), iv.number(-0.5)), 2.0))),
 )
 _QUARTER = iv.rounded(np.asarray([math.pi / 2]), np.asarray([math.pi / 2]))
 _COS = _of_one(iv.cosine, lambda x, _f: iv.cosine(iv.add(x, _QUARTER)), lambda _x, f: iv.neg(f))
@@ -279,7 +266,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "sin": lambda x: _COS(_add(x, _BACK)),
     "sinh": lambda x: _hyperbolic(x, -1),
     "cosh": lambda x: _hyperbolic(x, 1),
-    "tanh": lambda x: _add(1.0, _multiply(-2.0, _SIGMOID(_multiply(-2.0, x)))),
+    "tanh": lambda x: _add(1.0, _multiply(-2.0, _power(_add(_EXP(_multiply(2.0, x)), 1.0), -1.0))),
     "atan": _of_one(
         iv.rising(np.arctan),
         lambda x, _f: _bell(x),
@@ -327,8 +314,17 @@ def halved(lo: np.ndarray, hi: np.ndarray) -> Pair:
     return 0.5 * (lo + hi), 0.5 * (hi - lo) + 4 * EPS * np.maximum(np.abs(lo), np.abs(hi))
 
 
-def enclosures(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any) -> list[Enclosure]:
-    """The arrays that a function of (theta, data) returns, at the centres of boxes (b, p) and then over the boxes.
+def enclosed(
+    fun: Callable[..., Any],
+    lo: np.ndarray,
+    hi: np.ndarray,
+    data: Tree,
+    shapes: Any,
+    then: Callable[..., Any] | None = None,
+) -> list[list[Enclosure]]:
+    """The arrays that a function of (theta, data) returns, at the centres of boxes (b, p) and over the boxes.
+
+    Or those that `then` makes of them.
 
     Raises
     ------
@@ -350,7 +346,9 @@ def enclosures(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tr
 
     try:
         with np.errstate(all="ignore"):
-            return list(map(_lifted, vmap(GROUND, flat, leaves, arrays)))
+            found = list(map(_lifted, vmap(GROUND, flat, leaves, arrays)))
+            found = found if then is None else then(*found)
+            return [[y[at] for y in found] for at in (slice(0, b), slice(b, None))]
     except NoBatchError as error:
         raise ProblemError(
             "certify needs a model of functions whose enclosures it knows: arithmetic, powers, exp, log, trigonometric "
@@ -359,19 +357,13 @@ def enclosures(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tr
         ) from error
 
 
-def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any) -> list[list[Enclosure]]:
-    """The arrays that a function of (theta, data) returns, at the centres of boxes (b, p) and over the boxes."""
-    found, b = enclosures(fun, lo, hi, data, shapes), len(lo)
-    return [[y[at] for y in found] for at in (slice(0, b), slice(b, None))]
-
-
-def in_units(M: Enclosure) -> Enclosure:
-    """A design that is an exponential, each column over a factor that keeps its norm near 1 in a box.
+def in_units(M: Enclosure, y: Enclosure) -> list[Enclosure]:
+    """Of a design that is an exponential: each column over a factor that keeps its norm near 1 in a box.
 
     The factor is the exponential of the mean exponent, by the squares of the entries at the centre.
     """
     if len(M.made) != 1 or M.ndim != 3:
-        return M
+        return [M, y]
     (exponent,), b = M.made, M.shape[0] // 2
     known = np.isfinite(exponent.lo + exponent.hi).all(0)
     size = np.where(known, 2 * exponent.lo[0], -np.inf)[:b]
@@ -381,7 +373,7 @@ def in_units(M: Enclosure) -> Enclosure:
     mean, size = _sum(own, axis=1, keepdims=True), np.abs(exponent.lo) + np.abs(exponent.hi)
     margin = 4 * EPS * ((shares * np.where(known, size, 0.0)).sum(2, keepdims=True) + size)
     others = Enclosure(mean.lo - own.lo - margin, mean.hi - own.hi + margin)
-    return _EXP(_add(_multiply(exponent, 1 - shares), _negative(others)))
+    return [_EXP(_add(_multiply(exponent, 1 - shares), _negative(others))), y]
 
 
 def cleared(M: Enclosure, y: Enclosure) -> list[Enclosure]:

@@ -104,16 +104,13 @@ def certify(
     return search.run(fit, float(time_limit), progress)
 
 
-def _box(over: Tree, theta: Tree) -> tuple[Any, Any, dict[int, tuple[float, bool]]]:
+def _box(over: Tree, theta: Tree) -> tuple[Any, Any, Any]:
     """The box of theta as a vector, how a tree is made of one, and simplices: the sum, and whether all is spent."""
     sets, treedef = optree.tree_flatten(over, is_leaf=lambda x: isinstance(x, Set), namespace=NAMESPACE)
     like, treedef = ([None] * len(sets), treedef) if theta is None else trees.flatten(theta)
     if not sets or len(sets) != len(like) or not all(isinstance(C, Box | Simplex | CappedSimplex) for C in sets):
-        raise ProblemError(
-            f"over must be a Box for each leaf of theta, xv.sets.Box(lower, upper), or a simplex; got {shown(over)}"
-        )
-    lower, upper, simplices, at = [], [], {}, 0
-    parts: list[tuple[slice, tuple[int, ...]]] = []
+        raise ProblemError(f"over must be a Box for each leaf of theta, or a simplex; got {shown(over)}")
+    lower, upper, parts, simplices, at = [], [], [], {}, 0
     for C, x in zip(sets, like, strict=True):
         ends = (C.lower, C.upper) if isinstance(C, Box) else (0.0, float(C.radius))
         low, high = (np.asarray(backends.to_numpy(b), dtype=np.float64) for b in ends)
@@ -123,8 +120,8 @@ def _box(over: Tree, theta: Tree) -> tuple[Any, Any, dict[int, tuple[float, bool
                 f"over must have finite bounds, arrays of theta's shape where no fit is given; got {C!r}"
             )
         if not isinstance(C, Box):
-            if len(shape) != 1:
-                raise ProblemError(f"over takes a simplex for a leaf of shape (n,); got {shape} and {C!r}")
+            if len(shape) != 1 or shape[0] < 2:
+                raise ProblemError(f"over takes a simplex for a leaf of shape (n,), n > 1; got {shape} and {C!r}")
             simplices[len(parts)] = float(C.radius), isinstance(C, Simplex)
             shape = (shape[0] - isinstance(C, Simplex),)
         lower += np.broadcast_to(low, shape).reshape(-1).tolist()
