@@ -110,7 +110,8 @@ def _box(over: Tree, theta: Tree) -> tuple[Any, Any, Any]:
     like, treedef = ([None] * len(sets), treedef) if theta is None else trees.flatten(theta)
     if not sets or len(sets) != len(like) or not all(isinstance(C, Box | Simplex | CappedSimplex) for C in sets):
         raise ProblemError(f"over must be a Box for each leaf of theta, or a simplex; got {shown(over)}")
-    lower, upper, parts, simplices, at = [], [], [], {}, 0
+    lower, upper, simplices, at = [], [], {}, 0
+    parts: list[Any] = []
     for C, x in zip(sets, like, strict=True):
         ends = (C.lower, C.upper) if isinstance(C, Box) else (0.0, float(C.radius))
         low, high = (np.asarray(backends.to_numpy(b), dtype=np.float64) for b in ends)
@@ -229,8 +230,8 @@ class _Search:
             found = self.design.bounds(low, high, math.sqrt(2 * self.value) * (1 + 64 * EPS))
             best = int(np.argmin(found.centre))
             theta = 0.5 * (low[best] + high[best])
-            inside = all(theta[at].sum() <= radius for at, radius in self.design.simplices)
-            if inside and found.centre[best] < self.value * (1 - 1e-9):
+            outside = any(theta[at].sum() > radius for at, radius in self.design.simplices)
+            if found.centre[best] < self.value * (1 - 1e-9) and not outside:
                 self.descend(theta)
             above = np.maximum(above, found.lower)
             known = np.isfinite(found.lower) & (found.parts.max(1) > 0)
