@@ -18,7 +18,7 @@ import numpy as np
 
 from xvarpro.certificate.intervals import EPS
 
-MOVES = 0.3  # of its size: how much a row may change that counts in a second try
+MOVES = 0.5  # of its size: how much a row may change that counts in a second try
 SWEEPS = 12  # over the coordinates of a convex quadratic
 
 
@@ -51,8 +51,11 @@ def bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, reach: float) ->
         known = np.isfinite(A.terms[:, 0] + change).all(2)
         found = _weighted(A, known.astype(float), lower, upper, reach)
         size = np.where(known[..., None], np.abs(A.terms[..., 0, :, :-1]), 0.0)
-        large = (size / np.median(size, axis=1, keepdims=True)).min(2)
-        known &= (change[..., :-1].max(2) < MOVES * size.max(2)) & (large < 1e18)
+        large = size / np.median(size, axis=1, keepdims=True)
+        change, size = change[..., :-1].max(2), size.max(2)
+        steady = np.where(change < MOVES * size, size, 0.0)
+        known &= (steady > 0) | (change < MOVES**2 * np.sqrt(np.square(steady).sum(1, keepdims=True)))
+        large = np.where((large * (steady > 0)[..., None]).max(1, keepdims=True) < 1e3, large, 1.0).min(2)
         factors = np.where(known, np.exp2(-np.ceil(np.log2(np.fmax(large, 1.0)))), 0.0)
         again = np.flatnonzero(~(found.lower > 0) & (factors < 1).any(1))
         if len(again):
