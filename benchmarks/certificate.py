@@ -1,11 +1,12 @@
 """Certificates against brute force, and how far they come: `xv.certify`.
 
 The first part has small random problems, free, nonnegative and bounded w, with and without a ridge, some of them
-hostile: columns that cancel, poles at the border of the box and in it, conditions up to 1e12. The bound of a random box
-is compared with the least objective on a grid in it; every fortieth problem is certified as a whole, too. The exit
-status is 1 where a bound is above such an objective. The second has the single and the double diode of a solar cell
-(57 mm, R.T.C. France; Easwarakhanthan et al. 1986), and the NIST problems of up to four entries of theta whose files
-are in the folder, in boxes of 10^(e-1) to 10^(e+1) around certified entries of size 10^e, with their signs.
+hostile: columns that cancel, quotients, poles at the border of the box and in it, equal columns, conditions up to 1e12.
+The bound of a random box is compared with the least objective on a grid in it; every fortieth problem is certified as a
+whole, too, where its entries are alike. The exit status is 1 where a bound is above such an objective. The second has
+the single and the double diode of a solar cell (57 mm, R.T.C. France; Easwarakhanthan et al. 1986), and the NIST
+problems of up to four entries of theta whose files are in the folder, in boxes of 10^(e-1) to 10^(e+1) around certified
+entries of size 10^e, with their signs.
 
     XVARPRO_DATA=<folder> python benchmarks/certificate.py [--problems 2000] [--time-limit 60] [--names Misra1a ...]
 """
