@@ -74,7 +74,8 @@ FAMILIES = {  # columns, and the box of an entry of theta
 def random_problem(rng: np.random.Generator) -> tuple[xv.Problem, np.ndarray, np.ndarray, Any]:
     """A problem, a box in its domain and its model of NumPy's arrays."""
     column, low, high = FAMILIES[rng.choice(list(FAMILIES))]
-    p, offset, scale = int(rng.integers(1, 3)), bool(rng.integers(2)), 10.0 ** rng.integers(-9, 9)
+    W = [None, xv.lower.Nonnegative(), xv.lower.Bounded(-1.0, 2.0)][rng.integers(3)]
+    p, offset, scale = int(rng.integers(1, 3 + (W is None))), bool(rng.integers(2)), 10.0 ** rng.integers(-9, 9)
     kind = rng.choice(["plain", "scaled", "quotient"])  # a quotient has a pole where x is the first entry of theta
 
     def M(theta: Any, x: Any) -> Any:
@@ -88,7 +89,6 @@ def random_problem(rng: np.random.Generator) -> tuple[xv.Problem, np.ndarray, np
     made = M(truth, t)
     y = made @ (rng.normal(size=made.shape[1]) / np.abs(made).max(0))
     y = y + 10.0 ** rng.integers(-6, 1) * rng.normal(size=t.size)
-    W = [None, xv.lower.Nonnegative(), xv.lower.Bounded(-1.0, 2.0)][rng.integers(3)]
     lam = float(rng.choice([0.0, 1e-3])) if W is None else 0.0
     centre, size = rng.uniform(low, high, p), (high - low) * 10.0 ** rng.uniform(-4, 0)
     centre[:] = centre[0] if rng.integers(3) == 0 else centre  # where columns are equal

@@ -170,17 +170,18 @@ class Design:
 
         Of three entries it is ``f'' / 2`` somewhere in the interval of all. Of two, a and b, it is the mean of f'
         between them: ``f' + f'' ((a + b) / 2 - centre)`` at the centre, but for how much f'' changes. It is in units of
-        half the interval.
+        half the interval, and counts the rounding of f where entries are further apart than 1e-3 of these.
         """
         (*_, i, j), low, high = entries, lower.copy(), upper.copy()
         low[:, j], high[:, j] = lower[:, entries].min(1), upper[:, entries].max(1)
-        T = self.taylor(low, high, units=False)
+        T, noise = (self.taylor(a, b, units=False) for a, b in ((low, high), (0.5 * (low + high),) * 2))
         (places, reach), (c, half) = halved(lower, upper), (x[:, [j]] for x in halved(low, high))
         shift = (0.5 * (places[:, [i]] + places[:, [j]]) - c) / half
         blur = 16 * EPS * (1 + np.maximum(np.abs(low), np.abs(high))[:, [j]] / half)
         square = 1 + lower.shape[1] + int(np.flatnonzero(np.equal(*np.triu_indices(lower.shape[1])))[j])
         for column in self.columns[j]:
-            slope, bend, off = T.terms[:, 1 + j, :, column], T.terms[:, square, :, column], T.off[..., column]
+            slope, bend = T.terms[:, 1 + j, :, column], T.terms[:, square, :, column]
+            off = T.off[..., column] + 1e3 ** (len(entries) - 1) * noise.off[..., column]
             A.terms[at, :, :, column] = 0.0
             if len(entries) == 3:
                 A.terms[at, 0, :, column], A.off[at, :, column] = bend, off
