@@ -101,7 +101,8 @@ class Design:
 
     def design(self, theta: np.ndarray) -> np.ndarray:
         """M as it is computed."""
-        return _host(self.M(self.tree(theta), self.data))
+        with np.errstate(all="ignore"):
+            return _host(self.M(self.tree(theta), self.data))
 
     def bounds(self, lower: np.ndarray, upper: np.ndarray, reach: float) -> Bounds:
         """Those of boxes (b, p), for theta and w with residuals up to `reach`.
