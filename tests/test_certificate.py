@@ -183,7 +183,9 @@ def test_free_w_where_columns_are_equal_and_where_rows_have_poles():
     assert found.n_boxes < 1000
 
 
-@pytest.mark.parametrize("over", [xv.sets.Simplex(1.0), xv.sets.CappedSimplex(1.0)])
+@pytest.mark.parametrize(
+    "over", [xv.sets.Simplex(1.0), pytest.param(xv.sets.CappedSimplex(1.0), marks=pytest.mark.thorough)]
+)
 def test_theta_in_a_simplex(over):
     def M(theta, x):
         xp = xv.array_namespace(theta)
