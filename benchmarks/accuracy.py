@@ -98,10 +98,10 @@ def reference(case: Case, cond: float, seed: int) -> np.ndarray:
         g = []
         for k, dw in enumerate(slopes):
             if AU is None:
-                change, ridge = A * dw + B[k] * w - C[k], lam * _dot(w, dw)
+                change, ridge = A * dw + B[k] * w - C[k], lam * mp.fdot(w, dw)
             else:
                 change, ridge = AU * dw + BU[k] * w - CU[k], 0
-            g.append(float(_dot(r, change) + ridge))
+            g.append(float(mp.fdot(r, change) + ridge))
         return np.array(g)
 
 
@@ -111,10 +111,6 @@ def _exact(x: np.ndarray) -> Any:
     if x.shape[0] == PARAMETERS:
         return [mp.matrix(part.tolist()) for part in x]
     return mp.matrix(x.tolist())
-
-
-def _dot(a: Any, b: Any) -> Any:
-    return mp.fsum(x * z for x, z in zip(a, b, strict=True))
 
 
 def _tall(A: Any, y: Any, lam: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
@@ -141,35 +137,28 @@ def _wide(A: Any, y: Any, lam: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
 SOLVERS = {"QR": lower.QR(), "DualQR": lower.DualQR()}
 
 
-def design(theta: Any, data: Any) -> Any:
-    return _moved(theta, data["A"], data["B"])
+def moving(at: str, along: str) -> Callable[[Any, Any], Any]:
+    """An array of the data that theta moves along others."""
+
+    def model(theta: Any, data: Any) -> Any:
+        xp, x = xv.array_namespace(theta), data[at]
+        return x + xp.sum(xp.reshape(theta, (theta.shape[0], *(1,) * x.ndim)) * data[along], axis=0)
+
+    return model
 
 
-def target(theta: Any, data: Any) -> Any:
-    return _moved(theta, data["y"], data["C"])
-
-
-def upper_design(theta: Any, data: Any) -> Any:
-    return _moved(theta, data["AU"], data["BU"])
-
-
-def upper_target(theta: Any, data: Any) -> Any:
-    return _moved(theta, data["yU"], data["CU"])
-
-
-def _moved(theta: Any, at: Any, along: Any) -> Any:
-    xp = xv.array_namespace(theta)
-    return at + xp.sum(xp.reshape(theta, (theta.shape[0], *(1,) * at.ndim)) * along, axis=0)
+LOWER = moving("A", "B"), moving("y", "C")
+UPPER = moving("AU", "BU"), moving("yU", "CU")
 
 
 def gradient(case: Case, data: Draw, solver: LowerSolver, backend: str) -> np.ndarray:
     """The package's gradient of the problem; NaN where the package says that there is none."""
     arrays = {name: x for name, x in data._asdict().items() if x is not None}
-    level = xv.Level(design, target, lam=case.lam, solver=solver)
     if case.bilevel:
-        problem = xv.bilevel(lower=level, upper=xv.Level(upper_design, upper_target), data=arrays)
+        level = xv.Level(*LOWER, lam=case.lam, solver=solver)
+        problem = xv.bilevel(lower=level, upper=xv.Level(*UPPER), data=arrays)
     else:
-        problem = xv.separable(design, target, data=arrays, lam=case.lam, solver=solver)
+        problem = xv.separable(*LOWER, data=arrays, lam=case.lam, solver=solver)
     value, slope = xv.value_and_gradient(problem, np.zeros(PARAMETERS, case.dtype), backend=backend)
     # no value, no answer: at such a point a solve ends with a status
     return slope if np.isfinite(value) else np.full_like(slope, np.nan)
@@ -276,12 +265,7 @@ def methods() -> dict[str, Callable[[Case, Draw], Any]]:
         for name, solver in SOLVERS.items()
         for backend in BACKENDS
     }
-    return ours | _autodiff()
-
-
-def _autodiff() -> dict[str, Callable[[Case, Draw], np.ndarray]]:
-    """The routes of the frameworks that are measured."""
-    return {name: run for name, run in AUTODIFF.items() if name.split()[1] in BACKENDS}
+    return ours | AUTODIFF
 
 
 class Table(NamedTuple):
@@ -292,25 +276,16 @@ class Table(NamedTuple):
     factored: np.ndarray  # condition of the matrix that is factored, ridge included: (condition, draw)
     errors: dict[str, np.ndarray]
 
-    @property
-    def default(self) -> str:
-        return "DualQR" if self.case.wide else "QR"
-
-    def of(self, solver: str) -> dict[str, np.ndarray]:
-        """Errors of a solver by backend."""
-        return {b: self.errors[f"{solver} {b}"] for b in BACKENDS}
-
     def best_rival(self) -> np.ndarray:
         """The median of the autodiff route that is the best, for every condition anew."""
-        return np.min([np.median(self.errors[name], axis=1) for name in _autodiff()], axis=0)
+        return np.min([np.median(self.errors[name], axis=1) for name in AUTODIFF], axis=0)
 
 
-def tables(draws: int, dtypes: tuple[str, ...] = tuple(CONDITIONS)) -> Iterator[Table]:
-    for dtype in dtypes:
+def tables(draws: int) -> Iterator[Table]:
+    for dtype, conditions in CONDITIONS.items():
         for lam in (0.0, RIDGES[dtype]):
             kinds = [Case(False, 1.0, lam, dtype), *(Case(True, r, lam, dtype) for r in (1.0, SMALL[dtype]))]
             for case in [*kinds, Case(True, 1.0, lam, dtype, wide=True)]:
-                conditions = CONDITIONS[dtype]
                 factored = [[draw(case, cond, seed).condition(lam) for seed in range(draws)] for cond in conditions]
                 errors = {
                     name: np.array([measure(run, case, cond, draws) for cond in conditions])
@@ -355,8 +330,8 @@ def bars(found: list[Table], limits: dict[str, np.ndarray]) -> list[Bar]:
     default, small = [], []
     for t in found:
         e, rival = eps[t.case.dtype], t.best_rival()
-        for backend, errors in t.of(t.default).items():
-            where = f"{t.case}, {backend}"
+        for backend in BACKENDS:
+            errors, where = t.errors[f"{'DualQR' if t.case.wide else 'QR'} {backend}"], f"{t.case}, {backend}"
             answered = np.isfinite(errors).all(axis=1)
             ratios = errors.max(axis=1) / (e * t.factored.max(axis=1))
             within[t.case.dtype].append(_worst(ratios, answered, t, where))
@@ -396,12 +371,9 @@ def show(title: str, errors: dict[str, np.ndarray]) -> None:
 
 
 def main() -> int:
-    global BACKENDS
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=24)
-    parser.add_argument("--backends", nargs="+", default=BACKENDS, choices=BACKENDS)
     args = parser.parse_args()
-    BACKENDS = tuple(args.backends)
     found, limits = list(tables(args.draws)), vanishing(args.draws)
     show(f"wide, cond 1e2, ridges {VANISHING}", limits)
     for t in found:

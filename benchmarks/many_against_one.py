@@ -5,9 +5,9 @@ python benchmarks/many_against_one.py [--problems 1000] [--batches 4] [--kinds f
 
 A row for each kind and backend; `--show` prints every problem that differs. What `solve` answers is found once, on
 NumPy, for the batches of all backends; with `--alone own` on that of the batch. Theta and w are compared in standard
-errors of the problem alone, and these errors relative to themselves, where both solves succeed. Problems that share a
-rate are compared with one solve of all of them; kinds without a batch of their own, such as `l1`, are solved alone in
-either.
+errors of the problem alone, and these errors relative to themselves, where both solves succeed. Where the data leave
+all of theta open, as where two rates are one, there are no errors: these are counted. Problems that share a rate are
+compared with one solve of all of them; kinds without a batch of their own, such as `l1`, are solved alone in either.
 """
 
 from __future__ import annotations
@@ -217,6 +217,11 @@ def off(a: np.ndarray, b: np.ndarray, size: np.ndarray) -> float:
     return float(np.max(np.where(np.isnan(found), np.inf, found), initial=0.0))
 
 
+def is_open(a: One, b: One) -> bool:
+    """Whether the data leave all of theta open: how much of w with it depends on the last digits of theta."""
+    return not (np.isfinite(a.errors) | np.isfinite(b.errors)).any()
+
+
 def compared(a: One, b: One) -> tuple[float, float, float]:
     """Differences of theta and w in standard errors, and of standard errors, relative to themselves.
 
@@ -224,6 +229,8 @@ def compared(a: One, b: One) -> tuple[float, float, float]:
     """
     if len(b.theta) == 2 and (a.theta.real[0] < a.theta.real[1]) != (b.theta.real[0] < b.theta.real[1]):
         b = One(b.status, *(x.reshape(2, -1)[::-1].ravel() for x in b[1:]))
+    if is_open(a, b):
+        return off(a.theta, b.theta, b.errors), 0.0, 0.0
     errors = max(off(a.errors, b.errors, b.errors), off(a.of_w, b.of_w, b.of_w))
     return off(a.theta, b.theta, b.errors), off(a.w, b.w, b.of_w), errors
 
@@ -232,7 +239,7 @@ class Tally:
     """What was found for a kind on a backend."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.pairs = args, Counter[tuple[int, int]]()
+        self.args, self.pairs, self.open = args, Counter[tuple[int, int]](), 0
         self.found: list[tuple[float, float, float]] = []
 
     def add(self, name: str, a: One, b: One) -> None:
@@ -241,6 +248,7 @@ class Tally:
         self.pairs[a.status, b.status] += 1
         off = compared(a, b) if good else (0.0, 0.0, 0.0)
         self.found += [off] * good
+        self.open += good and is_open(a, b)
         if self.args.show and (a.status != b.status or off[0] > of_theta or off[2] > of_errors):
             print(f"{name}: {off}", a, b, sep="\n  ", flush=True)
 
@@ -252,7 +260,7 @@ class Tally:
         shown = ", ".join(f"{n} {words[a]}" + f" for {words[b]}" * (a != b) for (a, b), n in pairs)
         worst = " | ".join(f"{x:.0e}" for x in np.max(every, axis=0, initial=0.0))
         unlike = sum(n for (a, b), n in pairs if a != b)
-        return f"| {name} | {backend} | {agree} of {len(every)} | {worst} | {unlike} | {shown} |"
+        return f"| {name} | {backend} | {agree} of {len(every)}, {self.open} open | {worst} | {unlike} | {shown} |"
 
 
 def rows(name: str, args: argparse.Namespace) -> list[str]:

@@ -1,7 +1,5 @@
-"""Amplitudes integrated out: calibration of posteriors, samplers, smoothness, numbers of components, and cost.
+"""Amplitudes integrated out: samplers, smoothness, and cost.
 
-python benchmarks/marginal.py calibration [--sets 500]   ranks of true values among draws, of three models
-python benchmarks/marginal.py evidence [--sets 20]       how often the right number of decays; Laplace and quadrature
 python benchmarks/marginal.py ringdown                   effective samples, with amplitudes integrated out and sampled
 python benchmarks/marginal.py spline mcycle.csv          restricted maximum likelihood, and mgcv's figures
 python benchmarks/marginal.py cost                       value and gradient, over those of the reduced objective
@@ -14,22 +12,12 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
-from scipy.stats import chisquare
 
 import xvarpro as xv
-
-DRAWS, THIN = 19, 6  # ranks are 0 to 19, of which 18 are inside an interval of 90 %
-
-
-def line(theta: Any, t: Any) -> Any:
-    xp = xv.array_namespace(theta)
-    return xp.stack([xp.ones_like(t), t ** theta[0]], axis=1)
 
 
 def decays(theta: Any, t: Any) -> Any:
@@ -44,73 +32,8 @@ def oscillations(theta: Any, t: Any) -> Any:
     return xp.concat([envelope * xp.cos(theta[:n] * t), envelope * xp.sin(theta[:n] * t)], axis=1)
 
 
-MODELS = {  # columns, bounds of theta, means of w, its ridge, noise
-    "linear": (line, [[0.5], [3.0]], [1.0, 2.0], 0.05**2, xv.InverseGamma(shape=4.0, scale=3 * 0.05**2)),
-    "exponential": (decays, [[0.3, 3.0], [2.0, 12.0]], [1.0, 1.0], 0.05**2 / 0.3**2, 0.05),
-    "oscillating": (oscillations, [[5.0, 0.2], [15.0, 2.0]], [1.0, 0.5], 0.2**2 / 0.3**2, 0.2),
-}
-
-
-def ranks(name: str, seed: int) -> dict[str, int]:
-    """Of the true theta, w and sigma of one data set from the prior among draws given the data."""
-    M, bounds, mean, lam, noise = MODELS[name]
-    rng, t, w0, (low, high) = np.random.default_rng(seed), np.linspace(0.04, 2.0, 50), np.array(mean), np.array(bounds)
-    theta = rng.uniform(low, high)
-    sigma = noise if isinstance(noise, float) else math.sqrt(noise.scale / rng.gamma(noise.shape))
-    w = w0 + sigma / math.sqrt(lam) * rng.normal(size=w0.size)
-    m = xv.marginal(xv.separable(M, M(theta, t) @ w + sigma * rng.normal(size=t.size), data=t, lam=lam), noise, w0)
-    starts = [low + (high - low) * x for x in ((0.2, 0.4, 0.6, 0.8) if M is oscillations else (0.5,))]
-    fit = min((xv.solve(m, x, over=xv.sets.Box(low, high)) for x in starts), key=lambda fit: fit.value)
-    found = fit.sample(DRAWS * THIN, seed=seed).columns()
-    return {key: int(np.sum(found[key][::THIN] < x)) for key, x in zip(found, (*theta, *w, sigma), strict=False)}
-
-
-def calibration(args: argparse.Namespace) -> None:
-    print("| model | quantity | in the interval of 90 % | p of chi2 |\n" + "|---" * 4 + "|")
-    for name in MODELS:
-        with ProcessPoolExecutor(2) as pool:
-            found = list(pool.map(partial(ranks, name), range(args.sets or 500)))
-        for key in found[0]:
-            x = np.array([rank[key] for rank in found])
-            inside, p = np.mean((x > 0) & (x < DRAWS)), chisquare(np.bincount(x, minlength=DRAWS + 1)).pvalue
-            print(f"| {name} | {key} | {inside:.3f} | {p:.3f} |", flush=True)
-
-
-def log_integral(m: Any, low: np.ndarray, high: np.ndarray, nodes: int = 24) -> float:
-    """Of the density over a box, by Gauss-Legendre."""
-    x, weight = np.polynomial.legendre.leggauss(nodes)
-    points = np.stack(np.meshgrid(*(0.5 * np.outer(high - low, 1 + x) + low[:, None])), axis=-1).reshape(-1, low.size)
-    weights = np.prod(np.meshgrid(*(0.5 * np.outer(high - low, weight))), axis=0).ravel()
-    return float(logsumexp([float(m.log_density(point)) for point in points], b=weights))
-
-
 def exp(x: Any) -> Any:
     return xv.array_namespace(x).exp(x)
-
-
-def evidence(args: argparse.Namespace) -> None:
-    """One, two and three decays in turn, of a signal to noise of 50, rates at least a factor of 6 apart."""
-    t, sets, right, off = np.linspace(0.0, 4.0, 200), args.sets or 20, 0, []
-    for seed in range(sets):
-        rng, n = np.random.default_rng(seed), 1 + seed % 3
-        rates = rng.uniform(0.3, 0.6) * np.cumprod([1.0, *rng.uniform(6.0, 8.0, n - 1)])
-        clean = decays(rates, t) @ rng.uniform(0.7, 1.4, n)
-        y = clean + clean.max() / 50 * rng.normal(size=t.size)
-        ridged = xv.separable(lambda x, t: decays(exp(x[:-1]), t), y, data=t, lam=lambda x, t: exp(x[-1]))
-        m, models = xv.marginal(ridged), {}
-        for k in (1, 2, 3, 4):
-            over = xv.sets.Box(np.array([math.log(0.02)] * k + [-20.0]), np.array([math.log(100.0)] * k + [5.0]))
-            starts = [np.append(-0.7 + s * np.arange(k), -6.0) for s in (0.7, 1.2, 1.6)]
-            best = min((xv.solve(m, x, over=over) for x in starts), key=lambda fit: fit.value)
-            models[str(k)] = best.laplace(components=k)
-        right += xv.compare_models(models).best == str(n)
-        if n < 3:  # with the ridge held
-            low, high, held = np.full(n, 0.02), np.full(n, 30.0), xv.marginal(xv.separable(decays, y, data=t, lam=1e-3))
-            fit = xv.solve(held, rates, over=xv.sets.Box(low, high))
-            width = 7 * np.diagonal(fit.laplace().covariance) ** 0.5
-            known = log_integral(held, np.maximum(low, fit.theta - width), np.minimum(high, fit.theta + width))
-            off.append(fit.laplace().log_evidence - known + float(np.sum(np.log(high - low))))
-    print(f"right in {right} of {sets}; Laplace less quadrature, one and two decays: {min(off):.4f} to {max(off):.4f}")
 
 
 def ringdown(_: argparse.Namespace) -> None:
@@ -203,10 +126,9 @@ def cost(_: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    RUNS = {run.__name__: run for run in (calibration, evidence, ringdown, spline, cost)}
+    RUNS = {run.__name__: run for run in (ringdown, spline, cost)}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=RUNS)
     parser.add_argument("file", nargs="?")
-    parser.add_argument("--sets", type=int)
     args = parser.parse_args()
     RUNS[args.what](args)

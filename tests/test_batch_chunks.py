@@ -87,9 +87,10 @@ def test_files_of_other_problems_or_damaged_ones_are_refused(tmp_path):
         ({"over": xv.sets.Box(0.0, 19.0)}, "over.upper"),
         ({"theta0": START + 0.1}, "theta0"),
         ({"problem": problem(Y + 1.0)}, "lower.y"),
+        ({"chunks": 5}, "theta0"),
     ):
         given = {"problem": problem(), "theta0": START, "over": BOX, "chunks": 4, "checkpoint": tmp_path} | changed
-        with pytest.raises(ProblemError, match=f"same problems, starts and options; got others: .*{match}"):
+        with pytest.raises(ProblemError, match=f"in chunks of the same size; got others: .*{match}"):
             xv.solve_many(**given)
     file = tmp_path / "problems_000000000004.npz"
     file.write_bytes(file.read_bytes()[:-200])
@@ -166,9 +167,9 @@ def test_no_more_than_a_chunk_is_read_at_once():
     assert [x.read[-1] for x in stored.values()] == [1] * 4
     np.testing.assert_allclose(xv.solve(one, START[5], BOX, tol=1e-9).theta, expected.theta[5], rtol=1e-6)
     same(xv.solve_many(marked, START, BOX, tol=1e-9), expected)  # without chunks it is read at once
-    with pytest.raises(ProblemError, match=r"must have b = 10 entries, or 1 for all; got shape \(11, 40, 1\)"):
+    with pytest.raises(ProblemError, match=r"b = 10 entries, as theta0, or 1 for all; got shape \(11, 40, 1\)"):
         xv.solve_many(marked, START[1:], BOX, chunks=4)
-    with pytest.raises(ProblemError, match=r"must have b = 10 entries, or 1 for all; got shape \(11, 40\)"):
+    with pytest.raises(ProblemError, match=r"b = 10 entries, as theta0, or 1 for all; got shape \(11, 40\)"):
         xv.solve_many(problem(), START[1:], BOX, chunks=4)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
+from xvarpro.statistics.constraints import uncalibrated
 
 from .support import host, rng, together
 
@@ -92,7 +93,24 @@ def test_statistics_of_a_batch_are_those_of_its_problems(kind):
         for name in ("data", "parameters", "dof", "chi2", "reduced_chi2", "aic"):
             np.testing.assert_allclose(getattr(found, name)[i], getattr(expected, name), **near, err_msg=name)
         said = [why for why, at in found.reasons.items() if i in at]
-        assert said == expected.reasons
+        held = ["constraints are active: errors are not calibrated"]
+        held *= bool(uncalibrated(expected.entries, expected.limits))
+        assert sorted(said) == sorted(expected.reasons + held)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_weights_at_a_bound_without_a_multiplier_are_seen_whatever_their_number(n):
+    def on_two_columns(theta, data):
+        xp = xv.array_namespace(theta)
+        decay = xp.exp(-data["t"][None, :, None] * theta[:, None, :])
+        return xp.concat([decay, data["others"][None, ...] + 0 * decay], axis=2)
+
+    others, decay = DRAW.normal(size=(T.size, n)), np.exp(-1.3 * T)
+    Q = np.linalg.qr(np.column_stack([decay, T * decay, others]))[0]
+    y = 2.0 * decay + (np.eye(T.size) - Q @ Q.T) @ (0.01 * DRAW.normal(size=T.size))
+    problem = xv.separable(on_two_columns, y[None], data={"t": T, "others": others}, W=xv.lower.Nonnegative())
+    found = xv.solve_many(problem, np.full((1, 1), 1.3), over=BOX, tol=1e-12).statistics()
+    assert "active with a multiplier of zero" in str(found)
 
 
 def test_a_target_without_numbers_ends_alone_where_problems_are_solved_one_after_the_other(backend):
@@ -219,6 +237,7 @@ def test_a_map_has_values_and_errors_with_failures_hollow_and_dead_pixels_blank(
     for name, shape, match in (
         ("theta[0]", (2, 3), r"one of rates\[0\], rates\[1\], w\[0\]"),
         ("value", (2, 2), "of 6 problems"),
+        (1 / fit.value, (2, 3), r"such as 'w\[0\]'; got .* x.reshape"),
     ):
         with pytest.raises(xv.errors.ProblemError, match=match):
             fit.plot_map(name, shape=shape)

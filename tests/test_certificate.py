@@ -222,11 +222,12 @@ BOX = xv.sets.Box(np.asarray([1.0]), np.asarray([30.0]))
 
 
 def test_a_fit_at_another_minimum_is_replaced(problem):
-    fit = xv.solve(problem, np.asarray([20.0]), BOX)
+    fit = xv.solve(problem, np.asarray([20.0]), (1.0, 30.0))  # a pair of bounds is a box
     found = fit.certify()
     assert found.status is xv.Status.CONVERGED
     assert found.value < 0.5 * fit.value
     assert "A lower minimum was found" in str(found)
+    assert "No lower minimum in this box" in str(found)
     assert 0.99 * found.value <= found.bound <= found.value
     lower, upper, bound = found.boxes
     assert any((a <= found.theta).all() and (found.theta <= b).all() for a, b in zip(lower, upper, strict=True))
@@ -251,7 +252,10 @@ def test_an_interruption_leaves_a_bound(problem, monkeypatch):
     assert found.bound <= whole.value
     assert (found.boxes.lower <= whole.theta).all(axis=1).any()
     monkeypatch.undo()
-    assert xv.certify(problem, BOX, within=1e-6, time_limit=1e-9).status is xv.Status.TIME_LIMIT
+    late = xv.certify(problem, BOX, within=1e-6, time_limit=1e-9)
+    assert late.status is xv.Status.TIME_LIMIT
+    assert late.bound == 0
+    assert "Nothing is proven" in str(late)
 
 
 def test_theta_in_a_dict_weights_a_target_of_theta_and_entries_alike():

@@ -73,7 +73,7 @@ class Line:
 
 def decay(t, slow=1.0, fast=5.0, /):
     xp = xv.array_namespace(slow)
-    return {"of": xv.models.columns(xp.exp(-slow * t), xp.exp(-fast * t)), "line $": Line().factor * t}
+    return {"of": xv.models.columns(xp.exp(-slow * t), xp.exp(-fast * t)), "line $": Line().factor * t[:, None]}
 """
 TIED = """
 import xvarpro as xv

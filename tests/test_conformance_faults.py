@@ -20,7 +20,7 @@ from xvarpro.core import trees
 from xvarpro_conformance import Target, evaluation, kinds, problems
 from xvarpro_conformance.checks import lower_level as levels
 from xvarpro_conformance.checks import operators as designs
-from xvarpro_conformance.checks import paper, results
+from xvarpro_conformance.checks import results, solves
 from xvarpro_conformance.checks import sets as contracts
 from xvarpro_conformance.references import sets as references
 
@@ -172,7 +172,7 @@ def field(name, wrong):
 
 def timid(own):
     """Steps that are too short for the lemma of the paper."""
-    method = xv.algorithms.FrankWolfe(steps.ShortStep(L=20 * paper.quadratic().L))
+    method = xv.algorithms.FrankWolfe(steps.ShortStep(L=20 * solves.quadratic().L))
     return lambda target, made, _, n: own(target, made, method, n)
 
 
@@ -252,8 +252,7 @@ def test_a_fault_is_caught_and_named(monkeypatch, name):
     [
         ("results/violation/box", "violation", 0.0),
         ("results/dead units/three", "dead_units", 2),
-        ("results/kinks", "kinks", 0),
-        ("results/condition/100", "condition", 10.0),
+        ("solves/certificates/cr_varpro", "condition", 10.0),
     ],
 )
 def test_a_wrong_field_of_verified_is_caught_and_named(monkeypatch, only, name, wrong):

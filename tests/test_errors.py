@@ -324,7 +324,7 @@ def as_dtype(name):
 
 # what a design returns of the right one
 DESIGNS = [
-    (lambda M: M[:, 0], r"M must return a matrix \(m, n\); got shape \(40,\)"),
+    (lambda M: M[:, 0], r"M must return a matrix \(m, n\); got shape \(40,\).*column for each"),
     (lambda M: M[None, None, ...], r"M must return a matrix \(m, n\); got shape \(1, 1, 40, 2\)"),
     (lambda M: None, r"M must return an array or an operator; got"),
     (lambda M: (M, M), r"M must return an array or an operator; got tuple. Join its parts"),

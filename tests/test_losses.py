@@ -495,6 +495,30 @@ def test_a_level_of_counts_starts_inside_where_a_fit_of_squares_is_negative(k, b
     np.testing.assert_allclose(backend.to_numpy(A).T @ (1 - y / mean), 0, atol=1e-11)
 
 
+@pytest.mark.parametrize("dark", [0.0, 1.0])  # 1: all counts before the pulse are in the first channel
+def test_counts_where_one_column_alone_predicts_any(dark, backend):
+    """A background that a fit of squares leaves out has the counts before a pulse to itself: w is still the best."""
+    draw, t = rng(3), 0.1 * np.arange(64)
+    decay = np.asarray(xv.models.decays(t, np.array([0.5]), 1.5, 0.12))  # 1e-34 at t = 0
+    A = np.concatenate([decay, np.ones((64, 1))], axis=1)
+    y = np.asarray(draw.poisson(A @ np.array([[6.0], [0.1]]), (64, 40)), float)
+    y[:14] = 0
+    y[0] = dark
+    problem = xv.separable(
+        lambda theta, A: theta * A, backend.asarray(y), data=A, loss=xv.losses.Poisson(), W=xv.lower.Nonnegative()
+    )
+    alone = backend.to_numpy(xv.solve_lower(problem, backend.asarray(np.ones(1))).w)
+    batch = xv.separable(
+        lambda theta, A: theta[:, :, None] * A, y.T, data=A, loss=xv.losses.Poisson(), W=xv.lower.Nonnegative()
+    )
+    many = xv.solve_many(batch, np.ones((40, 1)), (1.0, 1.0), max_iter=0, backend=backend.name).w.T
+    for w in (alone, many):
+        mean = A @ w
+        slope = A.T @ (1 - y / mean)
+        assert np.all(w[1] > 0) == bool(dark)
+        np.testing.assert_allclose(np.where(w > 0, slope, np.minimum(slope, 0)), 0, atol=1e-6)
+
+
 def test_the_w_of_a_result_is_the_one_that_its_solve_has_followed():
     """At the end no start from the data is inside: the penalty has drawn the curve to a line."""
     x, y = np.arange(10.0), np.array([1.0, 2, 6, 18, 23, 29, 31, 28, 53, 52])

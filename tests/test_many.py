@@ -120,6 +120,7 @@ def test_a_status_per_problem(backend):
     bad = {1: xv.Status.NO_DATA, 4: xv.Status.NO_DATA, 5: xv.Status.RANK_DEFICIENT}
     assert [xv.Status.of(code) for code in fit.status] == [bad.get(i, xv.Status.CONVERGED) for i in range(7)]
     assert fit.counts == {xv.Status.CONVERGED: 4, xv.Status.NO_DATA: 2, xv.Status.RANK_DEFICIENT: 1}
+    assert "{Status.CONVERGED: 4, " in str(fit.counts)
     assert fit.ended(xv.Status.NO_DATA).tolist() == [1, 4]
     assert np.isnan(host(fit.theta)[[1, 4]]).all()
     assert host(fit.value)[2] == 0
@@ -356,7 +357,7 @@ def coupled(theta, data):
 
 BAD = {
     "one entry per problem": (lambda: {"theta0": {"a": np.ones((3, 2)), "b": np.ones(4)}}),
-    r"\(b, m\) or \(b, m, k\) with b = 7": lambda: {"y": noisy()[:3]},
+    r"\(b, m\) or \(b, m, k\) with b = 7.* first axis of theta0": lambda: {"y": noisy()[:3]},
     r"M must return \(b, m, n\)": lambda: {"M": lambda theta, data: together(theta, data)[0]},
     "same number of rows": lambda: {"y": noisy()[:, :5]},
     "finite numbers >= 0": lambda: {"lam": np.array([1.0, -1, 1, 1, 1, 1, 1])},

@@ -9,7 +9,7 @@ import pytest
 import sklearn.decomposition
 from scipy.optimize import nnls
 from sklearn.datasets import load_diabetes, load_digits, make_moons
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import xvarpro as xv
 from xvarpro.errors import ProblemError
 from xvarpro.sklearn import (
+    DMD,
     NMF,
     ArchetypalAnalysis,
     ConstrainedDictionary,
@@ -57,6 +58,7 @@ ESTIMATORS = (
 MORE = (
     ArchetypalAnalysis(2, max_iter=0),
     SparseAutoencoder(2, max_iter=1),
+    DMD(2, max_iter=1),
     NeuralHeadRegressor(4, max_iter=1),
     NeuralHeadClassifier(4, loss="softmax", max_iter=1),
     LearnedPenaltyClassifier(max_iter=1),
@@ -224,6 +226,11 @@ def test_wrong_parameters_are_named():
     for kind in (NMF, ConstrainedDictionary):
         with pytest.raises(TypeError, match=rf"^{kind.__name__}\.fit\(\).*'sample_weight'"):
             kind().fit(DIGITS, sample_weight=np.ones(300))
+    for estimator in (*ESTIMATORS, *MORE):
+        for name in ("predict", "predict_proba", "transform", "inverse_transform", "score", "hidden_features"):
+            if hasattr(estimator, name):
+                with pytest.raises(NotFittedError):
+                    getattr(estimator, name)(*(DIGITS, DIGITS[:, 0])[: 1 + (name == "score")])
 
 
 # -- archetypes, autoencoder, regressors -----------------------------------------------------------------------------

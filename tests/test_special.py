@@ -220,6 +220,8 @@ def test_functions_of_numpy_say_what_is_wrong():
     x = np.array([1.0, 2.0])
     with pytest.raises(ModelError, match="real floating"):
         xv.special.external(powers, x + 0j)
+    with pytest.raises(ModelError, match=r"one real floating array; got dict.*xp\.stack"):
+        xv.special.external(powers, {"x": x})
     with pytest.raises(ModelError, match="real arrays"):
         xv.special.external(lambda x: x + 1j, x)
     with pytest.raises(ModelError, match="must be > 0"):

@@ -257,8 +257,8 @@ WRONG = [
         "W of the upper level must be None",
     ),
     (
-        lambda: xv.separable(model, xv.ColumnChunks(lambda: [Y[:, None]]), W=lower.Nonnegative()),
-        "W must be a linear subspace",
+        lambda: xv.separable(model, xv.ColumnChunks(lambda: [Y[:, None]]), W=lower.Bounded(np.zeros((2, 3)), 1.0)),
+        "W must be the same for all columns",
     ),
     (lambda: lower.Bounded(np.array([1j, 0.0])), "Bounded: lower must be real, got complex128"),
     (lambda: lower.Bounded(object()), "Bounded: lower must be a number or a vector or a matrix of numbers"),

@@ -25,9 +25,9 @@ def less_tuned():
 
 
 def pytest_collection_modifyitems(items):
-    """What compiles a program of its own on JAX runs with ``-m thorough``; `test_backends` runs JAX in any case."""
+    """What compiles a program of its own on JAX runs with ``-m thorough``; ``xvarpro run all`` compares backends."""
     mine = [item for item in items if item.path.parent.parent.name == "experiments"]
     conftest.pytest_collection_modifyitems(mine)
     for item in mine:
-        if "jax" in item.name and item.path.stem != "test_backends":
+        if "jax" in item.name:
             item.add_marker(pytest.mark.thorough)

@@ -42,6 +42,13 @@ def held(x: np.ndarray) -> np.ndarray:
     return x if low is None else x.astype(low).astype(x.dtype)
 
 
+def normal(shape: tuple[int, ...], is_complex: bool = False, seed: int = 0) -> np.ndarray:
+    """Normal numbers, other ones for every shape."""
+    draw = np.random.default_rng([seed, *shape])
+    x: Any = draw.normal(size=shape)
+    return x + 1j * draw.normal(size=shape) if is_complex else x
+
+
 def decays(theta: Array, t: Array) -> Array:
     """``exp(-t theta)``, a column for every rate."""
     xp = xv.array_namespace(theta)
@@ -143,8 +150,3 @@ def atoms() -> Reference:
 def bounded() -> Reference:
     """`exponentials` in a box that the fastest of the three rates would leave."""
     return replace(exponentials(), theta0=np.array([0.5, 3.0, 4.0]), over=xv.sets.Box(0.25, 5.0))
-
-
-def in_a_ball() -> Reference:
-    """`wide` in a ball, where a vertex moves as far as the gradient does: rounding stays what it is."""
-    return replace(wide(), over=xv.sets.L2Ball(1.0))

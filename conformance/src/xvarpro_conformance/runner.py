@@ -145,12 +145,13 @@ def targets(
     for name in backends if backends is not None else usable():
         backend = registry.get(name) if isinstance(name, str) else name
         there = _devices(backend)
+        has = set(there) | {d.partition(":")[0] for d in there}
         prove(backend)
         if devices is None:
             first, *others = frameworks.hooks(backend).suite_devices or there[:1]
             wanted = [(first, dtype) for dtype in dtypes] + [(device, dtypes[0]) for device in others]
         else:
-            wanted = [(device, dtype) for device in devices if _has(there, device) for dtype in dtypes]
+            wanted = [(device, dtype) for device in devices if device in has for dtype in dtypes]
         found += [Target(backend, device, dtype, thorough) for device, dtype in wanted]
     if not found:
         raise ProblemError(
@@ -181,10 +182,6 @@ def _devices(backend: Backend) -> list[str]:
     if not there:
         raise ProblemError(f"a backend must have a device; {backend.name!r} has none: {why}")
     return there
-
-
-def _has(there: Sequence[str], device: str) -> bool:
-    return device in there or any(d.partition(":")[0] == device for d in there)
 
 
 def selection(only: Sequence[str] = ()) -> list[tuple[Check, Mapping[str, Any]]]:
@@ -228,7 +225,8 @@ def _may_match(check: str, pattern: str) -> bool:
 def run_case(target: Target, check: Check, case: str, given: object) -> Outcome:
     """One case; whatever it raises becomes part of the outcome."""
     where = target.backend.name, target.device, target.dtype, check.area, check.name, case
-    known = _exemption(target, address(check.area, check.name, case))
+    covering = (e for e in frameworks.hooks(target.backend).exemptions if e.covers(address(*where[3:]), target.dtype))
+    known = next(covering, None)
     outcome = Outcome(*where, says=check.says, exemption=known, thorough=target.thorough)
     try:
         with warnings.catch_warnings():
@@ -245,11 +243,6 @@ def run_case(target: Target, check: Check, case: str, given: object) -> Outcome:
     failures = tuple(m for m in measured if not m.units <= 1.0)
     units = max((m.units for m in measured), default=float("nan"))
     return replace(outcome, state="failed" if failures else "passed", units=units, failures=failures)
-
-
-def _exemption(target: Target, where: str) -> Exemption | None:
-    known = frameworks.hooks(target.backend).exemptions
-    return next((e for e in known if e.covers(where, target.dtype)), None)
 
 
 def run(
@@ -283,7 +276,9 @@ def run(
     >>> found.ok, len(found)
     (True, 5)
     """
-    found = Outcomes(outcomes(_targets(among), (only,) if isinstance(only, str) else only))
+    several = [among] if among is None or isinstance(among, str | Backend | Target) else among
+    asked = [t for x in several for t in ([x] if isinstance(x, Target) else targets(x if x is None else [x]))]
+    found = Outcomes(outcomes(asked, (only,) if isinstance(only, str) else only))
     if not found:
         raise ProblemError(f"only must select a check of the precisions; got {only!r}; add the other precision")
     return found
@@ -297,10 +292,3 @@ def outcomes(among: Iterable[Target], only: Sequence[str] = ()) -> Iterator[Outc
             if target.dtype in check.dtypes:
                 yield from (run_case(target, check, case, given) for case, given in cases.items())
         target.forget()
-
-
-def _targets(among: str | Backend | Target | Iterable[str | Backend | Target] | None) -> list[Target]:
-    if among is None:
-        return targets()
-    several = [among] if isinstance(among, str | Backend | Target) else among
-    return [t for each in several for t in ([each] if isinstance(each, Target) else targets([each]))]

@@ -79,12 +79,6 @@ def few(target, check, cases):
             return
 
 
-def by_default(check):
-    """The other frameworks that are asked a case of a check: JAX in its turn, but where it compiles for long."""
-    quick = check.area not in SOLVES and check.name not in (*LONG, *SLOW_TO_COMPILE, *LATER)
-    return "torch", "jax" if quick and list(suite.every()).index(check) % 2 else STRICT
-
-
 def parts(target, check):
     """Which cases of a check run on a target, by marker."""
     name, compiled, solves = target.backend.name, target.backend.compiled, check.area in SOLVES
@@ -102,7 +96,10 @@ def parts(target, check):
         more = thorough if compiled and (solves or check.name in SLOW_TO_COMPILE) else frameworks
         return [(some, more), (every, thorough)] if more is frameworks and some is not every else [(every, more)]
     slow = check.name in LONG or (compiled and (solves or check.name in SLOW_TO_COMPILE))
-    now = () if name in by_default(check) else frameworks
+    # other frameworks are asked a case of it: JAX in its turn, but where it compiles for long
+    quick = not solves and check.name not in (*LONG, *SLOW_TO_COMPILE, *LATER)
+    turn = STRICT if not quick or list(suite.every()).index(check) % 2 else "jax"
+    now = () if name in ("torch", turn) else frameworks
     return [(first, now), (others, thorough if slow else frameworks)]
 
 

@@ -19,7 +19,10 @@ def call(fun: Function, x: Array, jacobian: Function | None, step: float | None)
     """``fun(x)``: see `xv.special.external`."""
     if not is_array(x) or not (xp := namespace_of(x)).isdtype(x.dtype, "real floating"):
         found = getattr(x, "dtype", type(x).__name__)
-        raise ModelError(f"xv.special.external needs a real floating array; got {found}. Convert it with xp.astype")
+        raise ModelError(
+            f"xv.special.external needs one real floating array; got {found}. Convert it with xp.astype, or join the "
+            "entries of a dict with xp.stack"
+        )
     if step is not None and not step > 0:
         raise ModelError(f"step of xv.special.external must be > 0, relative to each entry of x; got {step!r}")
     if of(x) is None:

@@ -5,7 +5,7 @@ A right-hand side is a problem by itself, and a matrix (m, 1) of what a `Loss` i
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from xvarpro.batch import small
 from xvarpro.batch.objective import Batch, Linear, Lower, Outputs, grouped, products, rows, stacked, with_held
@@ -13,7 +13,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.losses.interface import Loss, Squares
-from xvarpro.lower.newton import descended
+from xvarpro.lower.newton import SHARE, THIN, descended
 from xvarpro.problem.problem import Problem
 
 
@@ -141,7 +141,17 @@ class LossBatch(Batch):
             target = root * z - low.loss.slope(z, low.y, low.weights) / positive_or_one(root)
             f = small.factor(_scaled(A, (root * root).mT))
             c = small.coefficients(f, target.mT)
-            return self.within(f.R, c)[0] if bounded else small.solve_upper(f.R, c)
+            if not bounded:
+                return small.solve_upper(f.R, c)
+            w = self.within(f.R, c)[0]
+            if not low.loss.positive:
+                return w
+            thin = xp.any((w @ A[..., :m]).mT < THIN * z, axis=1, keepdims=True)
+
+            def inside(w: Array) -> Array:
+                return xp.where(thin, (1 - SHARE) * w + SHARE * self.within(f.R, level() @ f.R.mT)[0], w)
+
+            return cast(Array, self.backend.when(xp.any(thin), inside, w))
 
         def level() -> Array:
             """All columns with the same weight, but for their signs; predictions add up to the target."""

@@ -220,7 +220,8 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
         if trees.is_array(y):
             if y.ndim not in (2, 3) or y.shape[0] not in (1, b):
                 raise ProblemError(
-                    f"{name}y must have shape (b, m) or (b, m, k) with b = {b}, or 1 for all; got {tuple(y.shape)}"
+                    f"{name}y must have shape (b, m) or (b, m, k) with b = {b}, or 1 for all; got {tuple(y.shape)}. "
+                    "b is the first axis of theta0"
                 )
             own["y"] = transfer.cast(y, f"{name}y", real=True)
         if trees.is_array(lam):

@@ -76,11 +76,12 @@ class Certificate:
 
     def verdict(self, value: float) -> str:
         """What it says of a fit with this objective, in a sentence."""
-        if self.value < value * (1 - 1e-6):
-            head = f"A lower minimum was found, {self.value:.8g} in the place of {value:.8g}"
-        else:
-            head = f"No lower minimum in this box than {self.value:.8g} by more than {self.gap:.3g}"
-        return head + (f", {100 * self.gap / self.value:.2g} % of it." if 0 < self.value < np.inf else ".")
+        lower = self.value < value * (1 - 1e-6)
+        head = f"A lower minimum was found, {self.value:.8g} in the place of {value:.8g}. " if lower else ""
+        if self.bound == 0 < self.value:
+            return head + "Nothing is proven: the bound is still 0, which no sum of squares goes below."
+        share = f", {100 * self.gap / self.value:.2g} % of it" if 0 < self.value < np.inf else ""
+        return f"{head}No lower minimum in this box than {self.value:.8g} by more than {self.gap:.3g}{share}."
 
     def __str__(self) -> str:
         lines = [

@@ -27,6 +27,7 @@ from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
 from xvarpro.sets import Box, CappedSimplex, Simplex
 from xvarpro.sets.interface import Set
+from xvarpro.sets.region import resolve
 
 ENTRIES = 8  # of theta at most: boxes grow with their power
 STARTS = 16
@@ -106,9 +107,13 @@ def certify(
 
 def _box(over: Tree, theta: Tree) -> tuple[Any, Any, Any]:
     """The box of theta as a vector, how a tree is made of one, and simplices: the sum, and whether all is spent."""
-    sets, treedef = optree.tree_flatten(over, is_leaf=lambda x: isinstance(x, Set), namespace=NAMESPACE)
-    like, treedef = ([None] * len(sets), treedef) if theta is None else trees.flatten(theta)
-    if not sets or len(sets) != len(like) or not all(isinstance(C, Box | Simplex | CappedSimplex) for C in sets):
+    if theta is None:
+        sets, treedef = optree.tree_flatten(over, is_leaf=lambda x: isinstance(x, Set), namespace=NAMESPACE)
+        like: list[Any] = [None] * len(sets)
+    else:
+        like, treedef = trees.flatten(theta)
+        sets = [dict(resolve(over, theta).constrained).get(i) for i in range(len(like))]
+    if not sets or not all(isinstance(C, Box | Simplex | CappedSimplex) for C in sets):
         raise ProblemError(f"over must be a Box for each leaf of theta, or a simplex; got {shown(over)}")
     lower, upper, simplices, at = [], [], {}, 0
     parts: list[Any] = []
@@ -118,7 +123,8 @@ def _box(over: Tree, theta: Tree) -> tuple[Any, Any, Any]:
         shape = np.broadcast_shapes(low.shape, high.shape) if x is None else tuple(x.shape)
         if not (shape or x is not None) or not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise ProblemError(
-                f"over must have finite bounds, arrays of theta's shape where no fit is given; got {C!r}"
+                f"over must have finite bounds, arrays of theta's shape where no fit is given; got {C!r}. A fit "
+                "knows the shape: fit.certify()"
             )
         if not isinstance(C, Box):
             if len(shape) != 1 or shape[0] < 2:

@@ -203,7 +203,9 @@ def _amplitudes(model: Model, parameters: Mapping[str, Array], given: Columns, b
         raise ProblemError(f"as many rows with numbers as amplitudes are required, {count}; got {rows}")
     if isinstance(returned, Mapping):
         names = [
-            part for name, x in returned.items() for part in indexed(str(name), x.shape[-1:] if x.ndim > 1 else ())
+            part
+            for name, x in returned.items()
+            for part in indexed(str(name), x.shape[-1:] if x.ndim > 1 and x.shape[-1] > 1 else ())
         ]
     else:
         names = indexed("w", design.shape[-1:])

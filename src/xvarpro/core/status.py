@@ -123,6 +123,9 @@ class Status(Enum):
         self.sentence = sentence
         self.advice = advice
 
+    def __repr__(self) -> str:
+        return str(self)  # in the place of the sentences that are its value
+
     @property
     def success(self) -> bool:
         """Whether the tolerance was met, or as much of it as the precision allows."""

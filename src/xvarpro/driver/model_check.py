@@ -414,7 +414,10 @@ def _check_design(prefix: str, M: Any, theta: Array, dtype: str) -> None:
         if isinstance(M, Dense) or not trees.is_array(array) or "int" not in str(array.dtype):
             check_array(array, f"the {prefix}model function M", theta, dtype, takes_complex=True)
     if isinstance(M, Dense) and M.array.ndim not in (2, 3):
-        raise ModelError(f"the {prefix}model function M must return a matrix (m, n); got shape {tuple(M.array.shape)}")
+        raise ModelError(
+            f"the {prefix}model function M must return a matrix (m, n); got shape {tuple(M.array.shape)}. It has a "
+            "column for each amplitude: a curve is curve[:, None]"
+        )
 
 
 def _target_shape(prefix: str, level: Level, y: Array | None, theta: Array, dtype: str) -> tuple[int, ...] | None:

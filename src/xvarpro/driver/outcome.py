@@ -127,6 +127,8 @@ def diagnosed(objective: Objective, theta: Leaves, *near: Array) -> LowerReport:
 
 def _own_w(prepared: Prepared, theta: Leaves, w: Array) -> Array | None:
     """``w`` for the target as given, None where that is large: the memory of the target may have changed later."""
+    if prepared.problem.lower.chunks_in_set:
+        return None
     if not prepared.compressed:
         return prepared.w_to_caller(w)
     y: Any = prepared.original.lower.y

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import zip_longest
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -77,6 +77,10 @@ class Prepared:
 
                 streamed = StreamedLosses
             return partial(streamed, **shared, compiler=self.compiler, progress=self.progress)
+        if self.problem.lower.chunks_in_set:
+            from xvarpro.objective.by_chunk import ByChunk
+
+            return partial(ByChunk, **shared, compiler=self.compiler)
         group = self.group if self.in_columns else None
         return partial(Reduced if self.structure.exact else Inexact, **shared, group=group)
 
@@ -280,7 +284,7 @@ def prepare(
         region = prepared.region if structure.exact else prepared.region.measured(prepared.theta)
         moved, compressed, columns = _compressed(prepared.problem, backend, structure)
         y: Any = moved.lower.y
-        if isinstance(prepared.original.lower.y, ColumnChunks) and not compressed:
+        if isinstance(prepared.original.lower.y, ColumnChunks) and trees.is_array(y) and not compressed:
             columns = y.shape[1]
     return replace(prepared, problem=moved, region=region, compressed=compressed, columns=columns)
 
@@ -296,7 +300,7 @@ def _checked(
     debug: bool,
 ) -> Prepared:
     """As `prepare`, without a word to other processes; theta has its own units, and nothing is compressed yet."""
-    group = problem.group
+    group, in_set = problem.group, problem.lower.chunks_in_set
     if all(0 in x.shape for x in to.leaves):
         raise ProblemError(
             f"theta0 must hold at least one number; got no entries in {', '.join(to.names)}. For a model without "
@@ -324,7 +328,11 @@ def _checked(
         moved, y_unit = targets_near_one(moved, to.backend, to.dtype) if solving and units else (moved, 1.0)
         W = moved.lower.W
         if W is not None and W.has_choice:
-            low = Reduced(moved, to.backend, to.layout.treedef).lower_level(theta)[2]
+            one: Any = moved.lower.y  # of chunks, of which none is in memory, any column will do
+            if isinstance(one, ColumnChunks):
+                one = to.backend.xp.zeros((structure.rows[0], 1), dtype=theta[0].dtype, device=device(theta[0]))
+            alone = replace(moved, lower=replace(moved.lower, y=one))
+            low = Reduced(alone, to.backend, to.layout.treedef).lower_level(theta)[2]
             given: Any = problem.lower.W
             W = for_design(given, low, theta[0]).part(np.arange(low.y.shape[1]), y_unit)
             W = trees.map_arrays(transfer.plain, W)
@@ -333,7 +341,7 @@ def _checked(
     return Prepared(
         problem=moved,
         # chunks are read, and processes speak to each other, between compiled parts
-        backend=to.backend if group is None and not problem.in_rows else uncompiled(to.backend),
+        backend=uncompiled(to.backend) if group is not None or problem.in_rows or in_set else to.backend,
         compiler=to.backend,
         dtype=to.dtype,
         device=to.device,
@@ -398,6 +406,9 @@ def _compressed(problem: Problem, backend: Backend, structure: ModelStructure) -
     levels, W = problem.levels, problem.lower.W
     if problem.in_rows or structure.columns is not None or any(callable(x.y) or x.loss is not None for x in levels):
         return problem, False, 0
+    if problem.lower.chunks_in_set:
+        passes = Passes(cast(ColumnChunks, problem.lower.y), structure.rows[0])
+        return replace(problem, lower=replace(problem.lower, y=ColumnChunks(passes))), False, 0
     if not (problem.compress and (W is None or W.linear)):
         return problem, False, 0
     ys: list[Any] = [level.y for level in levels]

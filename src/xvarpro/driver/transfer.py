@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -228,9 +229,12 @@ class Transfer:
                 f"{prefix}weights must have shape (m,) where {name} is given as ColumnChunks; got "
                 f"{tuple(weights.shape)}. Pass {name} as an array"
             )
-        return replace(
-            y, source=lambda: (self.entries(x, weights, f"{name}, chunk {i}", loss) for i, x in enumerate(y))
-        )
+        later = Transfer(self.to, self.dtype, self.device, warn=False)  # or every chunk would be another warning
+
+        def source() -> Iterator[Array]:
+            return ((later if i else self).entries(x, weights, f"{name}, chunk {i}", loss) for i, x in enumerate(y))
+
+        return replace(y, source=source)
 
     def weighted(self, y: Array, weights: Array | Whitening | None, name: str, roots: bool = True) -> Array:
         """A target (m,) or (m, k) as a matrix, its entries scaled by the roots of their weights, (m, 1) or (m, k).

@@ -32,7 +32,9 @@ def coefficients(prepared: Prepared, theta: Leaves) -> Iterator[Array]:
             f"w of many right-hand sides is solved for from the problem's own arrays; got another {', '.join(found)} "
             "than that of the solve. Take .w before you write to them, or pass copies to the problem"
         )
-    passes = Passes(y, prepared.structure.rows[0], prepared.columns) if isinstance(y, ColumnChunks) else None
+    moved: Any = prepared.problem.lower.y
+    before = moved.source.columns if prepared.problem.lower.chunks_in_set else prepared.columns
+    passes = Passes(y, prepared.structure.rows[0], before) if isinstance(y, ColumnChunks) else None
     for block in passes() if passes else columns(y, max(y.shape[0], 1024)):
         yield prepared.w_to_caller(prepared.call(_solve_lower, theta, prepared.target(block), once=True))
 

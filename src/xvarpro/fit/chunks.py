@@ -132,7 +132,8 @@ def _check_lengths(problem: Problem, b: int) -> None:
     marked = [x.array for x in each.leaves(problem) if each.is_each(x)]
     for x in [*marked, *(level.y for level in problem.levels if trees.is_array(level.y))]:
         if not (shape := tuple(getattr(x, "shape", ()))) or shape[0] not in (1, b):
-            raise ProblemError(f"y, and what xv.Each marks, must have b = {b} entries, or 1 for all; got shape {shape}")
+            what = f"y, and what xv.Each marks, must have b = {b} entries, as theta0, or 1 for all"
+            raise ProblemError(f"{what}; got shape {shape}")
 
 
 def _write(found: ManyResult, path: Path, stamp: dict[str, str]) -> None:
@@ -148,13 +149,14 @@ def _read(path: Path, stamp: dict[str, str], start: Tree) -> ManyResult:
     backend, place = owner(leaves[0]), device(leaves[0])
     with reading(path, WRITER) as file:
         record = json.loads(file.text("record"))
-        theta = [file.array(f"theta_{i}", shape=tuple(x.shape)) for i, x in enumerate(leaves)]
-        arrays: dict[str, Any] = {name: file[name] for name in PER_PROBLEM[1:]}
         changed = sorted(name for name in {*stamp, *record["stamp"]} if stamp.get(name) != record["stamp"].get(name))
+        shapes = [None if changed else tuple(x.shape) for x in leaves]
+        theta = [file.array(f"theta_{i}", shape=shape) for i, shape in enumerate(shapes)]
+        arrays: dict[str, Any] = {name: file[name] for name in PER_PROBLEM[1:]}
     if changed:
         raise ProblemError(
-            f"{path} must be of the same problems, starts and options; got others: {', '.join(changed)}. Take another "
-            "folder for checkpoint=, or remove this one"
+            f"{path} must be of the same problems, starts and options, in chunks of the same size; got others: "
+            f"{', '.join(changed)}. Take another folder for checkpoint=, or remove this one"
         )
     return ManyResult(
         theta=trees.unflatten(treedef, [backend.asarray(x, device=place) for x in theta]),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xvarpro.core.checks import described
 from xvarpro.core.status import Status
 from xvarpro.errors import ProblemError
 from xvarpro.results.figures import Figure, FigureBase, Patch, PolyCollection, blank
@@ -52,6 +53,11 @@ def plot_map(
     ProblemError
         There is no such entry; `shape` has another number of problems; there are no statistics.
     """
+    if not isinstance(name, str):
+        raise ProblemError(
+            f"name must be that of an entry, such as 'w[0]'; got {described(name)}. Other numbers of all problems are "
+            "an image as x.reshape(shape)"
+        )
     columns, empty = fit.columns(name != "value"), fit.status == Status.NO_DATA.code
     if name not in columns:
         known = ", ".join(x for x in columns if not x.endswith("_stderr"))

@@ -75,8 +75,10 @@ class Poisson(_Counts):
         return weights * y / positive_or_one(mu) ** 2
 
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
-        # Fisher's is there for counts of 0 too
-        return namespace_of(mu).maximum(self.second(mu, y, weights), FLAT * weights * self.factor(mu, y, weights))
+        # Fisher's is there for counts of 0 too, down to predictions of 0 to rounding, where it would hold w at a bound
+        xp = namespace_of(mu)
+        least = xp.maximum(mu, 100 * xp.finfo(mu.dtype).eps * self.start(y))
+        return xp.maximum(self.second(mu, y, weights), FLAT * weights * self.factor(least, y, weights))
 
     def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * self.factor(mu, y, weights)  # Fisher's, of which counts of 0 have as much as others

@@ -25,11 +25,17 @@ from xvarpro.operators import Weighted
 # at most: steps, of a level without a minimum w grows without end; halvings; halvings that count as a step
 STEPS, HALVINGS, SEARCH = 100, 40, 10
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises, which a step has to bring
-SLOW = 0.25  # ratio of squared Newton decrements above which, once they are small, only rounding is left
+# ratios of squared Newton decrements between which, once they are small, only rounding is left: one that grows by more
+# is on its way from a bound, near which the curvature of the model is large
+SLOW, GROWS = 0.25, 100
 # relative residual of systems of conjugate gradients for a step: the error of w, from the first of these to the second,
 # to the third for losses of entries, where the inverse of the Hessian is nearly known
 ROUGH, COARSE, FINE = 0.1, 1e-4, 1e-6
 WORTH = 12  # products of the last step from which on a new preconditioner, which takes some of them, is worth its time
+# A prediction that is far too small grows by a factor of 2 in a step. Where a first w, fitted within a set, has such,
+# relative to those that it was fitted to, it goes a share towards equal weights, which predict something wherever a
+# column does.
+THIN, SHARE = 1e-3, 0.1
 LOST = 1e-11  # relative error up to which adjoints do with a product's inverse: eps times the condition squared
 
 
@@ -170,8 +176,17 @@ class Newton(LowerSolver):
         z = system.loss.start(y)
         near, target = self._near(system, z, system.loss.scoring)
         inner = self.inner.to(ROUGH, ROUGH) if isinstance(self.inner, LSMR) else self.inner
-        found: Array = inner.argmin(backend, near, inner.factor(backend, near), target)
-        return namespace_of(y).reshape(found, (-1, y.shape[1]))
+        factor, xp = inner.factor(backend, near), namespace_of(y)
+        found: Array = xp.reshape(inner.argmin(backend, near, factor, target), (-1, y.shape[1]))
+        if not (system.loss.positive and self.constrained):
+            return found
+        thin = xp.any(system.residual(found) < THIN * z, axis=0)
+
+        def inside(w: Array) -> Array:
+            even = inner.argmin(backend, near, factor, near.M.matvec(self._column(_level(system))))
+            return xp.where(thin, (1 - SHARE) * w + SHARE * xp.reshape(even, w.shape), w)
+
+        return cast(Array, backend.when(xp.any(thin), inside, found))
 
     def _step(
         self, backend: Backend, system: Any, w: Array, z: Array, error: Array, shared: Any, n: Array
@@ -313,7 +328,8 @@ def descended(
             ratio = decrement / positive_or_one(before)
             # a step leaves this share of what it found, or the square of it
             left = decrement * xp.where(known & (ratio < 1), ratio, 1)
-            end = (left <= eps**1.5 * size) | (known & (decrement <= eps**0.5 * size) & (ratio > SLOW))
+            rounded = known & (decrement <= eps**0.5 * size) & (ratio > SLOW) & (ratio < GROWS)
+            end = (left <= eps**1.5 * size) | rounded
             steps = now.steps + SEARCH
             lost = ~(decrement >= 0) | ~(end | (steps < SEARCH * STEPS))
             return Descent(w, d, 1 + zero, value, decrement, ~end & ~lost, lost, steps, tuple(given))

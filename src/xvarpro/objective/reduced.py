@@ -84,6 +84,10 @@ class Reduced(InMemory):
         point = self.point_of(theta, outputs, solved)
         return point.value, self.solution(solver, low, point.factor)[0]
 
+    def model_of_chunks(self, theta: Leaves) -> Any:
+        """What `gauss_newton` returns where right-hand sides come in chunks; None where they are in memory."""
+        return None
+
     def _total(self, gradient: Leaves) -> Leaves:
         return gradient if self.group is None else self.group.total(gradient)
 

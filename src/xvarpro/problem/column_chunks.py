@@ -38,7 +38,8 @@ class ColumnChunks(Struct):
     ----------
     source : callable or sequence
         A function without arguments that starts a fresh pass over arrays of shape (m, k_i), or a list of them. A solve
-        takes one pass at its start, and `Result.w` and `Result.w_chunks` take another, of as many columns.
+        takes one pass at its start, or one for each value where W is a set that is no subspace; `Result.w` and
+        `Result.w_chunks` take another, of as many columns.
     group : Group, optional
         Processes that each hold columns of their own, such as `xvarpro.distributed.TorchGroup`: value and gradient are
         those of the columns of all of them, and w is that of the own ones.

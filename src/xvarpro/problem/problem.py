@@ -139,11 +139,18 @@ class Level(Struct):
             if not isinstance(self.W, WeightSet):
                 raise ProblemError(f"W must be a set of xvarpro.lower, such as xv.lower.Nonnegative(); got {self.W!r}")
             self.W.solver(self.solver)
-            if isinstance(self.y, ColumnChunks) and not self.W.linear:
+            y: Any = self.y
+            if self.chunks_in_set and (self.W.columns not in (None, 1) or y.group is not None):
                 raise ProblemError(
-                    f"W must be a linear subspace where y is given as ColumnChunks, which are compressed; got "
-                    f"{self.W!r}. Pass y as an array"
+                    "W must be the same for all columns, and these those of one process, where y is given as "
+                    f"ColumnChunks and W is no linear subspace; got {self.W!r} and group={y.group!r}. Pass y as "
+                    "an array"
                 )
+
+    @property
+    def chunks_in_set(self) -> bool:
+        """Whether y comes as `ColumnChunks` that are not compressed, since w lies in a set that is no subspace."""
+        return isinstance(self.y, ColumnChunks) and self.W is not None and not self.W.linear
 
     def _check_loss(self) -> None:
         """Make the loss of its name, and refuse what it does not go with; squares are no loss of their own."""
@@ -214,6 +221,11 @@ class Problem(Struct):
             )
         if self.upper is not None and isinstance(self.upper.y, ColumnChunks) != isinstance(self.lower.y, ColumnChunks):
             raise ProblemError("y must be given as ColumnChunks in both levels or in neither; got one")
+        if self.upper is not None and self.lower.chunks_in_set:
+            raise ProblemError(
+                "a problem of two levels with y as ColumnChunks must have no W, or a linear subspace; got "
+                f"{self.lower.W!r}. Pass y as an array in both levels"
+            )
         if isinstance(self.lower.y, ColumnChunks) and not self.compress and self.group is None:
             raise ProblemError("compress must be True where y is given as ColumnChunks; got False. Omit compress=")
         groups = {level.y.group for level in self.levels if isinstance(level.y, ColumnChunks | RowChunks)} - {None}

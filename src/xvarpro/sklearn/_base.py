@@ -98,7 +98,7 @@ class Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Samples that codes stand for, shape (n_samples, n_features)."""
         check_is_fitted(self)
-        codes = np.asarray(X, dtype=np.float64)
+        codes = np.asarray(X, dtype=self.components_.dtype)
         if codes.ndim != 2 or codes.shape[1] != len(self.components_):
             raise ProblemError(f"codes must have shape (n_samples, {len(self.components_)}); got {codes.shape}")
         return codes @ self.components_ + self._offset()
@@ -107,8 +107,8 @@ class Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Share of the sum of squares of X that is explained, ``1 - |X - inverse_transform(codes)|^2 / |X|^2``."""
         check_is_fitted(self)
         X = self._checked(X, reset=False)
-        total = np.sum(X**2)
-        off = np.sum((X - self.inverse_transform(self._codes(X))) ** 2)
+        total = np.sum(np.abs(X) ** 2)
+        off = np.sum(np.abs(X - self.inverse_transform(self._codes(X))) ** 2)
         return float(1.0 - off / (total if total > 0 else 1.0))
 
     def _offset(self) -> np.ndarray | float:

@@ -207,6 +207,8 @@ def scattered(at: Linearised) -> tuple[Linearised, np.ndarray]:
 
 def unlike_least_squares(problem: Problem) -> str:
     """What sets a problem apart from least squares in theta and w, and what to do; empty where nothing does."""
+    if problem.lower.chunks_in_set:
+        return "right-hand sides in memory where w lies in a set; got ColumnChunks. Pass y as an array"
     derivative = "xv.implicit.gradient has the derivative of a solution by the data, from which errors follow"
     if problem.noise is not None:
         return "least squares; got a marginal likelihood. fit.laplace() has its covariance"

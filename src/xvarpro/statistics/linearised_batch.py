@@ -49,14 +49,16 @@ class LinearisedBatch:
         lengths = self._lengths(X)
         flat = max(STOPPED, self.eps**0.5) * lengths * np.sqrt(self.chi2)[:, None]
         bounds = each.plain(each.taken(prepared.region, lambda x: backends.to_numpy(x)[members]))
-        held, kinks = self._held(bounds, theta, np.sum(self._by_theta(X * at.r[:, None]), axis=(2, 3, 4)), flat)
+        slope = np.sum(self._by_theta(X * at.r[:, None]), axis=(2, 3, 4))
+        held, kinks, self.active = self._held(bounds, theta, slope, flat)
         held[:, shared] = True
         self.silent = ~held & (lengths == 0)  # entries that nothing depends on
         held = held | (self.silent & bool(shared))
         on = np.ones((B, at.w.shape[2]), bool)
         if at.free is not None:
             on = at.free.astype(bool)
-            kinks = kinks | self._of_problem(self._near_kinks(at, on))
+            near, stopped = self._near_kinks(at, on)
+            kinks, self.active = kinks | (self._of_problem(near) > 0), self.active | (self._of_problem(stopped) > 0)
 
         self.low = _Orthogonal(at.A, on)
         rows = X.reshape(B, -1, m)
@@ -129,9 +131,10 @@ class LinearisedBatch:
 
     def _held(
         self, region: Region, theta: np.ndarray, slope: np.ndarray, flat: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Which entries of theta are held by a bound, (b, p), and which problems have one with a multiplier of 0."""
-        held, kinks, stop = np.zeros(theta.shape, bool), np.zeros(len(theta), bool), 0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Entries of theta that are held, (b, p); problems that have one with a multiplier of 0, one not fixed."""
+        held, stop = np.zeros(theta.shape, bool), 0
+        kinks, active = np.zeros((2, len(theta)), bool)
         sets: dict[int, Any] = dict(region.constrained)
         for i, shape in enumerate(region.shapes):
             here = slice(stop, stop := stop + math.prod(shape))
@@ -140,11 +143,13 @@ class LinearisedBatch:
                 lower, upper = (x.reshape(self.b, -1) for x in spread)
                 g, zero = slope[:, here], flat[:, here]
                 held[:, here] = held_by(theta[:, here], lower, upper, g, zero, self.eps)
-                kinks |= np.any(held[:, here] & (np.abs(g) <= zero) & (lower < upper), axis=1)
-        return held, kinks
+                at = held[:, here] & (lower < upper)
+                kinks |= np.any(at & (np.abs(g) <= zero), axis=1)
+                active |= np.any(at, axis=1)
+        return held, kinks, active
 
-    def _near_kinks(self, at: Linear, on: np.ndarray) -> np.ndarray:
-        """Entries of w that may be at a bound with a multiplier of 0: more than those that are."""
+    def _near_kinks(self, at: Linear, on: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Entries of w that may be at a bound with a multiplier of 0, more than those that are; those at one."""
         W: Any = self.prepared.problem.lower.W
         w, lengths, ridge = at.w[:, 0], np.sqrt(np.sum(at.A**2, axis=2)), at.A[..., at.r.shape[2] :]
         slope = (self.M @ at.r.mT + ridge @ (ridge.mT @ at.w.mT))[..., 0]
@@ -155,7 +160,7 @@ class LinearisedBatch:
         columns = (x.reshape(x.shape[0], -1) if x.ndim else x for x in columns)
         lower, upper = (np.resize(np.broadcast_to(x, (n, self.c)).T, w.shape) for x in columns)
         near = lengths * np.minimum(np.abs(w - lower), np.abs(upper - w)) <= (self.eps**0.5 * size)[:, None]
-        return np.where(on, near, np.abs(slope) <= 1e3 * small * lengths)
+        return np.where(on, near, np.abs(slope) <= 1e3 * small * lengths), ~on & (lower < upper)
 
 
 class _Orthogonal:

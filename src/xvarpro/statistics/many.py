@@ -25,6 +25,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.losses.interface import Loss
 from xvarpro.problem.problem import Problem
 from xvarpro.statistics import theory, weighting
+from xvarpro.statistics.constraints import uncalibrated
 from xvarpro.statistics.frames import on_host, vector
 from xvarpro.statistics.linearised import unlike_least_squares
 from xvarpro.statistics.linearised_batch import CLEAR, LinearisedBatch, freedom
@@ -39,6 +40,7 @@ NUMBERS = ("data", "parameters", "dof", "chi2", "reduced_chi2", "aic")
 AHEAD = 2  # chunks for each processor of this machine that an executor is handed at once
 AT_ONCE = 2**17  # numbers in the tangents of the problems that are looked at together: as a cache holds
 UNSURE = "near a kink, or with parameters that are nearly dependent, these errors may not hold"
+HELD = "constraints are active: errors are not calibrated"
 POOR = "the solve ended without success: errors are those of this point, which need not be a minimum"
 
 
@@ -112,6 +114,7 @@ class _Numbers(NamedTuple):
     chi2: np.ndarray
     deviance: np.ndarray
     exact: np.ndarray  # whether the residual is zero to rounding
+    active: np.ndarray  # whether constraints are
     clear: np.ndarray  # whether all of this holds
 
 
@@ -213,7 +216,7 @@ def _gathered(fit: ManyResult, absolute_sigma: bool | None, sandwich: bool | Non
         if one is not None:
             try:
                 s = one.statistics(absolute_sigma=absolute_sigma, sandwich=sandwich)
-                why = s.reasons
+                why = _reasons(s)
             except ProblemError as error:
                 why = [str(error)]
         found.append(s)
@@ -289,6 +292,7 @@ class _Pass:
             self._say(NO_NOISE, found.clear & found.exact)
         if self.sandwich:
             self._say(BY_RESIDUALS, found.clear)
+        self._say(HELD, found.clear & found.active)
         for i in np.flatnonzero(~found.clear & ~dead):
             for whole, x in zip(found, self._alone(found, int(i), covariance), strict=True):
                 whole[i] = x
@@ -326,6 +330,7 @@ class _Pass:
             at.chi2 / scale**2,
             at.deviance,
             at.exact,
+            at.active,
             at.clear & enough,
         )
 
@@ -340,13 +345,13 @@ class _Pass:
         except ProblemError as error:
             self.reasons.setdefault(str(error), []).append(i)
             return _Numbers(*(x[i] for x in found))._replace(errors=np.full(found.errors.shape[1], np.nan))
-        for why in s.reasons:
+        for why in _reasons(s):
             self.reasons.setdefault(why, []).append(i)
         w = on_host(s.w_stderr).reshape(s.at.w.shape)
         errors = [vector(s.theta_stderr), w.real.ravel(), *([w.imag.ravel()] if np.iscomplexobj(w) else [])]
         C = s.covariance if covariance else np.zeros((0, 0))
         deviance = np.nan if s.deviance is None else s.deviance
-        numbers: Any = (s.data, s.parameters, s.chi2, deviance, s.exact, True)
+        numbers: Any = (s.data, s.parameters, s.chi2, deviance, s.exact, False, True)
         return _Numbers(np.concatenate(errors), C, *numbers)
 
 
@@ -380,11 +385,16 @@ class _SharedPass(_Pass):
         dead = ~np.isfinite(every.chi2)
         self._say("w is NaN or inf", dead)
         self._say(POOR, ~fit.success)
+        self._say(HELD, ~dead & every.active)
         self._say(UNSURE, ~dead & (~every.clear | (pivot < CLEAR)))
         if not self.absolute:
             self._say(NO_NOISE, ~dead & bool(some.exact.all()))
-        plain = every.data, every.parameters, every.chi2 / unit**2, every.deviance, every.exact, every.clear
-        return _Numbers(errors, found, *plain)
+        plain = every.data, every.parameters, every.chi2 / unit**2, every.deviance
+        return _Numbers(errors, found, *plain, every.exact, every.active, every.clear)
+
+
+def _reasons(s: Statistics) -> list[str]:
+    return [*s.reasons, *([HELD] if uncalibrated(s.entries, s.limits) else [])]
 
 
 def _median(x: np.ndarray) -> float:

@@ -24,6 +24,7 @@ class Eliminated(NamedTuple):
     deviance: np.ndarray
     exact: np.ndarray
     silent: np.ndarray
+    active: np.ndarray
     clear: np.ndarray
 
 

@@ -10,15 +10,18 @@ from typing import Any, cast
 
 import numpy as np
 
+from xvarpro import special
 from xvarpro.backends import Backend
 from xvarpro.backends import get as backend_of_name
 from xvarpro.backends.adapters import TapedBackend
 from xvarpro.backends.calculus import directional_derivative, directional_error, hessian_product
-from xvarpro.core.namespace import device
+from xvarpro.backends.special import evaluate
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.core.trees import array_namespace, sum_
+from xvarpro.core.trees import array_namespace, dot
+from xvarpro.errors import BackendNotInstalledError
 from xvarpro_conformance.checks.exchange import exported
-from xvarpro_conformance.problems import held
+from xvarpro_conformance.problems import held, normal
 from xvarpro_conformance.suite import Inapplicable, Measured, Target, alternate, check
 
 STEPS = 8  # of Newton's method for a square root
@@ -119,7 +122,7 @@ class Draw:
     def curvature(self) -> float:
         """The second derivative of ``<u, outputs>`` along `v`."""
         bent = ((16 * (a + b) - (c + d) - 30 * y) / (12 * H * H) for y, a, b, c, d in zip(*self.values, strict=True))
-        return inner(self.u, tuple(bent))
+        return float(dot(self.u, tuple(bent)))
 
 
 @cache
@@ -150,9 +153,7 @@ def _arguments() -> tuple[np.ndarray, ...]:
 
 
 def _normal(xs: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, ...]:
-    rng = np.random.default_rng(seed)
-    drawn = ((rng.normal(size=x.shape), rng.normal(size=x.shape), np.iscomplexobj(x)) for x in map(np.asarray, xs))
-    return tuple(held(re + 1j * im if is_complex else re) for re, im, is_complex in drawn)
+    return tuple(held(normal(np.shape(x), np.iscomplexobj(x), 10 * seed + i)) for i, x in enumerate(xs))
 
 
 @cache
@@ -178,24 +179,11 @@ def curved(backend: Backend, outputs: Callable[..., tuple[Array, ...]]) -> Calla
 
     def fun(args: Leaves, u: Leaves, v: Leaves) -> tuple[Array, ...]:
         def total(*arrays: Array) -> Array:
-            xs, us = arrays[: len(args)], arrays[len(args) :]
-            xp = array_namespace(*xs)
-            return sum_(xp.sum(real_part(y, c)) for y, c in zip(outputs(*xs), us, strict=True))
+            return dot(arrays[len(args) :], outputs(*arrays[: len(args)]))
 
         return hessian_product(backend, total, args, u)[1](v)
 
     return fun
-
-
-def real_part(y: Array, c: Array) -> Array:
-    """The real part of ``conj(c) y``, entry by entry."""
-    xp = array_namespace(y)
-    return xp.real(xp.conj(c) * y) if xp.isdtype(y.dtype, "complex floating") else c * y
-
-
-def inner(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> float:
-    """The real inner product that gradients are taken in."""
-    return sum(float(np.sum(np.real(np.conj(x) * y))) for x, y in zip(a, b, strict=True))
 
 
 @check("derivatives", cases)
@@ -214,12 +202,12 @@ def functions(target: Target, draw: Draw) -> Iterator[Measured]:
     yield from _each("value", got[values], draw.values[0], eps, max(size(draw.values[0]), sent))
     slopes, curves = eps + DIFFERENCES, 10 * eps + SECOND_DIFFERENCES
     yield from _each("push-forward", got[pushed], draw.pushed, slopes, max(size(draw.pushed), sent))
-    along, scale = inner(got[pulled], draw.v), max(size(got[pulled]), sent) * size(draw.v)
-    yield Measured("gradient along a direction", along, inner(draw.u, draw.pushed), slopes, scale)
+    along, scale = dot(got[pulled], draw.v), max(size(got[pulled]), sent) * size(draw.v)
+    yield Measured("gradient along a direction", along, dot(draw.u, draw.pushed), slopes, scale)
     if not target.backend.compiled or target.thorough:
         product = target.compute(curved(target.backend, fun), *given)
         scale = max(size(product), sent) * size(draw.v)
-        yield Measured("Hessian along a direction", inner(product, draw.v), draw.curvature, curves, scale)
+        yield Measured("Hessian along a direction", dot(product, draw.v), draw.curvature, curves, scale)
 
 
 def _each(
@@ -374,23 +362,57 @@ def second_derivatives(target: Target, case: None) -> Iterator[Measured]:
     yield Measured("slope along a thousandth", got[4], 1e-3 * slope, error)
 
 
-@check("derivatives", lambda: {"real": False, "complex": True})
-def scattered_sums(target: Target, is_complex: bool) -> Iterator[Measured]:
-    """Sums at places that come again and again add up, and what they are added to stays as it is."""
-    backend = target.backend
-    if not isinstance(backend, TapedBackend):
-        raise Inapplicable("the framework has derivatives of its own")
-    for shape, count in (((0,), 0), ((5,), 0), ((1,), 3), ((5,), 12), ((3000,), 9000), ((5, 3), 12)):
-        rng = np.random.default_rng(1)
-        x, v = (rng.integers(-9, 9, size=s) * (1.0 + 2j if is_complex else 1.0) for s in (shape, (count, *shape[1:])))
-        places = rng.integers(0, max(1, shape[0]), size=count)
-        want = x.tolist()
-        for place, term in zip(places.tolist(), v.tolist(), strict=True):
-            want[place] = [a + b for a, b in zip(want[place], term, strict=True)] if shape[1:] else want[place] + term
-        with target.scope():
-            given = [target.send(a) for a in (x, places, v)]
-            got = target.host(backend.index_add(*given))
-            after = [target.host(a) for a in given]
-        yield Measured(f"sums of {count} in {shape}", got, np.array(want, got.dtype).reshape(shape))
-        for what, a, b in zip(("terms", "places", "values"), (x, places, v), after, strict=True):
-            yield Measured(f"the {what} given, {count} in {shape}", b, a)
+# -- functions that the standard lacks: values and derivatives against 40 digits ---------------------------------------
+
+
+ENTIRE = np.concatenate([np.linspace(-3.0, 6.0, 21), [1.999, 2.0, 2.001, 9.0]])
+POINTS = {"erf": ENTIRE, "erfc": ENTIRE, "erfcx": np.append(ENTIRE, 400.0), "gammaln": np.logspace(-2, 2, 23)}
+# in eps, by the order of the derivative: what the functions promise
+LIMITS = {"erf": (3, 3, 3, 3, 3), "erfc": (3, 3, 3, 3, 3), "erfcx": (3, 30, 200, 1000, 4000), "gammaln": (20,) * 5}
+
+
+@cache
+def exact(name: str) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Value and four derivatives at the points, and what an error of each of them is relative to."""
+    import mpmath as mp
+
+    functions = {"erf": mp.erf, "erfc": mp.erfc, "erfcx": lambda x: mp.exp(x * x) * mp.erfc(x), "gammaln": mp.loggamma}
+    x = held(POINTS[name])
+    with mp.workdps(40):
+        found = [np.array([float(mp.diff(functions[name], mp.mpf(float(t)), n)) for t in x]) for n in range(5)]
+    # the condition of exp(x^2), and the zeros that the functions and their derivatives have
+    sizes = {
+        "erf": lambda y: (np.abs(y) + np.exp(-x * x)) * (1 + x * x),
+        "erfc": lambda y: (np.abs(y) + np.exp(-x * x)) * (1 + x * x),
+        "erfcx": lambda y: np.abs(y) * (1 + np.where(x < 0, x * x, 0)),
+        "gammaln": lambda y: np.maximum(np.abs(y), 1),
+    }
+    return tuple(found), np.array([sizes[name](y) for y in found])
+
+
+@cache
+def computed(backend: Backend, name: str) -> Callable[[Array], tuple[Array, ...]]:
+    """Value and derivatives, two by a Hessian: functions act on each entry alone, so that it is its diagonal."""
+
+    def values(x: Array) -> tuple[Array, ...]:
+        xp, function = namespace_of(x), getattr(special, name)
+        gradient, product = hessian_product(backend, lambda t: namespace_of(t).sum(function(t)), (x,))
+        return function(x), gradient[0], product((xp.ones_like(x),))[0], evaluate(x, name, 3), evaluate(x, name, 4)
+
+    return values
+
+
+@check("derivatives", lambda: {name: name for name in POINTS})
+def special_functions(target: Target, name: str) -> Iterator[Measured]:
+    """Every function of `xv.special` and its first four derivatives are within the digits that it promises."""
+    try:
+        found: Any = target.typed(computed(target.backend, name), held(POINTS[name]))
+    except BackendNotInstalledError as error:
+        raise Inapplicable(str(error)) from error
+    wanted, sizes = exact(name)
+    yield Measured("dtypes", set(found.dtypes), {target.dtype})
+    for order, (got, want, size) in enumerate(zip(found.values, wanted, sizes, strict=True)):
+        # of the entry that is furthest off, for each has digits of its own
+        worst = np.argmax(np.abs(got - want) / size)
+        tolerance = LIMITS[name][order] * target.eps
+        yield Measured(f"derivative {order}", got[worst], want[worst], tolerance, float(size[worst]))

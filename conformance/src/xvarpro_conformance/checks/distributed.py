@@ -97,15 +97,11 @@ def _columns(group: Group, compress: bool) -> xv.Problem:
     return kinds.one(y=y, lam=0.1, Omega=OMEGA, R=problems.energy, mu=0.02, compress=compress).problem
 
 
-def levels_of_columns(y: Any = WAVY, y_upper: Any = MANY["upper"]) -> Reference:
-    """Two complex levels, each with a ridge, and a penalty."""
-    below, above = {"y": y, "lam": 0.1}, {"y": y_upper, "lam": 0.2, "Omega": OMEGA}
+def levels_of_columns(cut: Callable[[np.ndarray], Any] = np.asarray) -> Reference:
+    """Two complex levels, each with a ridge, and a penalty; their targets as they are, or cut."""
+    below, above = {"y": cut(WAVY), "lam": 0.1}, {"y": cut(MANY["upper"]), "lam": 0.2, "Omega": OMEGA}
     low, high = ({"M": kinds.waves, **level} for level in (below, above))
     return kinds.two(low, high, R=problems.energy, mu=0.02, compress=False)
-
-
-def _levels_of_columns(group: Group) -> xv.Problem:
-    return levels_of_columns(columns(WAVY, COLUMNS, group), columns(MANY["upper"], COLUMNS, group)).problem
 
 
 def parts() -> dict[str, Parts]:
@@ -122,7 +118,11 @@ def parts() -> dict[str, Parts]:
         "complex rows": Parts(KINDS["complex_waves"], _complex_rows, is_complex=True),
         "columns": Parts(streamed, partial(_columns, compress=False)),
         "compressed columns": Parts(streamed, partial(_columns, compress=True)),
-        "columns of two levels": Parts(levels_of_columns, _levels_of_columns, is_complex=True),
+        "columns of two levels": Parts(
+            levels_of_columns,
+            lambda group: levels_of_columns(lambda y: columns(y, COLUMNS, group)).problem,
+            is_complex=True,
+        ),
     }
 
 
@@ -247,11 +247,7 @@ def singular_matrix_of_a_member(target: Target, case: None) -> Iterator[Measured
 
     def value(group: Group) -> np.ndarray:
         problem = xv.separable(_inverts, rows(T["lower"], Y["lower"], LOWER, group))
-        return reduced.called(target, Reference(problem, RATES, BOX), _value)[0]
+        return reduced.called(target, Reference(problem, RATES, BOX), lambda f, theta: (f.point(theta).value,))[0]
 
     for i, got in enumerate(together(3, value)):
         yield Measured(f"value, member {i}", got, np.array(np.nan))
-
-
-def _value(f: Any, theta: Leaves) -> Leaves:
-    return (f.point(theta).value,)

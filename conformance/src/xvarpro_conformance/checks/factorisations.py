@@ -11,6 +11,7 @@ import numpy as np
 
 from xvarpro.backends import Backend, adapters
 from xvarpro.core.struct import Array
+from xvarpro_conformance.problems import normal
 from xvarpro_conformance.suite import Measured, Target, check
 
 CONDITION = 1e3
@@ -47,18 +48,8 @@ def small_matrices() -> dict[str, np.ndarray]:
 def _matrix(shape: tuple[int, ...], is_complex: bool, condition: float) -> np.ndarray:
     *lead, m, n = shape
     k = min(m, n)
-    U, V = (_orthonormal((*lead, size, k), is_complex, seed) for seed, size in enumerate((m, n)))
+    U, V = (np.linalg.qr(normal((*lead, size, k), is_complex, seed))[0] for seed, size in enumerate((m, n)))
     return (U * np.geomspace(1.0, 1 / condition, k)) @ _adjoint(V)
-
-
-def _orthonormal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
-    return np.linalg.qr(_normal(shape, is_complex, seed))[0]
-
-
-def _normal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=shape)
-    return x + 1j * rng.normal(size=shape) if is_complex else x
 
 
 def _adjoint(A: np.ndarray) -> np.ndarray:
@@ -82,7 +73,11 @@ def _unitary(what: str, Q: np.ndarray, tolerance: float) -> Measured:
 
 @check("factorisations", matrices)
 def qr(target: Target, A: np.ndarray) -> Iterator[Measured]:
-    """Q has orthonormal columns, R is triangular, and Q R is the matrix; R alone has the same Gram matrix."""
+    """Q has orthonormal columns, R is triangular, Q R is the matrix, as it was; R alone has the same Gram matrix."""
+    with target.scope():
+        sent = target.send(A)
+        target.call(member(target.backend, "qr"), sent)
+        yield Measured("argument", target.host(sent), target.held(A))
     (Q, R), kinds = target.typed(member(target.backend, "qr"), A)
     (_, alone), (_, kind) = target.typed(member(target.backend, "qr", ("mode", "r")), A)
     A, tolerance = target.held(A), 20 * math.sqrt(A.shape[-1]) * target.eps
@@ -139,8 +134,8 @@ def triangular_solves(target: Target, case: tuple[Any, ...]) -> Iterator[Measure
     fun = member(target.backend, "solve_triangular", *((name, on) for name, on in how.items() if on))
     for n, k in ((1, 1), (5, 2), (40, 3)) if not target.backend.compiled or target.thorough else ((5, 2),):
         units = np.geomspace(1.0, 1e6, n)[:, None]
-        whole = (_normal((*lead, n, n), wide, 0) / n + 3 * np.eye(n)) * (units if lower else 1 / units)
-        B = _normal((*lead, n, k), wide, 1)
+        whole = (normal((*lead, n, n), wide, 0) / n + 3 * np.eye(n)) * (units if lower else 1 / units)
+        B = normal((*lead, n, k), wide, 1)
         R = (np.tril if lower else np.triu)(whole)
         (X,), (kind,) = target.typed(fun, np.where(R == 0, np.nan, R), B)
         R, B = target.held(R), target.held(B)
@@ -149,33 +144,6 @@ def triangular_solves(target: Target, case: tuple[Any, ...]) -> Iterator[Measure
         with np.errstate(all="ignore"):
             off = np.max(np.abs(R @ X - B) / (np.abs(R) @ np.abs(X)), initial=0.0)
         yield Measured(f"largest residual, {n}", off, 0.0, 4 * n * target.eps)
-
-
-ARGUMENTS: dict[str, Callable[[bool], tuple[np.ndarray, ...]]] = {
-    "qr": lambda wide: (_normal((900, 20), wide, 0),),
-    "svd": lambda wide: (_normal((2, 5, 3), wide, 0),),
-    "cholesky": lambda wide: (_adjoint(_normal((9, 4), wide, 0)) @ _normal((9, 4), wide, 0),),
-    "solve_triangular": lambda wide: (np.triu(_normal((2, 4, 4), wide, 0)), _normal((2, 4, 2), wide, 1)),
-}
-
-
-@check("factorisations", lambda: {name: name for name in ARGUMENTS})
-def arguments(target: Target, name: str) -> Iterator[Measured]:
-    """What is factored or solved with is as it was before, bit for bit, also where the framework can write to it."""
-    for wide in (False, True):
-        given = ARGUMENTS[name](wide)
-        with target.scope():
-            sent = [target.send(x) for x in given]
-            before = [target.host(x) for x in sent]
-            target.call(member(target.backend, name), *sent)
-            for i, (x, y) in enumerate(zip(sent, before, strict=True)):
-                yield Measured(f"argument {i}, {'complex' if wide else 'real'}", target.host(x), y)
-
-
-def _sparse_parts(is_complex: bool) -> tuple[np.ndarray, ...]:
-    """Rows and columns, of which one place comes twice and one row never; entries; what is multiplied; a cotangent."""
-    rows, columns = np.array([0, 3, 3, 1, 0]), np.array([2, 0, 0, 1, 2])
-    return rows, columns, *(_normal(shape, is_complex, i) for i, shape in enumerate(((5,), (3, 2), (4, 2))))
 
 
 @cache
@@ -195,12 +163,17 @@ def sparse(backend: Backend) -> Callable[..., Any]:
 @check("factorisations", lambda: {"real": False, "complex": True})
 def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
     """Sparse products equal dense ones, repeated entries are summed, and gradients are the transposed products."""
-    rows, columns, entries, w, r = _sparse_parts(is_complex)
+    rows, columns = np.array([0, 3, 3, 1, 0]), np.array([2, 0, 0, 1, 2])  # places come twice, and one row never
+    entries, w, r = (normal(shape, is_complex, i) for i, shape in enumerate(((5,), (3, 2), (4, 2))))
     (product, again, by_entry, by_w), kinds = target.typed(sparse(target.backend), rows, columns, entries, w, r)
     entries, w, r = (target.held(x) for x in (entries, w, r))
     M = np.zeros((4, 3), entries.dtype)
     np.add.at(M, (rows, columns), entries)
     yield Measured("dtypes", set(kinds), {_floats(target, w)})
+    if (add := getattr(target.backend, "index_add", None)) is not None:
+        with target.scope():
+            add(x := target.send(0 * entries), target.send(rows), target.send(entries))
+            yield Measured("what was added to", target.host(x), 0 * entries)
     for what, got, want in (
         ("M w", product, M @ w),
         ("M w in a derivative", again, M @ w),
@@ -208,10 +181,6 @@ def sparse_products(target: Target, is_complex: bool) -> Iterator[Measured]:
         ("gradient by w", by_w, _adjoint(M) @ r),
     ):
         yield Measured(what, got, want, 20 * target.eps)
-
-
-def _stacks(bad: np.ndarray, good: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.stack([good, bad, 2 * good]), np.stack([good, good, 2 * good])
 
 
 GOOD = np.eye(3) + 0.1
@@ -232,7 +201,7 @@ FAILING: dict[str, tuple[str, np.ndarray, np.ndarray, bool]] = {
 def failures(target: Target, case: tuple[str, np.ndarray, np.ndarray, bool]) -> Iterator[Measured]:
     """A factorisation that fails gives numbers that are not finite, and leaves the rest of a stack as it is."""
     name, bad, good, fails = case
-    given, sound = _stacks(bad, good)
+    given, sound = (np.stack([good, middle, 2 * good]) for middle in (bad, good))
     extra = [np.ones((3, 3, 2))] if name == "solve_triangular" else []
     got, _ = target.typed(member(target.backend, name), given, *extra)
     want, _ = target.typed(member(target.backend, name), sound, *extra)

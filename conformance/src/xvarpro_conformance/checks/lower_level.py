@@ -12,7 +12,6 @@ import numpy as np
 from xvarpro import lower, operators
 from xvarpro.backends import Backend
 from xvarpro.core import trees
-from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import LowerSolver, Ridge, System
@@ -22,7 +21,8 @@ from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.operators import Dense
 from xvarpro.operators.interface import Operator
 from xvarpro_conformance.checks.operators import cases as designs
-from xvarpro_conformance.problems import held
+from xvarpro_conformance.checks.operators import moving
+from xvarpro_conformance.problems import held, normal
 from xvarpro_conformance.references import designs as written
 from xvarpro_conformance.references import lower as reduced
 from xvarpro_conformance.references.digits import digits, numbers, rounded
@@ -101,9 +101,7 @@ def _condition(matrices: Sequence[np.ndarray]) -> float:
 
 
 def _drawn(shape: tuple[int, ...], seed: int, is_complex: bool = False) -> np.ndarray:
-    draw = np.random.default_rng([seed, *shape])
-    x: Any = draw.normal(size=shape)
-    return held(x + 1j * draw.normal(size=shape) if is_complex else x)
+    return held(normal(shape, is_complex, seed))
 
 
 def _weight(n: int) -> np.ndarray:
@@ -221,13 +219,8 @@ def _solve(backend: Backend, solver: LowerSolver, system: System, y: Array, c: A
 
 def _gradient(M: Operator, pairs: Sequence[tuple[Array, Array]]) -> list[Array]:
     """``sum s v^H`` over the pairs, in the arrays of the design."""
-    terms = [_moving(M.outer(s, v)) for s, v in pairs]
+    terms = [moving(M.outer(s, v)) for s, v in pairs]
     return [trees.sum_(parts) for parts in zip(*terms, strict=True)]
-
-
-def _moving(M: Operator) -> list[Array]:
-    arrays = trees.partition(M)[0]
-    return [x for x in arrays if namespace_of(x).isdtype(x.dtype, ("real floating", "complex floating"))]
 
 
 def solved(target: Target, level: Level) -> Typed:

@@ -186,32 +186,6 @@ def _double_digits(target: Target) -> int:
     return 52 if float(target.host(x)) == 1.0 + TINY else 23
 
 
-@check("numerics scope")
-def deterministic_settings(target: Target, case: None) -> Iterator[Measured]:
-    """A deterministic backend's settings are on until the outermost scope ends, then as before, after an error too."""
-    backend = _deterministic(target)
-    yield Measured("one of its own", backend.deterministic() is backend is target.backend.deterministic(), True)
-    yield Measured("known as one", adapters.is_deterministic(backend), True)
-    hooks = frameworks.hooks(backend)
-    before = hooks.settings()
-    with target.scope():
-        yield Measured("on in a plain scope", hooks.settings().get("deterministic"), before.get("deterministic"))
-    with backend.scope(target.dtype):
-        inside = hooks.settings()
-        yield Measured("on", inside.get("deterministic", True), True)
-        with suppress(ArithmeticError), backend.scope(target.dtype):
-            raise ArithmeticError
-        yield Measured("after an inner scope", hooks.settings(), inside)
-    yield Measured("after the outer scope", hooks.settings(), before)
-
-
-def _deterministic(target: Target) -> backends.Backend:
-    try:
-        return target.backend.deterministic()
-    except ProblemError as error:
-        raise Inapplicable(str(error)) from error
-
-
 def _beginning(x: np.ndarray, by: int) -> np.ndarray:
     """A copy that begins `by` bytes beyond a multiple of 64."""
     raw = np.empty(x.nbytes + 128, np.uint8)
@@ -222,28 +196,40 @@ def _beginning(x: np.ndarray, by: int) -> np.ndarray:
 
 
 @check("numerics scope")
-def deterministic_bits(target: Target, case: None) -> Iterator[Measured]:
-    """On a deterministic backend no bit of a product depends on the addresses of arrays, and a host leaves no gap."""
-    backend, rng = _deterministic(target), np.random.default_rng(0)
+def deterministic_backends(target: Target, case: None) -> Iterator[Measured]:
+    """Settings are on until the outermost scope ends, then as before, after an error too; the same bits come out.
+
+    No bit of a product depends on the addresses of arrays, and a host leaves no gap.
+    """
+    try:
+        backend = target.backend.deterministic()
+    except ProblemError as error:
+        raise Inapplicable(str(error)) from error
+    yield Measured("one of its own", backend.deterministic() is backend is target.backend.deterministic(), True)
+    yield Measured("known as one", adapters.is_deterministic(backend), True)
+    hooks, found, rng = frameworks.hooks(backend), [], np.random.default_rng(0)
     A, b = rng.normal(size=(501, 7)).astype(target.dtype), rng.normal(size=501).astype(target.dtype)
-    found = []
+    before = hooks.settings()
+    with target.scope():
+        yield Measured("on in a plain scope", hooks.settings().get("deterministic"), before.get("deterministic"))
     with backend.scope(target.dtype):
+        inside = hooks.settings()
+        yield Measured("on", inside.get("deterministic", True), True)
+        with suppress(ArithmeticError), backend.scope(target.dtype):
+            raise ArithmeticError
+        yield Measured("after an inner scope", hooks.settings(), inside)
         run = backend.call(lambda operands: lambda A, b: (b @ b, A @ A[0, :], b @ A), (_beginning, "conformance"))
         for by in (0, 8, 24):
             there = (backend.asarray(_beginning(x, by), dtype=target.dtype, device=target.place) for x in (A, b))
             found.append([backend.to_numpy(y).tobytes() for y in run((), *there)])
+    yield Measured("after the outer scope", hooks.settings(), before)
     for i, bits in enumerate(zip(*found, strict=True)):
         yield Measured(f"bits of product {i}", len(set(bits)), 1)
     if target.device == "cpu":
         yield Measured("what is not covered", backend.nondeterministic_operations(target.place), ())
 
 
-def situations() -> dict[str, str]:
-    """As it is, and in every mode of a caller's."""
-    return {"as it is": "", **{case: case for case in modes()}}
-
-
-@check("numerics scope", situations, dtypes=("float64",))
+@check("numerics scope", lambda: {"as it is": "", **{case: case for case in modes()}}, dtypes=("float64",))
 def forked_processes(target: Target, case: str) -> Iterator[Measured]:
     """A process that is forked computes, or refuses to where it would wait for threads that it does not have."""
     if sys.platform != "linux":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.operators.interface import Operator
-from xvarpro_conformance.problems import held
+from xvarpro_conformance.problems import held, normal
 from xvarpro_conformance.references import designs
 from xvarpro_conformance.suite import Measured, Target, Typed, check, exported
 
@@ -36,7 +35,7 @@ class Case:
         return self.M.columns or 2
 
     def numbers(self, rows: int, seed: int) -> np.ndarray:
-        return held(_normal((rows, self.k), self.complex, seed))
+        return held(normal((rows, self.k), self.complex, seed))
 
     @property
     def w(self) -> np.ndarray:
@@ -61,12 +60,6 @@ class Case:
         return designs.gradient(self.M, self.r, self.w)
 
 
-def _normal(shape: tuple[int, ...], is_complex: bool, seed: int) -> np.ndarray:
-    draw = np.random.default_rng([seed, *shape])
-    x: Any = draw.normal(size=shape)
-    return x + 1j * draw.normal(size=shape) if is_complex else x
-
-
 @cache
 def cases() -> dict[str, Case]:
     """Every example of every class in each shape that it has: real, complex, and real where complex numbers meet it."""
@@ -84,14 +77,17 @@ def cases() -> dict[str, Case]:
 
 
 def _turned(x: np.ndarray) -> np.ndarray:
-    return x + 0.5j * held(_normal(x.shape, True, 0).imag) if x.dtype.kind == "f" else x
+    return x + 0.5j * held(normal(x.shape, True, 0).imag) if x.dtype.kind == "f" else x
 
 
 def _products(M: Operator, w: Array, r: Array, y: Array) -> tuple[Array, ...]:
-    xp = namespace_of(w)
-    outer = M.outer(r, w)
-    moving = [x for x in trees.partition(outer)[0] if xp.isdtype(x.dtype, ("real floating", "complex floating"))]
-    return M.matvec(w), M.rmatvec(r), M.residual(w, y), M.dense(), *moving
+    return M.matvec(w), M.rmatvec(r), M.residual(w, y), M.dense(), *moving(M.outer(r, w))
+
+
+def moving(M: Operator) -> list[Array]:
+    """Its arrays that have derivatives."""
+    arrays = trees.partition(M)[0]
+    return [x for x in arrays if namespace_of(x).isdtype(x.dtype, ("real floating", "complex floating"))]
 
 
 def products(target: Target, case: Case) -> Typed:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -37,26 +38,22 @@ def at_start(target: Target, reference: Reference) -> xv.Result:
 def sums(theta: Tree, A: Array) -> Array:
     """``A theta``: a design of one column, whatever the leaves."""
     xp = xv.array_namespace(A)
-    leaves = [theta[key] for key in sorted(theta)] if isinstance(theta, dict) else [theta]
-    return xp.expand_dims(A @ xp.concat(leaves), axis=1)
+    return xp.expand_dims(A @ xp.concat([theta[key] for key in sorted(theta)]), axis=1)
 
 
-class Outside(NamedTuple):
-    """Leaves outside of their sets by some hundred eps."""
-
-    over: dict[str, xv.sets.Set]
-    theta: Callable[[float], dict[str, np.ndarray]]  # of eps
+Outside: TypeAlias = tuple[dict[str, xv.sets.Set], Callable[[float], dict[str, np.ndarray]]]
 
 
 def outside() -> dict[str, Outside]:
-    """A point of each kind of violation, and two leaves of which one is worse."""
+    """Sets, and leaves some hundred eps outside: a point of each kind of violation, and two of which one is worse."""
     sets = xv.sets
     return {
-        "sum of a simplex": Outside(
-            {"a": sets.Simplex(2.0)}, lambda eps: {"a": np.array([1.0, 0.5, 0.5]) * (1 + 300 * eps)}
+        "sum of a simplex": (
+            {"a": sets.Simplex(2.0)},
+            lambda eps: {"a": np.array([1.0, 0.5, 0.5]) * (1 + 300 * eps)},
         ),
-        "box": Outside({"a": sets.Box(-1.0, 3.0)}, lambda eps: {"a": np.array([-1.0 - 800 * eps, 3.0, 0.5])}),
-        "the worse of two leaves": Outside(
+        "box": ({"a": sets.Box(-1.0, 3.0)}, lambda eps: {"a": np.array([-1.0 - 800 * eps, 3.0, 0.5])}),
+        "the worse of two leaves": (
             {"a": sets.CappedSimplex(1.0), "b": sets.Box(0.0, 1.0)},
             lambda eps: {"a": np.array([0.5, 0.5 + 100 * eps]), "b": np.array([1.0 + 500 * eps])},
         ),
@@ -68,10 +65,11 @@ def violation(target: Target, case: Outside) -> Iterator[Measured]:
     """A point outside of its set by hundreds of eps, which a solve may start from, is reported as that far outside."""
     A = held(np.random.default_rng(0).normal(size=(5, 3)))
     problem = xv.separable(sums, held(np.arange(5.0) + 1), data=A)
-    made = Reference(problem, case.theta(target.eps), case.over)
+    over, theta = case
+    made = Reference(problem, theta(target.eps), over)
     got = at_start(target, made)
     parts = {name: target.held(x) for name, x in made.theta0.items()}
-    want = max(float(known(case.over[name], x.shape).outside(x)) for name, x in parts.items())
+    want = max(float(known(over[name], x.shape).outside(x)) for name, x in parts.items())
     yield Measured("outside by more than rounding", want > 50 * target.eps, True)
     yield Measured("violation", got.verified.violation, want, 4 * target.eps, 1.0)
 
@@ -79,26 +77,6 @@ def violation(target: Target, case: Outside) -> Iterator[Measured]:
 def graded(theta: Array, A: Array) -> Array:
     """``A diag(theta)``."""
     return A * theta
-
-
-def conditions() -> dict[str, tuple[float, float]]:
-    """Condition of a design with columns of length 1, and a ridge."""
-    return {"2": (2.0, 0.0), "100": (100.0, 0.0), "1e3, ridge": (1e3, 1e-2)}
-
-
-@check("results", conditions)
-def condition(target: Target, case: tuple[float, float]) -> Iterator[Measured]:
-    """The condition is that of the scaled matrix, ``sqrt((1 + c) / (1 - c))`` of two columns with cosine c."""
-    cond, lam = case
-    c = (cond**2 - 1) / (cond**2 + 1)
-    A = held(np.array([[1.0, c], [0.0, np.sqrt(1 - c * c)], [0.0, 0.0]]))
-    problem = xv.separable(graded, held(np.array([1.0, 2.0, 3.0])), data=A, lam=lam)
-    got = at_start(target, Reference(problem, np.array([1.0, 8.0]), xv.sets.Box(0.5, 10.0)))
-    K = np.vstack([A * [1.0, 8.0], np.sqrt(lam) * np.eye(2)])
-    (one, two), cross = np.sqrt((K * K).sum(axis=0)), float(K[:, 0] @ K[:, 1])
-    cosine = cross / (one * two)
-    want = np.sqrt((1 + cosine) / (1 - cosine))
-    yield Measured("condition", got.verified.condition, want, 20 * target.eps * want * want)
 
 
 class Dead(NamedTuple):
@@ -136,19 +114,6 @@ def dead_units(target: Target, case: Dead) -> Iterator[Measured]:
     yield Measured("units", got.verified.units, 5)
     yield Measured("dead units", got.verified.dead_units, want)
     yield Measured("warnings", len(warned), int(bool(want)))
-
-
-@check("results")
-def kinks(target: Target, case: None) -> Iterator[Measured]:
-    """Entries of w at a bound whose multiplier is 0 are counted, those with another one are not."""
-    # orthogonal columns: w is max(0, <column, y> / |column|^2), and its multiplier -<column, y>
-    A = np.array([[2.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 4, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
-    y = np.array([[2.0, 4, 0], [0, -1, 0], [0, 8, -8], [3, 0, 1], [5, 5, 5]])
-    problem = xv.separable(graded, y, data=A, W=xv.lower.Nonnegative(), compress=False)
-    got = at_start(target, Reference(problem, np.ones(4), xv.sets.Box(0.5, 2.0)))
-    want = np.maximum(0, y[:4] / np.diag(A)[:, None])
-    yield Measured("w", np.asarray(got.w, np.float64), want, 20 * target.eps)
-    yield Measured("kinks", got.verified.kinks, int((y[:4] == 0).sum()))
 
 
 # -- the way there -----------------------------------------------------------------------------------------------------
@@ -197,7 +162,9 @@ def trace(target: Target, case: Way) -> Iterator[Measured]:
 def long_trace(target: Target, case: None) -> Iterator[Measured]:
     """Of thousands of iterations, several calls of a compiled loop, no row is missing or another's."""
     n = LONG if target.backend.compiled else EAGER
-    made, rule = problems.in_a_ball(), algorithms.FrankWolfe(xv.steps.OpenLoop())
+    # in a ball a vertex moves as far as the gradient does: rounding stays what it is
+    made = replace(problems.wide(), over=xv.sets.L2Ball(1.0))
+    rule = algorithms.FrankWolfe(xv.steps.OpenLoop())
     got = evaluation.solve(target, made, rule, n, compiled=True)
     t = np.arange(n + 1)
     yield Measured("iterations", got.n_iter, n)

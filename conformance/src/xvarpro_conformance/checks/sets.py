@@ -320,8 +320,11 @@ def oracle(target: Target, case: Case) -> Iterator[Measured]:
     if case.ruled:
         yield Measured("vertex for a gradient of zero", idle, case.of(0 * g[:1])[0], size)
         yield Measured("vertices where entries are nearly equal", got[-NEAR:], want[-NEAR:], size)
-        tied, alike = np.concatenate([g[:TIED], 0 * g[:1]]), np.concatenate([got[:TIED], found.idle[:1]])
-        yield from _ties(case, tied, alike, size)
+        if case.known.ties is not None:  # it is the one that is best alone once the gradient has moved by little
+            tied, alike = np.concatenate([g[:TIED], 0 * g[:1]]), np.concatenate([got[:TIED], found.idle[:1]])
+            aside = tied + LITTLE * np.array([case.known.ties(x) for x in tied])
+            lost, little = case.inner(aside, alike) - least(case, aside), max(1e-6 * LITTLE, size)
+            yield Measured("what is lost a little aside of ties", lost, 0 * lost, little, case.size)
         lost = case.inner(g[-NEAR:], got[-NEAR:]) - least(case, g[-NEAR:])
         yield Measured("<g, v> where entries are nearly equal", lost, 0 * lost, 32 * target.eps, case.size)
     if case.C.event_ndim:
@@ -331,14 +334,6 @@ def oracle(target: Target, case: Case) -> Iterator[Measured]:
         yield Measured(f"vertices, {name}", v[ruled], want[SOME][ruled], size)
         yield Measured(f"<g, v>, {name}", case.inner(some, v), least(case, some), tolerance)
     yield Measured("precision", found.dtypes, (target.dtype,) * len(found.dtypes))
-
-
-def _ties(case: Case, g: np.ndarray, v: np.ndarray, rounding: float) -> Iterator[Measured]:
-    """Where several are as good, it is the one that is best alone once the gradient has moved by little."""
-    if case.known.ties is not None:
-        aside = g + LITTLE * np.array([case.known.ties(x) for x in g])
-        lost = case.inner(aside, v) - least(case, aside)
-        yield Measured("what is lost a little aside of ties", lost, 0 * lost, max(1e-6 * LITTLE, rounding), case.size)
 
 
 def member(what: str, case: Case, x: np.ndarray, tolerance: float) -> Measured:

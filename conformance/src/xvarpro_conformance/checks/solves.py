@@ -1,22 +1,25 @@
-"""Whole solves: step by step next to NumPy's, where they end, and a known minimum."""
+"""Whole solves: step by step next to NumPy's, where they end, a known minimum, and the paper's Theorem 1."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
 import xvarpro as xv
 from xvarpro import algorithms
+from xvarpro.algorithms import FrankWolfe, cr_varpro
 from xvarpro.algorithms.interface import Algorithm
 from xvarpro.core.struct import Array, Tree
-from xvarpro.core.trees import map_arrays
+from xvarpro.core.trees import leaves, map_arrays
 from xvarpro_conformance import evaluation, problems
 from xvarpro_conformance.evaluation import flat
 from xvarpro_conformance.problems import Data, Reference, held
+from xvarpro_conformance.references.digits import digits, rounded
+from xvarpro_conformance.references.lower import weights
 from xvarpro_conformance.suite import NUMPY, Inapplicable, Measured, Target, check, exported
 
 FEW = 20  # of every method; operation by operation they take a while
@@ -221,9 +224,9 @@ LEFT = {
 }  # fmt: skip
 
 
-def still(theta: Array, data: Data) -> Array:
+def still(theta: Tree, data: Data) -> Array:
     """A design that does not depend on theta."""
-    return data["A"] + 0 * theta[0]
+    return data["A"] + 0 * leaves(theta)[0][0]
 
 
 def linear(theta: Array, data: Data) -> Array:
@@ -241,7 +244,7 @@ class Convex(NamedTuple):
 
 @cache
 def convex() -> Convex:
-    """The minimum lies in the face of three of five vertices: of all faces the lowest feasible minimum is taken."""
+    """The minimum lies in the face of three of five vertices."""
     rng = np.random.default_rng(5)
     data = {"A": rng.normal(size=(64, 2)), "B": rng.normal(size=(64, 5)), "c": rng.normal(size=64)}
     data["c"] = data["c"] + data["B"] @ [0.5, 0.3, 0.4, -0.2, -0.1]
@@ -252,18 +255,11 @@ def convex() -> Convex:
     def value(theta: np.ndarray) -> float:
         return 0.5 * float(np.sum((B @ theta - c) ** 2))
 
-    found = []
-    for size in range(1, 6):
-        for face in map(list, combinations(range(5), size)):
-            # the gradient is the same in all entries of the face, and they sum to 1
-            K = np.block([[B[:, face].T @ B[:, face], np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
-            theta = np.zeros(5)
-            theta[face] = np.linalg.solve(K, np.append(B[:, face].T @ c, 1.0))[:-1]
-            if (theta >= 0).all():
-                found.append(value(theta))
+    H, b = (np.asarray(digits(B.T @ x)) for x in (B, c))
+    best = rounded(weights(H, b, xv.lower.Simplex(), 0).w)
     theta0 = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
     problem = xv.separable(still, linear, data=data)
-    return Convex(Reference(problem, theta0, xv.sets.Simplex()), value(theta0), min(found))
+    return Convex(Reference(problem, theta0, xv.sets.Simplex()), value(theta0), value(best))
 
 
 def methods() -> dict[str, Algorithm]:
@@ -350,3 +346,97 @@ def certificates(target: Target, case: Way) -> Iterator[Measured]:
 def _certified(make: Callable[[], Reference]) -> evaluation.Certified:
     made = make()
     return evaluation.certified(made, made.theta0)
+
+
+# -- the paper's Theorem 1: the rate, and its lemma on steps -----------------------------------------------------------
+
+
+ITERATIONS = 40
+DELTA, GAMMA = 0.5, 0.1
+MU = 1.0
+
+
+class Quadratic(NamedTuple):
+    """A reduced objective whose constants are known: ``1/2 |P (B theta - c)|^2 + mu/2 <theta, K theta>``.
+
+    The design is constant, P the projection orthogonal to its columns, and only the target moves: ``y = B theta - c``.
+
+    Attributes
+    ----------
+    reference : Reference
+    L : float
+        Largest curvature in absolute value.
+    diameter : float
+        ``sqrt(Delta_A^2 + 1)``.
+    lowest : float
+        Below all values: the squares are at least 0, and K bends down in the bounded block only.
+    """
+
+    reference: Reference
+    L: float
+    diameter: float
+    lowest: float
+
+
+def linear_in_blocks(theta: Data, data: Data) -> Array:
+    """``B theta - c``."""
+    return data["B"] @ theta["s"] + data["F"] @ theta["x"] - data["c"]
+
+
+def saddle(theta: Data) -> Array:
+    """``<theta, K theta>`` with K = -1 on the bounded block: the objective is not convex."""
+    xp = xv.array_namespace(theta["s"])
+    return -xp.sum(theta["s"] * theta["s"])
+
+
+@cache
+def quadratic() -> Quadratic:
+    """A simplex of 4 and two free variables."""
+    rng = np.random.default_rng(0)
+    data = {name: problems.held(rng.normal(size=shape)) for name, shape in
+            (("A", (12, 3)), ("B", (12, 4)), ("F", (12, 2)), ("c", (12,)))}  # fmt: skip
+    radius = 2.0
+    problem = xv.separable(still, linear_in_blocks, data=data, R=saddle, mu=MU)
+    theta0 = {"s": np.array([radius, 0.0, 0.0, 0.0]), "x": np.zeros(2)}
+    over = {"s": xv.sets.Simplex(radius)}
+    Q, _ = np.linalg.qr(data["A"])
+    moving = np.hstack([data["B"], data["F"]])
+    moving = moving - Q @ (Q.T @ moving)
+    H = moving.T @ moving - MU * np.diag([1.0] * 4 + [0.0] * 2)
+    diameter = radius * math.sqrt(2)
+    return Quadratic(
+        Reference(problem, theta0, over),
+        float(np.abs(np.linalg.eigvalsh(H)).max()),
+        math.sqrt(diameter**2 + 1),
+        -0.5 * MU * radius**2,
+    )
+
+
+def rules_of_the_lemma() -> dict[str, tuple[FrankWolfe, float]]:
+    """Step rules of the lemma, each with its rho."""
+    short = FrankWolfe(xv.steps.ShortStep(L=quadratic().L))
+    return {
+        "Armijo": (cr_varpro(DELTA, GAMMA), GAMMA * min(1.0, 2 * DELTA * (1 - GAMMA))),
+        "short step": (short, 0.5),
+    }
+
+
+def at_most(what: str, got: np.ndarray, bound: np.ndarray, slack: float, scale: float) -> Measured:
+    """``got <= bound``, but for `slack` times `scale`."""
+    return Measured(what, np.maximum(got, bound), bound, slack, scale)
+
+
+@check("paper", rules_of_the_lemma)
+def theorem_1(target: Target, rule: tuple[FrankWolfe, float]) -> Iterator[Measured]:
+    """Steps and decreases satisfy the lemma of Theorem 1, and after T iterations the least gap satisfies its rate."""
+    algorithm, rho = rule
+    case = quadratic()
+    trace = evaluation.solve(target, case.reference, algorithm, ITERATIONS).trace
+    gaps, start = trace.gap[:-1], float(trace.value[0])
+    least = np.minimum(1.0, gaps / (case.L * case.diameter**2))
+    yield at_most("lemma: min(1, g/(L Delta^2)) against alpha", least, trace.alpha_A[1:], 8 * target.eps, 1.0)
+    decrease = trace.value[:-1] - trace.value[1:]
+    yield at_most("lemma: rho alpha g against the decrease", rho * least * gaps, decrease, 100 * target.eps, start)
+    T, above = np.arange(1, trace.gap.size), start - case.lowest
+    rate = np.maximum(np.sqrt(case.L * case.diameter**2 * above / (rho * T)), 2 * above / T)
+    yield at_most("rate: least gap against its bound", np.minimum.accumulate(gaps), rate, 0.0, 1.0)

@@ -115,10 +115,6 @@ def _search(backend: Backend, rule: StepRule, line: Line, memory: Array) -> tupl
     return found.alpha, found.point.value, found.memory, found.n_values, found.n_gradients
 
 
-def _init(rule: StepRule, L: Array) -> Array:
-    return rule.init(L)
-
-
 class Decision(NamedTuple):
     """One search of a rule, on the host."""
 
@@ -140,7 +136,7 @@ def walk(target: Target, rule: StepRule, scale: float = 1.0) -> dict[str, Decisi
     if (L := getattr(rule, "L", None)) is not None:
         rule = trees.changed(rule, L=scale * L)
     start = np.asarray(scale)
-    memory, found = target.eager.compute(_init, rule, start), {}
+    memory, found = target.eager.compute(lambda rule, L: rule.init(L), rule, start), {}
     for name, line in lines(target).items():
         asked = target.backend, rule, line.scaled(scale), memory
         (alpha, value, memory, trials, gradients), kinds = target.typed(_search, *asked)
@@ -156,11 +152,7 @@ def wanted(rule: StepRule, dtype: str) -> dict[str, Decision]:
 
 def determined() -> dict[str, StepRule]:
     """Rules whose trials no rounding moves."""
-    return {name: rule for name, rule in rules().items() if not _brackets(rule)}
-
-
-def _brackets(rule: StepRule) -> bool:
-    return isinstance(rule, steps.ExactStep) and not rule.quadratic
+    return {name: r for name, r in rules().items() if not isinstance(r, steps.ExactStep) or r.quadratic}
 
 
 @check("steps", determined)
@@ -200,7 +192,8 @@ def promises(target: Target, rule: Any) -> Iterator[Measured]:
         if isinstance(rule, steps.Armijo):
             yield from _enough(rule, line, alpha, name, rounding)
         if isinstance(rule, steps.ExactStep) and not (line.ripple or line.lie or line.hidden or line.wall == 0):
-            want = min(float(line.gap) / (float(line.curvature) or math.inf), cap, _last_finite(line))
+            finite = next(end for end in (cap / 2**j for j in range(60)) if end <= line.wall)
+            want = min(float(line.gap) / (float(line.curvature) or math.inf), finite)
             # values tell a minimum to the root of their rounding, relative to how far they fall
             seen = 4 * (target.eps * start / float(line.gap)) ** 0.5
             yield Measured(f"the valley, {name}", alpha, want, max(rule.tol, seen))
@@ -215,10 +208,6 @@ def _enough(rule: Any, line: Line, alpha: float, name: str, rounding: float) -> 
     yield Measured(f"enough, {name}", alpha == 0 or short_by(alpha) <= rounding, True)
     if 0 < longer <= float(line.cap) and not rule.warm:
         yield Measured(f"not enough before, {name}", short_by(longer) >= -rounding, True)
-
-
-def _last_finite(line: Line) -> float:
-    return next(end for end in (float(line.cap) / 2**j for j in range(60)) if end <= line.wall)
 
 
 @check("steps", rules)

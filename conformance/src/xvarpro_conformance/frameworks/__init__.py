@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, TypeAlias
 
@@ -15,6 +16,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.struct import Array
 
 Fixture: TypeAlias = Callable[[], tuple[Array, np.ndarray]]
+NUMBERS = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,21 @@ class Exemption:
 
     def covers(self, address: str, dtype: str) -> bool:
         return fnmatchcase(dtype, self.dtype) and fnmatchcase(address, self.address)
+
+
+def usual(make: Callable[[np.ndarray], Array], dtypes: Iterable[str]) -> dict[str, Fixture]:
+    """Arrays that every framework has, made of NumPy's: plain, with gaps, without axes, without entries, converted."""
+
+    def made(values: np.ndarray) -> tuple[Array, np.ndarray]:
+        return make(values.copy()), values
+
+    return {
+        "plain": lambda: made(NUMBERS),
+        "every other entry": lambda: (make(np.repeat(NUMBERS, 2, axis=1))[:, ::2], NUMBERS),
+        "0-d": lambda: made(np.array(1.5)),
+        "empty": lambda: made(np.zeros((0, 3))),
+        **{name: partial(made, NUMBERS.astype(name)) for name in dtypes},
+    }
 
 
 class Hooks:

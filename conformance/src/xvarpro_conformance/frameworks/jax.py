@@ -11,7 +11,7 @@ import jax.numpy as xp
 import numpy as np
 from jax import Array
 
-from xvarpro_conformance.frameworks import Fixture, Hooks
+from xvarpro_conformance.frameworks import NUMBERS, Fixture, Hooks
 
 _WAYS = ("", "_host_to_device", "_device_to_device", "_device_to_host")  # of transfers that JAX can refuse
 
@@ -20,7 +20,7 @@ class JaxHooks(Hooks):
     """Of JAX."""
 
     def array_fixtures(self) -> dict[str, Fixture]:
-        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
+        x = NUMBERS
 
         def made(values: np.ndarray, dtype: str, x64: bool = False) -> Array:
             with jax.enable_x64(x64):

@@ -7,18 +7,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from xvarpro_conformance.frameworks import Fixture, Hooks
+from xvarpro_conformance.frameworks import NUMBERS, Fixture, Hooks, usual
 
 
 class TorchHooks(Hooks):
     """Of PyTorch."""
 
     def array_fixtures(self) -> dict[str, Fixture]:
-        x = np.arange(6.0).reshape(2, 3) / 3  # digits that no shorter format holds
+        x = NUMBERS
 
         def plain(dtype: torch.dtype = torch.float64) -> torch.Tensor:
             return torch.tensor(x, dtype=dtype)
@@ -27,25 +26,17 @@ class TorchHooks(Hooks):
             with torch.inference_mode():
                 return plain() + 0
 
-        def cast(dtype: str) -> tuple[Tensor, np.ndarray]:
-            y = plain(getattr(torch, dtype))
-            return y, (y.float() if dtype == "bfloat16" else y).numpy()
-
-        casts = ("float32", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
         return {
-            "plain": lambda: (plain(), x),
+            **usual(torch.tensor, ("float32", "float16", "complex64", "int64", "int32", "uint8", "bool")),
+            "bfloat16": lambda: (plain(torch.bfloat16), plain(torch.bfloat16).float().numpy()),
             "requires_grad": lambda: (plain().requires_grad_(), x),
             "part of a graph": lambda: (1.0 * plain().requires_grad_(), x),
             "parameter": lambda: (torch.nn.Parameter(plain()), x),
             "conjugate bit": lambda: ((1j * plain()).conj(), -1j * x),
             "negative bit": lambda: ((1j * plain()).conj().imag, -x),
-            "every other entry": lambda: (torch.tensor(np.repeat(x, 2, axis=1))[:, ::2], x),
             "transposed": lambda: (torch.tensor(x.T).mT, x),
             "zero strides": lambda: (plain()[1].expand(2, 3), x[[1, 1]]),
             "of inference mode": lambda: (inferred(), x),
-            "0-d": lambda: (torch.tensor(1.5, dtype=torch.float64), np.array(1.5)),
-            "empty": lambda: (torch.zeros((0, 3)), np.zeros((0, 3))),
-            **{name: partial(cast, name) for name in casts},
         }
 
     def settings(self) -> dict[str, object]:

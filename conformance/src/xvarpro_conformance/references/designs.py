@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -98,20 +99,6 @@ def _sparse(M: Any) -> np.ndarray:
     return A
 
 
-def _composition(M: Any) -> np.ndarray:
-    A = dense(M.factors[0])
-    for factor in M.factors[1:]:
-        A = A @ dense(factor)
-    return A
-
-
-def _sum(M: Any) -> np.ndarray:
-    A = dense(M.terms[0])
-    for term in M.terms[1:]:
-        A = A + dense(term)
-    return A
-
-
 def _blocks(M: Any, down_and_right: bool) -> np.ndarray:
     parts = [dense(block) for block in M.blocks]
     k = max((A.shape[0] for A in parts if A.ndim == 3), default=0)
@@ -171,8 +158,8 @@ _RULES: dict[str, Callable[[Any], np.ndarray]] = {
     "Weighted": _weighted,
     "Sparse": _sparse,
     "MatrixFree": lambda M: np.asarray(M.forward(M.p, np.eye(M.shape[1]))),
-    "Composition": _composition,
-    "Sum": _sum,
+    "Composition": lambda M: reduce(np.matmul, map(dense, M.factors)),
+    "Sum": lambda M: reduce(np.add, map(dense, M.terms)),
     "BlockDiagonal": lambda M: _blocks(M, True),
     "Stacked": lambda M: _blocks(M, False),
     "Circulant": lambda M: _periodic(M.kernel),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -74,7 +74,8 @@ def written(level: Level, M: Callable[..., Any], theta: Tree, data: Tree) -> Wri
     given: Any = level.y
     if isinstance(given, RowChunks):
         pieces: Any = given.source() if callable(given.source) else given.source
-        chunks = [(chunk, given.y(theta, chunk)) if given.y else chunk for chunk in map(_long, pieces)]
+        pieces = map(partial(trees.map_arrays, digits), pieces)
+        chunks = [(chunk, given.y(theta, chunk)) if given.y else chunk for chunk in pieces]
         A, y = (np.concatenate(parts) for parts in zip(*((_dense(M(theta, x)), y) for x, y in chunks), strict=True))
     else:
         A = _dense(M(theta, data))
@@ -95,10 +96,6 @@ def written(level: Level, M: Callable[..., Any], theta: Tree, data: Tree) -> Wri
 
 def _dense(M: Any) -> Vector:
     return np.asarray(designs.dense(M), dtype=object)
-
-
-def _long(tree: Tree) -> Tree:
-    return trees.map_arrays(digits, tree)
 
 
 # -- where w may lie ---------------------------------------------------------------------------------------------------
@@ -343,18 +340,18 @@ class Exact:
     @cached_property
     def slopes(self) -> np.ndarray:
         """``D^T grad f``, (d,)."""
-        return rounded([(x.value - self._start.value) / _step() for x in self._ahead])
+        return rounded([(x.value - self._start.value) / step() for x in self._ahead])
 
     @cached_property
     def bends(self) -> np.ndarray:
         """Slopes of the real parts of w, each times the number of its row, in all, (d,): their sum may be fixed."""
         rows = np.arange(1, self.w.shape[0] + 1)[:, None]
-        return rounded([np.sum(rows * real(x.w - self._start.w)) / _step() for x in self._ahead])
+        return rounded([np.sum(rows * real(x.w - self._start.w)) / step() for x in self._ahead])
 
     @cached_property
     def curvature(self) -> np.ndarray:
         """``D^T H u``, (d,)."""
-        start, side, h = self._start, self._at(self.u), _step()
+        start, side, h = self._start, self._at(self.u), step()
         beyond = [self._at(self.u, d).value - side.value for d in self.D.T]
         ahead = [x.value - start.value for x in self._ahead]
         return rounded([(x - y) / h**2 for x, y in zip(beyond, ahead, strict=True)])
@@ -364,7 +361,7 @@ class Exact:
         """Of ``<u, grad f>`` along e, 0-d."""
         start, side = self._start, self._at(self.u)
         moved = self._at(self.u, data=True).value - self._at(data=True).value
-        return rounded((moved - (side.value - start.value)) / _step() ** 2)
+        return rounded((moved - (side.value - start.value)) / step() ** 2)
 
     @cached_property
     def jacobian(self) -> np.ndarray:
@@ -391,7 +388,7 @@ class Exact:
         return At(self.problem, theta, trees.unflatten(structure, here), self.M)
 
     def _row(self, ahead: At) -> Vector:
-        start, h = self._start, _step()
+        start, h = self._start, step()
         if self.problem.is_separable:
             # Kaufman: the part of dM w - dy that no w reaches
             X = (ahead.low.residual(start.w) - start.low.residual(start.w)) / h
@@ -405,7 +402,8 @@ class Exact:
         return np.concatenate([x.ravel() for x in rows])
 
 
-def _step() -> Any:
+def step() -> Any:
+    """Of differences."""
     return numbers().mpf(10) ** -STEP
 
 
@@ -413,5 +411,5 @@ def _moved(x: np.ndarray, *directions: np.ndarray) -> Any:
     """Some steps away; each direction as it is, since the sum of two would be rounded."""
     found = digits(x)
     for d in directions if x.dtype.kind == "f" else ():
-        found = found + digits(d.reshape(x.shape)) * _step()
+        found = found + digits(d.reshape(x.shape)) * step()
     return found

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import mpmath
 import numpy as np
 
 import xvarpro as xv
 from xvarpro.core.struct import Array, Tree
 from xvarpro_conformance.problems import held
-
-DIGITS = 100
+from xvarpro_conformance.references.designs import adjoint
+from xvarpro_conformance.references.digits import digits, numbers, real, rounded, solution
+from xvarpro_conformance.references.lower import step, written
 
 
 @dataclass(frozen=True)
@@ -35,46 +35,32 @@ class Case:
     solver: Any = None
 
     @property
-    def problem(self) -> xv.Marginal:
+    def stated(self) -> xv.Problem:
+        """The least squares that w has."""
         lam: Any = _ridge if self.lam is None else self.lam
         weights = self.weights
         if weights is not None and weights.shape[1] == 1:
             weights = weights[:, 0]
         level = {"lam": lam, "Omega": self.Omega, "weights": weights, "solver": self.solver}
-        data: dict[str, Array] = {"A": self.A}
-        noise = self.noise
-        if self.covariance is not None:
-            noise = self.covariance
-        return xv.marginal(xv.separable(_design, self.y, data=data, **level), noise, self.mean)
+        return xv.separable(_design, self.y, data={"A": self.A}, **level)
 
-    def value(self, theta: Any = None) -> Any:
-        """Minus the log density, and the sum of the sizes of its terms, in long numbers."""
-        with mpmath.workdps(DIGITS):
-            return _value(self, [mpmath.mpf(float(t)) for t in self.theta] if theta is None else theta)
+    @property
+    def problem(self) -> xv.Marginal:
+        return xv.marginal(self.stated, self.noise if self.covariance is None else self.covariance, self.mean)
+
+    def value(self, *steps: np.ndarray) -> Any:
+        """Minus the log density, 1e-20 of each of some steps away, and the sum of the sizes of its terms."""
+        return _value(self, digits(self.theta) + sum(digits(x) * step() for x in steps))
 
     def gradient(self) -> np.ndarray:
-        """By central differences with steps of 1e-30: right to 50 digits."""
-        with mpmath.workdps(DIGITS):
-            at, h = [mpmath.mpf(float(t)) for t in self.theta], mpmath.mpf(10) ** -30
-            found = []
-            for i in range(len(at)):
-                ahead, behind = (self.value([t + s * h * (i == j) for j, t in enumerate(at)])[0] for s in (1, -1))
-                found.append(float((ahead - behind) / (2 * h)))
-        return np.array(found)
+        """By differences."""
+        start, _ = self.value()
+        return rounded([(self.value(e)[0] - start) / step() for e in np.eye(self.theta.size)])
 
     def hessian(self, u: np.ndarray) -> np.ndarray:
-        """Its product with u, by differences as of `gradient`, with steps of 1e-20."""
-        h = mpmath.mpf(10) ** -20
-        signs = [(s, t) for s in (1, -1) for t in (1, -1)]
-        with mpmath.workdps(DIGITS):
-            at, along = ([mpmath.mpf(float(x)) for x in v] for v in (self.theta, u))
-
-            def moved(i: int, s: int, t: int) -> Any:
-                steps = [s * d + t * (i == j) for j, d in enumerate(along)]
-                return self.value([a + step * h for a, step in zip(at, steps, strict=True)])[0]
-
-            rows = [sum(s * t * moved(i, s, t) for s, t in signs) / (4 * h * h) for i in range(len(at))]
-        return np.array([float(x) for x in rows])
+        """Its product with u, by differences of differences."""
+        start, side, eye = self.value()[0], self.value(u)[0], np.eye(self.theta.size)
+        return rounded([((self.value(u, e)[0] - side) - (self.value(e)[0] - start)) / step() ** 2 for e in eye])
 
 
 def _design(theta: Array, data: Tree) -> Array:
@@ -88,58 +74,43 @@ def _ridge(theta: Array, data: Tree) -> Array:
     return xv.array_namespace(theta).exp(theta[-1])
 
 
-def _matrix(x: np.ndarray) -> Any:
-    return mpmath.matrix(x.tolist())
-
-
-def _log_det(A: Any) -> Any:
-    return mpmath.log(abs(mpmath.det(A))) if A.rows else mpmath.mpf(0)
+def _log_det(A: np.ndarray) -> Any:
+    return numbers().log(abs(numbers().det(numbers().matrix(A.tolist()))))
 
 
 def _value(case: Case, theta: Any) -> Any:
-    p, (_, m, n) = len(case.A) - 1, case.A.shape
-    M = _matrix(case.A[0])
-    for t, part in zip(theta[:p], case.A[1:], strict=True):
-        M = M + t * _matrix(part)
-    k, beta = case.y.shape[1], 2 if np.iscomplexobj(case.A) or np.iscomplexobj(case.y) else 1
-    weights = np.broadcast_to(np.ones((m, 1)) if case.weights is None else case.weights, (m, k))
-    lam = [[mpmath.exp(theta[-1])] * k for _ in range(n)]
-    if case.lam is not None:
-        lam = np.broadcast_to(case.lam, (n, k)).tolist()
-    Omega = mpmath.eye(n) if case.Omega is None else _matrix(case.Omega)
-    S, volume, nu, roots = mpmath.mpf(0), mpmath.mpf(0), 0, mpmath.mpf(0)
-    sizes = mpmath.mpf(0)
+    mp, level = numbers(), case.stated.lower
+    low, C = written(level, level.M, theta, {"A": digits(case.A)}), case.covariance
+    m, k = low.y.shape
+    n, beta = low.lam.shape[0], 2 if np.iscomplexobj(case.A) or np.iscomplexobj(case.y) else 1
+    if C is not None:
+        C = digits(C if C.ndim == 2 else C[abs(np.subtract.outer(range(m), range(m)))])
+    mean = digits(np.zeros(n) if case.mean is None else case.mean)
+    S = volume = roots = sizes = mp.mpf(0)
+    nu = 0
     for j in range(k):
-        rows = [i for i in range(m) if weights[i, j] > 0]
-        W = mpmath.diag([mpmath.mpf(float(weights[i, j])) for i in rows])
-        if case.covariance is not None:
-            C = case.covariance
-            W = _matrix(C if C.ndim == 2 else C[abs(np.subtract.outer(range(m), range(m)))]) ** -1
-        P = mpmath.diag([mpmath.mpf(lam[i][j]) for i in range(n)])
-        prior = Omega.H * P * Omega
-        A = mpmath.matrix([[M[i, c] for c in range(n)] for i in rows])
-        mean = mpmath.zeros(n, 1) if case.mean is None else _matrix(case.mean.reshape(n, 1))
-        b = mpmath.matrix([case.y[i, j].item() for i in rows]) - A * mean
-        H = A.H * W * A + prior
-        u = mpmath.lu_solve(H, A.H * W * b)
-        r = A * u - b
-        S += mpmath.re((r.H * W * r + u.H * prior * u)[0])
-        positive = [c for c in range(n) if lam[c][j] > 0]
-        nu += beta * (len(rows) - (n - len(positive)))
-        half = _log_det(H) / 2
-        if positive:
-            half -= sum(mpmath.log(mpmath.mpf(lam[c][j])) for c in positive) / 2 + _log_det(Omega)
-        volume += beta * half
-        roots += beta * _log_det(W) / 2
-        sizes += beta * (abs(_log_det(H)) + abs(_log_det(W)))
-    nu = mpmath.mpf(nu)
-    if isinstance(case.noise, float) or case.covariance is not None:
-        sigma = mpmath.mpf(case.noise if case.covariance is None else 1)
-        terms = [nu / 2 * mpmath.log(2 * mpmath.pi * sigma**2), S / (2 * sigma**2)]
+        heavy, lam = ([x for x in column[:, j] if x > 0] for column in (low.heavy, low.lam))
+        W = np.diag(low.heavy[:, j]) if C is None else solution(C, np.eye(m))
+        prior = adjoint(low.Omega) @ (low.lam[:, j : j + 1] * low.Omega)
+        A, b = low.A[j], low.y[:, j] - low.A[j] @ mean
+        H = adjoint(A) @ W @ A + prior
+        u = solution(H, adjoint(A) @ (W @ b))
+        r = A @ u - b
+        S += np.sum(real(np.conj(r) * (W @ r))).item() + np.sum(real(np.conj(u) * (prior @ u))).item()
+        nu += beta * (len(heavy) - (n - len(lam)))
+        log_H, log_W = _log_det(H), sum(map(mp.log, heavy)) if C is None else -_log_det(C)
+        prior_volume = sum(map(mp.log, lam)) / 2 + _log_det(low.Omega) if lam else 0
+        volume += beta * (log_H / 2 - prior_volume)
+        roots += beta * log_W / 2
+        sizes += beta * (abs(log_H) + abs(log_W))
+    half = mp.mpf(nu) / 2
+    if isinstance(case.noise, float) or C is not None:
+        sigma = mp.mpf(case.noise if C is None else 1)
+        terms = [half * mp.log(2 * mp.pi * sigma**2), S / (2 * sigma**2)]
     else:
-        a, b = (mpmath.mpf(x) for x in case.noise or (0, 0))
-        terms = [nu / 2 * mpmath.log(2 * mpmath.pi), (a + nu / 2) * mpmath.log(b + S / 2), -mpmath.loggamma(a + nu / 2)]
-        terms += [mpmath.loggamma(a), -a * mpmath.log(b)] if a else []
+        a, b = (mp.mpf(x) for x in case.noise or (0, 0))
+        terms = [half * mp.log(2 * mp.pi), (a + half) * mp.log(b + S / 2), -mp.loggamma(a + half)]
+        terms += [mp.loggamma(a), -a * mp.log(b)] if a else []
     terms += [volume, -roots]
     return sum(terms), sizes + sum(abs(x) for x in terms)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro import sets
-from xvarpro_conformance.references import composite_sets, vector_sets  # noqa: F401  (importing them enters them)
+from xvarpro_conformance.references import written_sets  # noqa: F401  (importing it enters them)
 from xvarpro_conformance.references.definitions import DEFINITIONS, Known, diameter, inner, known
 
 __all__ = ["DEFINITIONS", "Known", "Polytope", "diameter", "inner", "known", "polytope"]
@@ -70,19 +70,15 @@ class Polytope(NamedTuple):
 def polytope(C: Any, n: int) -> Polytope:
     """The inequalities of a set of vectors of n entries that describes its faces."""
     eye = np.eye(n)
-    if isinstance(C, sets.Box):
-        low, high = (np.broadcast_to(np.asarray(b, np.float64), n) for b in (C.lower, C.upper))
+    if isinstance(C, sets.Box | sets.LinfBall):
+        ends = (C.lower, C.upper) if isinstance(C, sets.Box) else (-C.radius, C.radius)
+        low, high = (np.broadcast_to(np.asarray(b, np.float64), n) for b in ends)
         return Polytope(np.concatenate([eye, -eye]), np.concatenate([high, -low]))
-    if isinstance(C, sets.LinfBall):
-        return Polytope(np.concatenate([eye, -eye]), np.full(2 * n, C.radius))
     if isinstance(C, sets.L1Ball):
         return Polytope(np.array(list(product((-1.0, 1.0), repeat=n))), np.full(2**n, C.radius))
-    if isinstance(C, sets.Simplex):
-        return Polytope(
-            np.vstack([-eye, np.ones(n), -np.ones(n)]), np.concatenate([np.zeros(n), [C.radius, -C.radius]])
-        )
-    if isinstance(C, sets.CappedSimplex):
-        return Polytope(np.vstack([-eye, np.ones(n)]), np.append(np.zeros(n), C.radius))
+    if isinstance(C, sets.Simplex | sets.CappedSimplex):
+        A, b = np.vstack([-eye, np.ones(n), -np.ones(n)]), np.append(np.zeros(n), [C.radius, -C.radius])
+        return Polytope(A, b) if isinstance(C, sets.Simplex) else Polytope(A[:-1], b[:-1])
     if isinstance(C, sets.WeightedSimplex):
         a, low = (np.broadcast_to(np.asarray(x, np.float64), n) for x in (C.weights, C.lower))
         return Polytope(np.vstack([-eye, a]), np.append(-low, C.bound))

@@ -161,23 +161,6 @@ def test_a_race_over_every_family(photograph):
     assert any("identified" in sentence for sentence in stated.notes(found))
 
 
-@pytest.mark.parametrize("other", ["array-api-strict", "torch", "jax"])
-def test_the_papers_method_is_the_same_on_every_backend(other):
-    if not xv.backends.installed(other):
-        pytest.skip(f"{other} is not installed")
-    g = deblurring.differences(np.random.default_rng(2).normal(size=(10, 9)), taper=2)
-    found = xv.compare(
-        deblurring.problem(g, 3),
-        deblurring.start(g),
-        over=xv.sets.L1Ball(1.0),
-        backends=["numpy", other],
-        algorithm=xv.algorithms.cr_varpro(),
-        max_iter=5,
-    )
-    assert found.agree, str(found)
-    assert [fit.n_iter for fit in found.fits.values()] == [5, 5]
-
-
 def test_the_command_is_registered_and_writes_sound_numbers_and_figures(tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     (entry,) = entry_points(group="xvarpro.experiments", name="deblurring")

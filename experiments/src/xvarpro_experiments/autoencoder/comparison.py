@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -148,7 +149,9 @@ def experiment(data: Data | str = "mnist", **options: Any) -> Experiment:
         Tuned("VarPro on mini-batches", "ours", tuple(Adam(rate=x, batch=BATCH) for x in RATES[1:5])),
     )
     if of.splits == 2:
-        ours += (Solver("quasi-Newton, one level with all images", algorithm=quasi_newton(), problem=_pooled),)
+        ours += (
+            Solver("quasi-Newton, one level with all images", algorithm=quasi_newton(), problem=attrgetter("together")),
+        )
     batches = tuple(Adam(rate=x, batch=BATCH, joint=True) for x in RATES[1:5])
     others: tuple[Method, ...] = (
         Tuned("joint projected gradient, tuned", candidates=rivals.GRIDS["joint PG, best fixed step"]),
@@ -188,11 +191,6 @@ def experiment(data: Data | str = "mnist", **options: Any) -> Experiment:
 def separate(cap: float) -> Algorithm:
     """Conditional gradient with a step of its own for phi and one of at most `cap` for s."""
     return xv.algorithms.FrankWolfe(blocks=xv.algorithms.Separate(), cap=cap)
-
-
-def _pooled(task: Task) -> Problem:
-    """Both splits in one level: what a method without the second level is given, decoder and measures included."""
-    return task.joint or task.problem
 
 
 def _figures(of: Setting, race: Race) -> dict[str, Any]:

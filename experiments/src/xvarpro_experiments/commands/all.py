@@ -16,7 +16,7 @@ from xvarpro.cli import options as shared
 from xvarpro.cli import tables
 from xvarpro_experiments import frame, report, sanity
 
-_COMPARED = ("numpy", "torch", "jax")
+_COMPARED = ("numpy", "torch", "jax", "array-api-strict")
 
 
 class Size(str, Enum):

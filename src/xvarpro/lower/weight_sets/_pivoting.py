@@ -331,5 +331,6 @@ def _decided(box: Box, state: _State) -> _State:
 def _first_largest(x: Array) -> Array:
     """The first of the largest entries of each column, where they are > 0."""
     xp = namespace_of(x)
-    order = xp.expand_dims(xp.arange(x.shape[0], dtype=xp.int64, device=device(x)), axis=1)
-    return (x > 0) & (order == xp.expand_dims(xp.argmax(x, axis=0), axis=0))
+    largest = xp.argmax(x, axis=0)
+    order = xp.expand_dims(xp.arange(x.shape[0], dtype=largest.dtype, device=device(x)), axis=1)
+    return (x > 0) & (order == xp.expand_dims(largest, axis=0))

@@ -212,12 +212,15 @@ def differences(image: np.ndarray, taper: int = 0) -> np.ndarray:
         raise ProblemError(f"an image must be an array of shape (height, width), both >= 2, got {image.shape}")
     g = np.stack([np.diff(image[:-1, :], axis=1), np.diff(image[:, :-1], axis=0)])
     if taper:
-        fades = []
-        for n in g.shape[1:]:
-            near = np.minimum(np.arange(n), np.arange(n)[::-1]) + 0.5
-            fades.append(0.5 - 0.5 * np.cos(np.pi * np.minimum(1.0, near / taper)))
-        g = g * fades[0][:, None] * fades[1]
+        down, right = (ramp(n, taper) for n in g.shape[1:])
+        g = g * down[:, None] * right
     return g
+
+
+def ramp(n: int, over: int) -> np.ndarray:
+    """Numbers that rise from 0 to 1 over some places from either end."""
+    near = np.minimum(np.arange(n), np.arange(n)[::-1]) + 0.5
+    return 0.5 - 0.5 * np.cos(np.pi * np.minimum(1.0, near / over))
 
 
 def problem(g: np.ndarray, size: int, ridge: float = RIDGE) -> Problem:

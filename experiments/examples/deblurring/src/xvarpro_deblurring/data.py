@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.signal import convolve2d
 from xvarpro_experiments.datasets import VARIABLE, find
 
 from xvarpro.errors import ProblemError
@@ -105,12 +106,7 @@ def scene(side: int = 255, size: int = 15, noise: float = 0.003, seed: int = 0, 
     whole = grey[top : top + side + 2 * margin, left : left + side + 2 * margin]
     rng = np.random.default_rng(seed)
     kernel = shake(size, rng)
-    blurred = sum(
-        kernel[size - 1 - i, size - 1 - j] * whole[i : i + side, j : j + side]
-        for i in range(size)
-        for j in range(size)
-        if kernel[size - 1 - i, size - 1 - j]
-    )
+    blurred = convolve2d(whole, kernel, mode="valid")
     blurred = np.clip(blurred + noise * rng.normal(size=(side, side)), 0.0, 1.0)
     sharp = whole[margin : margin + side, margin : margin + side]
     return Photograph(blurred, sharp, kernel, f"{name}, seed {seed}", "scikit-learn's sample image, blurred here")

@@ -20,6 +20,7 @@ from xvarpro_experiments.checks import positive
 from xvarpro_experiments.deconvolution import match
 
 from xvarpro.errors import ProblemError
+from xvarpro_deblurring.blur import ramp
 from xvarpro_deblurring.data import Photograph
 from xvarpro_deblurring.estimate import estimate
 
@@ -107,7 +108,7 @@ def sharpen(image: np.ndarray, kernel: np.ndarray, weight: float = 5e-4) -> np.n
     pad = min(2 * len(kernel), *image.shape)
     y = np.pad(image, pad, mode="symmetric")
     K = _spectrum(kernel, y.shape)
-    fade = np.minimum.outer(_ramp(y.shape[0], pad), _ramp(y.shape[1], pad))
+    fade = np.minimum.outer(ramp(y.shape[0], pad), ramp(y.shape[1], pad))
     for _ in range(3):
         y = fade * y + (1 - fade) * np.fft.irfft2(K * np.fft.rfft2(y), y.shape)
     Y = np.conj(K) * np.fft.rfft2(y)
@@ -147,11 +148,6 @@ def _spectrum(kernel: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     filled = np.zeros(shape)
     filled[: kernel.shape[0], : kernel.shape[1]] = kernel
     return np.fft.rfft2(np.roll(filled, (-(kernel.shape[0] // 2), -(kernel.shape[1] // 2)), axis=(0, 1)))
-
-
-def _ramp(n: int, pad: int) -> np.ndarray:
-    near = np.minimum(np.arange(n), np.arange(n)[::-1]) + 0.5
-    return 0.5 - 0.5 * np.cos(np.pi * np.minimum(1.0, near / pad))
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,31 @@
-"""Grey images as columns: MNIST where the user has it, the digits that come with scikit-learn anywhere."""
+"""Data for the experiments: what the user has, and what comes with scikit-learn where there is nothing else."""
 
 from __future__ import annotations
 
 import gzip
 import os
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from xvarpro.errors import ProblemError
-from xvarpro_experiments.datasets._find import find
+
+VARIABLE = "XVARPRO_DATA"
+
+
+def find(names: Iterable[str], below: Iterable[str], folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """The first file or folder of such a name below `folder` or ``$XVARPRO_DATA``, None where there is none."""
+    root = folder or os.environ.get(VARIABLE)
+    if not root:
+        return None
+    names = tuple(names)
+    return next((p for sub in below for name in names if (p := Path(root, sub, name)).exists()), None)
+
+
+# -- grey images as columns: MNIST where the user has it, the digits that come with scikit-learn anywhere --------------
 
 _MNIST = {True: "train-images-idx3-ubyte.gz", False: "t10k-images-idx3-ubyte.gz"}  # training images, test images
 
@@ -75,3 +89,45 @@ def images(samples: int | None = None, folder: str | os.PathLike[str] | None = N
     if path is None and folder is not None:
         raise ProblemError(f"no {_MNIST[True]} in {folder} or its subfolder mnist")
     return digits(samples) if path is None else mnist(path, samples)
+
+
+# -- CIFAR-10 in its binary layout: a byte of label and 3 x 32 x 32 bytes of colour for every image --------------------
+
+_TRAIN, _TEST = tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"
+_RECORD = 1 + 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Colour images, shape (samples, 3, 32, 32), uint8, with their classes, 0 to 9."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    source: str
+
+
+def find_cifar10(folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """Folder of CIFAR-10's binary files under `folder` or ``$XVARPRO_DATA``, None where there is none."""
+    batch = find([_TEST], ("", "cifar-10-batches-bin", "cifar10", "cifar10/cifar-10-batches-bin"), folder)
+    return None if batch is None else batch.parent
+
+
+def cifar10(folder: str | os.PathLike[str] | None = None, train: bool = True, samples: int | None = None) -> Labelled:
+    """The first `samples` images of the training batches that are there, or of the test batch."""
+    where = find_cifar10(folder)
+    if where is None:
+        raise ProblemError(f"no {_TEST} in {folder or f'${VARIABLE}'} or its subfolders: CIFAR-10 in its binary layout")
+    paths = [p for name in (_TRAIN if train else (_TEST,)) if (p := where / name).is_file()]
+    if not paths:
+        raise ProblemError(f"{where} holds no {_TRAIN[0]}")
+    records = np.concatenate([_records(path) for path in paths])[:samples]
+    images = np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, 32, 32)
+    part = "training" if train else "test"
+    return Labelled(images, records[:, 0].astype(np.int64), f"CIFAR-10, {len(records)} {part} images")
+
+
+def _records(path: Path) -> np.ndarray:
+    raw = np.frombuffer(path.read_bytes(), np.uint8)
+    if raw.size == 0 or raw.size % _RECORD:
+        raise ProblemError(f"{path} holds {raw.size} bytes, not a whole number of records of {_RECORD}")
+    return raw.reshape(-1, _RECORD)
