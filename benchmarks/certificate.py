@@ -1,11 +1,12 @@
 """Certificates against brute force, and how far they come: `xv.certify`.
 
 The first part has small random problems, free, nonnegative and bounded w, with and without a ridge, some of them
-hostile: columns that cancel, poles at the border of the box and in it, conditions up to 1e12. The bound of a random box
-is compared with the least objective on a grid in it; every fortieth problem is certified as a whole, too. The exit
-status is 1 where a bound is above such an objective. The second has the single and the double diode of a solar cell
-(57 mm, R.T.C. France; Easwarakhanthan et al. 1986), and the NIST problems of up to four entries of theta whose files
-are in the folder, in boxes of 10^(e-1) to 10^(e+1) around certified entries of size 10^e, with their signs.
+hostile: columns that cancel, quotients, poles at the border of the box and in it, equal columns, conditions up to 1e12.
+The bound of a random box is compared with the least objective on a grid in it; every fortieth problem is certified as a
+whole, too, where its entries are alike. The exit status is 1 where a bound is above such an objective. The second has
+the single and the double diode of a solar cell (57 mm, R.T.C. France; Easwarakhanthan et al. 1986), and the NIST
+problems of up to four entries of theta whose files are in the folder, in boxes of 10^(e-1) to 10^(e+1) around certified
+entries of size 10^e, with their signs.
 
     XVARPRO_DATA=<folder> python benchmarks/certificate.py [--problems 2000] [--time-limit 60] [--names Misra1a ...]
 
@@ -52,24 +53,11 @@ def diodes(theta: Any, data: Any) -> Any:
     return xp.stack([xp.ones_like(x), *(xp.exp(-last / u) - xp.exp(since / u) for u in scales), -x], axis=1)
 
 
-def over_first(xp: Any, x: Any, b: Any) -> Any:
-    """MGH10's exponential over its first value."""
-    return xp.exp(b[0] / (x + b[1]) - b[0] / (x[0] + b[1]))
-
-
-def falling_power(xp: Any, x: Any, b: Any) -> Any:
-    """Bennett5's power over its first value."""
-    return xp.exp((xp.log(b[0] + x[0]) - xp.log(b[0] + x)) / b[1])
-
-
-def rising(xp: Any, x: Any, b: Any) -> Any:
-    """Rat43's curve over its last value."""
-    last, each = (xp.log(1 + xp.exp(b[0] - b[1] * at)) for at in (x[-1], x))
-    return xp.exp((last - each) / b[2])
-
-
-# columns that under- or overflow in some of the box, in units of one of their entries
-IN_UNITS = {"Bennett5": falling_power, "MGH10": over_first, "Rat43": rising}
+# NIST's columns, times what is free of x
+DESIGNS = {
+    "Eckerle4": lambda xp, x, b: xp.exp((x - 450) * (b[1] - 450 - (x - 450) / 2) / b[0] ** 2),
+    "Rat43": lambda xp, x, b: xp.exp(-xp.logaddexp(b[0] - b[1] * x, 0.0 * x) / b[2]),
+}
 FAMILIES = {  # columns, and the box of an entry of theta
     "exponentials": (lambda xp, th, x: xp.exp(-x * th), 0.1, 8.0),
     "close": (lambda xp, th, x: xp.exp(-x * (1 + 1e-6 * th)), 0.0, 1.0),
@@ -88,20 +76,24 @@ FAMILIES = {  # columns, and the box of an entry of theta
 def random_problem(rng: np.random.Generator) -> tuple[xv.Problem, np.ndarray, np.ndarray, Any]:
     """A problem, a box in its domain and its model of NumPy's arrays."""
     column, low, high = FAMILIES[rng.choice(list(FAMILIES))]
-    p, offset, scale = int(rng.integers(1, 3)), bool(rng.integers(2)), 10.0 ** rng.integers(-9, 9)
+    W = [None, xv.lower.Nonnegative(), xv.lower.Bounded(-1.0, 2.0)][rng.integers(3)]
+    p, offset, scale = int(rng.integers(1, 3 + (W is None))), bool(rng.integers(2)), 10.0 ** rng.integers(-9, 9)
+    kind = rng.choice(["plain", "scaled", "quotient"])  # a quotient has a pole where x is the first entry of theta
 
     def M(theta: Any, x: Any) -> Any:
         xp = xv.array_namespace(theta)
-        columns = column(xp, theta, x[:, None]) * scale
-        return xp.concat([columns, x[:, None] ** 0], axis=1) if offset else columns
+        columns = column(xp, theta, x[:, None])
+        columns = columns * scale if kind == "scaled" else columns
+        columns = xp.concat([columns, x[:, None] ** 0], axis=1) if offset else columns
+        return columns / (x - theta[0])[:, None] if kind == "quotient" else columns
 
     truth = rng.uniform(low, high, p)
     made = M(truth, t)
     y = made @ (rng.normal(size=made.shape[1]) / np.abs(made).max(0))
     y = y + 10.0 ** rng.integers(-6, 1) * rng.normal(size=t.size)
-    W = [None, xv.lower.Nonnegative(), xv.lower.Bounded(-1.0, 2.0)][rng.integers(3)]
     lam = float(rng.choice([0.0, 1e-3])) if W is None else 0.0
     centre, size = rng.uniform(low, high, p), (high - low) * 10.0 ** rng.uniform(-4, 0)
+    centre[:] = centre[0] if rng.integers(3) == 0 else centre  # where columns are equal
     lower, upper = np.clip(centre - size, low, high), np.clip(centre + size, low, high)
     return xv.separable(M, y, data=t, W=W, lam=lam), lower, upper, M
 
@@ -132,12 +124,17 @@ def soundness(problems: int) -> int:
         grid = itertools.product(*(np.linspace(a, b, 5) for a, b in zip(lower, upper, strict=True)))
         places = (theta for theta in map(np.asarray, grid) if np.isfinite(M(theta, t)).all())  # not at a pole
         least = min(brute_force(problem, theta, M) for theta in places)
-        design = Design(problem, (trees.flatten(lower)[1], [(slice(0, lower.size), lower.shape)]))
+        shapes = trees.flatten(lower)[1], [(slice(0, lower.size), lower.shape)]
+        design = Design(problem, shapes, alike=range(lower.size))
         found = design.bounds(lower[None], upper[None], np.sqrt(2 * least))
         bound, noise = float(found.lower[0]), 1e-15 * float(np.sum(problem.lower.y**2))
         useful += bound > 0
         if k % 40 == 0:
-            whole = xv.certify(problem, xv.sets.Box(lower, upper), within=0.5, time_limit=0.3)
+            box, alike = (
+                xv.sets.Box(np.full_like(lower, lower.min()), np.full_like(upper, upper.max())),
+                range(lower.size),
+            )
+            whole = xv.certify(problem, box, within=0.5, time_limit=0.3, alike=alike)
             bound = max(bound, whole.bound)
         if bound > least + noise:
             wrong += 1
@@ -157,7 +154,7 @@ def line(name: str, problem: xv.Problem, box: xv.sets.Box, **options: Any) -> No
 def of_nist(name: str, folder: Path, **options: Any) -> None:
     given, fit = nist.read(name, folder), nist.FITS[name]
     known: Any = fit.known
-    design = IN_UNITS.get(name, fit.design)
+    design = DESIGNS.get(name, fit.design)
 
     def M(theta: Any, data: Any) -> Any:
         return design(xv.array_namespace(theta), data[0], theta)

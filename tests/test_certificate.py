@@ -29,7 +29,7 @@ def waves(theta, t):
 RULES = {
     "arithmetic": lambda xp, a, b: (a - 2 * b) * (b + 3) / (a * b) - a / 3.0,
     "powers": lambda xp, a, b: (a - 1.5) ** 2 + b**-1.5 + xp.sqrt(a) + 2.0**a + a**b + xp.reciprocal(b) + xp.square(b),
-    "exp": lambda xp, a, b: xp.exp(a * b) + xp.expm1(-a) + xp.log(a + b) + xp.log1p(a),
+    "exp": lambda xp, a, b: xp.exp(a * b) + xp.expm1(-a) + xp.log(a + b) + xp.log1p(a) + xp.logaddexp(3 * a, b * b),
     "waves": lambda xp, a, b: xp.sin(4 * a) * xp.cos(9 * b) + xp.atan(a - b),
     "hyperbolic": lambda xp, a, b: xp.tanh(a) + xp.sinh(a - b) * xp.cosh(b),
     "shapes": lambda xp, a, b: (
@@ -86,6 +86,7 @@ HOSTILE = {
     "equal": lambda xp, theta, x: xp.exp(-x * (1 + 1e-12 * theta)),
     "cancelling": lambda xp, theta, x: 1e-9 * ((1e4 + xp.exp(x * theta)) - 1e4),
     "poles": lambda xp, theta, x: 1 / (x - theta),
+    "quotient": lambda xp, theta, x: xp.exp(-x * theta) / (x - theta[0]),
     "zero somewhere": lambda xp, theta, x: xp.exp(-(((x - theta) * 40) ** 2)),
 }
 
@@ -107,7 +108,8 @@ def test_no_bound_is_above_brute_force(name, W):
         upper = lower + size
         grid = [lower + size * np.asarray(s) for s in itertools.product(np.linspace(0, 1, 5), repeat=2)]
         lowest = min(least(problem, A) for A in (M(x, t + 1e-3) for x in grid) if np.isfinite(A).all())
-        bound = Design(problem, shapes(2)).bounds(lower[None], upper[None], np.sqrt(2 * lowest) * (1 + 1e-12)).lower[0]
+        design = Design(problem, shapes(2), alike=(0, 1))
+        bound = design.bounds(lower[None], upper[None], np.sqrt(2 * lowest) * (1 + 1e-12)).lower[0]
         sound.append(bound <= lowest + 1e-14 * np.sum(y**2))
         useful += bound > 0.5 * lowest
     assert all(sound)
@@ -137,6 +139,65 @@ def test_rows_near_a_pole_leave_a_bound():
         bound = Design(problem, shapes(1)).bounds(lower[None], lower[None] + 1e-3, np.inf).lower[0]
         lowest = min(least(problem, rational(lower + s, x)) for s in np.linspace(1e-6, 1e-3, 20))
         assert 0.1 * lowest < bound <= lowest
+
+
+@pytest.mark.parametrize("entries", [2, 3])
+def test_divided_differences_lie_in_their_enclosures(entries):
+    def M(theta, x):
+        return xv.array_namespace(theta).concat([x[:, None] ** 0, exponentials(theta, x)], axis=1)
+
+    problem, rng = xv.separable(M, t, data=t), np.random.default_rng(2)
+    design, scale = Design(problem, shapes(entries), alike=range(entries)), 10.0 ** -rng.uniform(0, 9, 20)
+    lower = rng.uniform(1.0, 3.0, (20, 1)) + scale[:, None] * rng.uniform(0, 1, (20, entries))
+    upper = lower + scale[:, None]
+    found = design.divided(lower, upper)
+    half = 0.5 * (upper.max(1) - lower.min(1))
+    for s in (np.zeros(entries), rng.uniform(-1, 1, entries)):
+        theta = 0.5 * (lower + upper) + 0.5 * (upper - lower) * s
+        nodes, weights = np.polynomial.legendre.leggauss(8)  # of the mean of derivatives, which cancels nothing
+        u, share = 0.5 * (nodes + 1), 0.5 * weights
+        if entries == 2:
+            at = theta[:, :1] + u * (theta[:, 1:] - theta[:, :1])
+            exact = -t * np.einsum("q,bqm->bm", share, np.exp(-at[..., None] * t)) * half[:, None]
+        else:
+            a, b, c = (x[:, None, None] for x in theta.T)
+            at = a + u[:, None] * ((b - a) + u * (c - b))
+            exact = np.einsum("q,r,bqrm->bm", share * u, share, np.exp(-at[..., None] * t)) * (t * half[:, None]) ** 2
+        i, j = np.triu_indices(entries)
+        value = np.einsum("k,bkm->bm", [1.0, *s, *(s[i] * s[j])], found.terms[..., entries])
+        assert (np.abs(value - exact) <= found.off[..., entries] + 1e-15).all()
+
+
+def test_free_w_where_columns_are_equal_and_where_rows_have_poles():
+    problem = xv.separable(exponentials, np.exp(-3 * t) - t**2, data=t)
+    found = xv.certify(problem, xv.sets.Box(np.full(2, 0.5), np.full(2, 8.0)), within=0.5, alike=(0, 1))
+    assert found.status is xv.Status.CONVERGED
+    x = np.linspace(0.0, 1.0, 41)
+
+    def rational(theta, x):
+        return x[:, None] ** np.arange(3.0) / (1 + theta[0] * x + theta[1] * x**2)[:, None]
+
+    problem = xv.separable(rational, np.sin(9 * x), data=x)
+    found = xv.certify(problem, xv.sets.Box(np.full(2, -9.0), np.full(2, 9.0)), within=0.5)
+    assert found.status is xv.Status.CONVERGED
+    assert found.n_boxes < 1000
+
+
+@pytest.mark.parametrize(
+    "over", [xv.sets.Simplex(1.0), pytest.param(xv.sets.CappedSimplex(1.0), marks=pytest.mark.thorough)]
+)
+def test_theta_in_a_simplex(over):
+    def M(theta, x):
+        xp = xv.array_namespace(theta)
+        return xp.stack([xp.exp(-3 * x * theta[0] - 9 * x**2 * theta[1]), xp.cos(9 * x * theta[2])], axis=1)
+
+    problem = xv.separable(M, np.exp(-t) + 0.5 * np.sin(20 * t), data=t, W=xv.lower.Nonnegative())
+    found = xv.solve(problem, np.asarray([0.2, 0.3, 0.5]), over).certify(within=0.5)
+    assert found.status is xv.Status.CONVERGED
+    assert float(over.violation(found.theta)) < 1e-9
+    grid = (np.asarray(x) for x in itertools.product(np.linspace(0, 1, 11), repeat=3))
+    lowest = min(least(problem, M(x, t)) for x in grid if over.violation(x) < 1e-9)
+    assert found.bound <= found.value <= lowest
 
 
 def test_equal_columns_of_nonnegative_w_and_what_a_report_says():
@@ -219,9 +280,11 @@ def test_bounds_of_the_user():
         return np.exp(-x[:, None] * upper[:, None]), np.exp(-x[:, None] * lower[:, None])
 
     other = xv.separable(exponentials, 0.5 + 0 * t, data=t, W=xv.lower.Nonnegative())
-    found = xv.certify(other, xv.sets.Box(np.ones(1), np.full(1, 3.0)), within=0.1, bounds=monotone)
+    box = xv.sets.Box(np.ones(1), np.full(1, 3.0))
+    found = xv.certify(other, box, within=0.1, bounds=monotone)
     assert found.status is xv.Status.CONVERGED
-    assert found.bound <= xv.certify(other, xv.sets.Box(np.ones(1), np.full(1, 3.0))).value
+    assert found.bound <= xv.certify(other, box).value
+    assert xv.certify(other, box, within=0.1, bounds=[-1]).bound == found.bound
 
 
 def test_what_is_refused(problem):
@@ -235,10 +298,12 @@ def test_what_is_refused(problem):
     refused = {
         "at most 8 entries": (problem, xv.sets.Box(np.zeros(9), np.ones(9)), {}),
         "finite bounds": (problem, xv.sets.Box(0.0, 1.0), {}),
-        "a Box for each leaf": (problem, xv.sets.Simplex(), {}),
+        "a Box for each leaf": (problem, xv.sets.L2Ball(), {}),
         "number in (0, 1)": (problem, BOX, {"within": 0}),
         "theta's 1 entries": (problem, BOX, {"alike": (0, 1)}),
         "bounds must be a function": (problem, BOX, {"bounds": 1}),
+        "1 or -1 for each entry": (problem, BOX, {"bounds": [1, -1]}),
+        "shape (n,), n > 1": (xv.solve(problem, np.ones(1)), xv.sets.Simplex(), {}),
         "xp.floor": (xv.separable(unknown, y, data=problem.data), BOX, {}),
         "the loss": (xv.separable(waves, y, data=problem.data, loss="huber"), BOX, {}),
         "a target that is": (xv.separable(waves, y[:, None], data=problem.data), BOX, {}),

@@ -31,15 +31,15 @@ class Enclosure:
 
     These are the value alone where it is constant, or also p entries of the gradient and the upper triangle of the
     Hessian, in units of half the box: theta is its centre and s in [-1, 1]^p. The first half of the boxes are the
-    centres of the others.
+    centres of the others. `made` is what it was made of: the numerator and the denominator, or the exponent.
     """
 
-    __slots__ = ("dtype", "hi", "lo", "shape")
+    __slots__ = ("dtype", "hi", "lo", "made", "shape")
     __array_ufunc__ = None
     device = "cpu"
 
-    def __init__(self, lo: np.ndarray, hi: np.ndarray) -> None:
-        self.lo, self.hi = lo, hi
+    def __init__(self, lo: np.ndarray, hi: np.ndarray, made: Any = ()) -> None:
+        self.lo, self.hi, self.made = lo, hi, made
         self.shape, self.dtype = lo.shape[1:], lo.dtype
 
     @property
@@ -154,13 +154,17 @@ def _multiply(a: Any, b: Any) -> Enclosure:
 
 def _divide(a: Any, b: Any) -> Enclosure:
     if isinstance(b, Enclosure):
-        return _multiply(a, _power(b, -1.0))
+        found = _multiply(a, _power(b, -1.0))
+        return Enclosure(found.lo, found.hi, (a, b))
     a, b = _together(a, b, extend=False)
     return Enclosure(*iv.mul((a.lo, a.hi), iv.reciprocal((b.lo, b.hi))))
 
 
 def _exp(x: Any) -> Any:
-    return _EXP(x) if isinstance(x, Enclosure) else np.exp(x)
+    if not isinstance(x, Enclosure):
+        return np.exp(x)
+    found = _EXP(x)
+    return Enclosure(found.lo, found.hi, (x,))
 
 
 def _power(a: Any, b: Any) -> Any:
@@ -227,6 +231,17 @@ _LOG = _of_one(
     lambda x, _f: iv.reciprocal(x),
     lambda x, _f: iv.neg(iv.power(x, -2.0)),
 )
+
+
+def _sigmoid(x: Pair) -> Pair:
+    return iv.reciprocal(iv.add(iv.number(1.0), iv.rising(np.exp)(iv.neg(x))))
+
+
+_SOFTPLUS = _of_one(
+    lambda x: iv.rounded(np.logaddexp(0.0, x[0]), np.logaddexp(0.0, x[1]), 2 * iv.LIBRARY),
+    lambda x, _f: _sigmoid(x),
+    lambda x, _f: iv.add(iv.number(0.25), iv.neg(iv.power(iv.add(_sigmoid(x), iv.number(-0.5)), 2.0))),
+)
 _QUARTER = iv.rounded(np.asarray([math.pi / 2]), np.asarray([math.pi / 2]))
 _COS = _of_one(iv.cosine, lambda x, _f: iv.cosine(iv.add(x, _QUARTER)), lambda _x, f: iv.neg(f))
 _BACK = Enclosure(*iv.neg(_QUARTER))
@@ -242,7 +257,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "square": lambda x: _power(x, 2.0),
     "sqrt": lambda x: _power(x, 0.5),
     "reciprocal": lambda x: _power(x, -1.0),
-    "exp": _EXP,
+    "exp": _exp,
+    "logaddexp": lambda a, b: _add(b, _SOFTPLUS(_add(a, _negative(b)))),
     "expm1": lambda x: _add(_EXP(x), -1.0),
     "log": _LOG,
     "log1p": lambda x: _LOG(_add(x, 1.0)),
@@ -293,8 +309,22 @@ class _Namespace:
 GROUND = Ground(_Namespace(), lambda x, key, v: x)
 
 
-def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree, shapes: Any) -> list[list[Enclosure]]:
+def halved(lo: np.ndarray, hi: np.ndarray) -> Pair:
+    """Centres of boxes, and how far from them they reach at most."""
+    return 0.5 * (lo + hi), 0.5 * (hi - lo) + 4 * EPS * np.maximum(np.abs(lo), np.abs(hi))
+
+
+def enclosed(
+    fun: Callable[..., Any],
+    lo: np.ndarray,
+    hi: np.ndarray,
+    data: Tree,
+    shapes: Any,
+    then: Callable[..., Any] | None = None,
+) -> list[list[Enclosure]]:
     """The arrays that a function of (theta, data) returns, at the centres of boxes (b, p) and over the boxes.
+
+    Or those that `then` makes of them.
 
     Raises
     ------
@@ -302,12 +332,11 @@ def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree
         It has a function without a rule here.
     """
     b, p = lo.shape
-    centre = 0.5 * (lo + hi)
-    half = (0.5 * (hi - lo) + 4 * EPS * np.maximum(np.abs(lo), np.abs(hi))).T
+    centre, half = halved(lo, hi)
     jets = [np.zeros((1 + p + p * (p + 1) // 2, 2 * b, p)) for _ in (lo, hi)]
     for jet, end in zip(jets, (lo, hi), strict=True):
         jet[0] = np.concatenate([centre, end])
-        jet[1 + np.arange(p), :, np.arange(p)] = np.tile(half, 2)
+        jet[1 + np.arange(p), :, np.arange(p)] = np.tile(half.T, 2)
     treedef, parts = shapes
     leaves = [Enclosure(*(x[..., at].reshape(*x.shape[:2], *shape) for x in jets)) for at, shape in parts]
     arrays, skeleton = trees.partition(data)
@@ -318,6 +347,7 @@ def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree
     try:
         with np.errstate(all="ignore"):
             found = list(map(_lifted, vmap(GROUND, flat, leaves, arrays)))
+            found = found if then is None else then(*found)
             return [[y[at] for y in found] for at in (slice(0, b), slice(b, None))]
     except NoBatchError as error:
         raise ProblemError(
@@ -325,3 +355,30 @@ def enclosed(fun: Callable[..., Any], lo: np.ndarray, hi: np.ndarray, data: Tree
             f"and hyperbolic functions, sums, products and changes of shape; got {error}. Write it with these, or give "
             "bounds="
         ) from error
+
+
+def in_units(M: Enclosure, y: Enclosure) -> list[Enclosure]:
+    """Of a design that is an exponential: each column over a factor that keeps its norm near 1 in a box.
+
+    The factor is the exponential of the mean exponent, by the squares of the entries at the centre.
+    """
+    if len(M.made) != 1 or M.ndim != 3:
+        return [M, y]
+    (exponent,), b = M.made, M.shape[0] // 2
+    known = np.isfinite(exponent.lo + exponent.hi).all(0)
+    size = np.where(known, 2 * exponent.lo[0], -np.inf)[:b]
+    shares = np.exp(size - size.max(1, keepdims=True))
+    shares = np.concatenate([shares / shares.sum(1, keepdims=True)] * 2)
+    own = Enclosure(*(np.where(shares > 0, end, 0.0) for end in iv.mul(exponent.part(slice(None)), (shares, shares))))
+    mean, size = _sum(own, axis=1, keepdims=True), np.abs(exponent.lo) + np.abs(exponent.hi)
+    margin = 4 * EPS * ((shares * np.where(known, size, 0.0)).sum(2, keepdims=True) + size)
+    others = Enclosure(mean.lo - own.lo - margin, mean.hi - own.hi + margin)
+    return [_EXP(_add(_multiply(exponent, 1 - shares), _negative(others))), y]
+
+
+def cleared(M: Enclosure, y: Enclosure) -> list[Enclosure]:
+    """Of a design that is a quotient: the numerator, the target times the denominator, and the latter."""
+    if len(M.made) != 2 or M.ndim != 3 or M.made[1].ndim != 3 or M.made[1].shape[2] > 1:
+        return []
+    above, below = M.made[0], M.made[1][..., 0]
+    return [_add(above, np.zeros(M.shape)), _multiply(y, below), below]

@@ -31,7 +31,7 @@ class Certificate:
     bound : float
         No theta of the box has a lower objective.
     boxes : Boxes
-        Where the minimum may lie: boxes with bounds below `value`.
+        Where the minimum may lie: boxes with bounds below `value`, without the last entry of a Simplex.
     status : Status
         ``CONVERGED`` where the gap is as small as was asked for; ``ROUNDING`` where a box is as small as numbers allow;
         ``TIME_LIMIT``; ``INTERRUPTED``.

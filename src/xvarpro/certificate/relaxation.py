@@ -18,7 +18,7 @@ import numpy as np
 
 from xvarpro.certificate.intervals import EPS
 
-MOVES = 0.3  # of its size: how much a row may change that counts in a second try
+MOVES = 0.5  # of its size: how much a row may change that counts in a second try
 SWEEPS = 12  # over the coordinates of a convex quadratic
 
 
@@ -43,30 +43,27 @@ class Bounds(NamedTuple):
 def bounds(A: Polynomial, lower: np.ndarray, upper: np.ndarray, reach: float) -> Bounds:
     """The bounds of boxes for ``lower <= w <= upper``, or, where w >= 0, for those with residuals up to `reach`.
 
-    Fewer and smaller squares are a lower bound: rows without enclosures, as at a pole, count as 0. Where that leaves no
-    bound above 0, rows that are large count less, as those near a pole do, and those that change much count as 0.
+    Fewer squares are a lower bound: rows without enclosures, as at a pole, count as 0. Where that leaves no bound above
+    0, so do rows that change much, both against their own size and that of the rows that do not.
     """
     with np.errstate(all="ignore"):
-        change = np.abs(A.terms[:, 1:]).sum(1) + A.off
-        known = np.isfinite(A.terms[:, 0] + change).all(2)
-        found = _weighted(A, known.astype(float), lower, upper, reach)
-        size = np.where(known[..., None], np.abs(A.terms[..., 0, :, :-1]), 0.0)
-        large = (size / np.median(size, axis=1, keepdims=True)).min(2)
-        known &= (change[..., :-1].max(2) < MOVES * size.max(2)) & (large < 1e18)
-        factors = np.where(known, np.exp2(-np.ceil(np.log2(np.fmax(large, 1.0)))), 0.0)
-        again = np.flatnonzero(~(found.lower > 0) & (factors < 1).any(1))
+        change, size = np.abs(A.terms[:, 1:]).sum(1) + A.off, np.abs(A.terms[:, 0])
+        known = np.isfinite(size + change).all(2)
+        found = _of_rows(A, known, lower, upper, reach)
+        change, size = (np.where(known, x[..., :-1].max(2), 0.0) for x in (change, size))
+        steady = np.where(change < MOVES * size, size, 0.0)
+        fewer = known & (change <= np.maximum(MOVES * size, MOVES**2 * np.sqrt(np.square(steady).sum(1))[:, None]))
+        again = np.flatnonzero(~(found.lower > 0) & (fewer < known).any(1))
         if len(again):
-            other = _weighted(Polynomial(A.terms[again], A.off[again]), factors[again], lower, upper, reach)
+            other = _of_rows(Polynomial(A.terms[again], A.off[again]), fewer[again], lower, upper, reach)
             better = other.lower > found.lower[again]
             found.lower[again[better]], found.parts[again[better]] = other.lower[better], other.parts[better]
     return found
 
 
-def _weighted(A: Polynomial, factors: np.ndarray, lower: np.ndarray, upper: np.ndarray, reach: float) -> Bounds:
-    """Those of rows times factors, with columns that get norms near 1: by powers of 2, which round nothing."""
-    known = factors > 0
-    terms = np.where(known[:, None, :, None], A.terms, 0.0) * factors[:, None, :, None]
-    off = np.where(known[..., None], A.off, 0.0) * factors[..., None]
+def _of_rows(A: Polynomial, known: np.ndarray, lower: np.ndarray, upper: np.ndarray, reach: float) -> Bounds:
+    """Those of some rows, with columns that get norms near 1: by powers of 2, which round nothing."""
+    terms, off = np.where(known[:, None, :, None], A.terms, 0.0), np.where(known[..., None], A.off, 0.0)
     norms = np.sqrt(np.square(terms[:, 0, :, :-1]).sum(1))
     units = np.exp2(np.round(np.log2(np.where(norms > 0, norms, 1.0))))
     divisors = np.concatenate([units, np.ones((len(units), 1))], axis=-1)[:, None]

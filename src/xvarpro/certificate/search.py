@@ -19,12 +19,13 @@ from xvarpro.core import trees
 from xvarpro.core.checks import number, shown
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import NAMESPACE, Array, Tree
+from xvarpro.driver.evaluate import project
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.fit.multistart import multistart
 from xvarpro.fit.result import Result
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
-from xvarpro.sets import Box
+from xvarpro.sets import Box, CappedSimplex, Simplex
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import resolve
 
@@ -39,7 +40,7 @@ def certify(
     within: float = 1e-2,
     time_limit: float = 60.0,
     alike: Sequence[int] = (),
-    bounds: Callable[[np.ndarray, np.ndarray, Tree], tuple[Array, Array]] | None = None,
+    bounds: Sequence[int] | Callable[[np.ndarray, np.ndarray, Tree], tuple[Array, Array]] | None = None,
     progress: bool | None = None,
 ) -> Certificate:
     """The lowest minimum over a box of theta, with a proof: no theta in it has an objective below `bound`.
@@ -52,19 +53,21 @@ def certify(
     problem : Problem or Result
         From `separable`, with one target, w free, `lower.Nonnegative` or `lower.Bounded`, a constant ridge and no loss,
         covariance or penalty R. A `Result`, as in ``fit.certify(...)``, has the first theta to beat.
-    over : Box or tree of them, optional
-        Where theta is searched: at most 8 entries, with finite bounds, arrays of theta's shape where a problem is
-        given. None takes the sets of the fit.
+    over : Box, Simplex, CappedSimplex or tree of them, optional
+        Where theta is searched: at most 8 entries, with finite bounds. Boxes have arrays of theta's shape where a
+        problem is given; simplices need a fit, whose leaf is a vector. None takes the sets of the fit.
     within : float
         It ends where ``value - bound <= within * value``; in (0, 1).
     time_limit : float
         Seconds after which it ends with the bound that it has.
     alike : sequence of int, optional
         Entries of theta, numbered through all leaves, that may change places, and w's entries with them, such as rates:
-        theta is searched in ascending order of these. Of components with several entries, one of each.
-    bounds : callable, optional
-        ``bounds(lower, upper, data)`` -> two arrays (b, m, n) between which M is, for boxes of theta (b, p): in the
-        place of enclosures that follow from M.
+        theta is searched in ascending order of these. Of components with several entries, one of each. A simplex
+        counts without its last entry.
+    bounds : sequence of 1 and -1, or callable, optional
+        In the place of enclosures that follow from M. A sign for each entry of theta says that M's entries, as they are
+        computed, do not fall (1) or do not rise (-1) in it. Or ``bounds(lower, upper, data)`` -> two arrays (b, m, n)
+        between which M is, for boxes of theta (b, p).
     progress : bool, optional
         Whether a line shows boxes a second and the gap; None where standard error is a terminal.
 
@@ -94,33 +97,40 @@ def certify(
     over = fit.recipe.over if fit is not None and over is None else over
     if not (0 < number(within) < 1 and number(time_limit) > 0):
         raise ProblemError(f"within must be a number in (0, 1), and time_limit one > 0; got {within!r}, {time_limit!r}")
-    box, shapes = _box(over, None if fit is None else fit.theta)
+    box, shapes, simplices = _box(over, None if fit is None else fit.theta)
     p = box.lower.size
     if not all(isinstance(i, int | np.integer) and 0 <= i < p for i in alike):
         raise ProblemError(f"alike must be numbers of theta's {p} entries, from 0 on; got {alike!r}")
-    search = _Search(stated, over, Design(stated, shapes, bounds), box, alike, float(within))
+    search = _Search(stated, over, Design(stated, shapes, bounds, alike, simplices), box, alike, float(within))
     return search.run(fit, float(time_limit), progress)
 
 
-def _box(over: Tree, theta: Tree) -> tuple[Any, Any]:
-    """The box of theta as a vector, and how a tree is made of one."""
+def _box(over: Tree, theta: Tree) -> tuple[Any, Any, Any]:
+    """The box of theta as a vector, how a tree is made of one, and simplices: the sum, and whether all is spent."""
     if theta is None:
         sets, treedef = optree.tree_flatten(over, is_leaf=lambda x: isinstance(x, Set), namespace=NAMESPACE)
         like: list[Any] = [None] * len(sets)
     else:
         like, treedef = trees.flatten(theta)
         sets = [dict(resolve(over, theta).constrained).get(i) for i in range(len(like))]
-    if not sets or not all(isinstance(C, Box) for C in sets):
-        raise ProblemError(f"over must be a Box for each leaf of theta, xv.sets.Box(lower, upper); got {shown(over)}")
-    lower, upper, parts, at = [], [], [], 0
+    if not sets or not all(isinstance(C, Box | Simplex | CappedSimplex) for C in sets):
+        raise ProblemError(f"over must be a Box for each leaf of theta, or a simplex; got {shown(over)}")
+    lower, upper, simplices, at = [], [], {}, 0
+    parts: list[Any] = []
     for C, x in zip(sets, like, strict=True):
-        low, high = (np.asarray(backends.to_numpy(b), dtype=np.float64) for b in (C.lower, C.upper))
+        ends = (C.lower, C.upper) if isinstance(C, Box) else (0.0, float(C.radius))
+        low, high = (np.asarray(backends.to_numpy(b), dtype=np.float64) for b in ends)
         shape = np.broadcast_shapes(low.shape, high.shape) if x is None else tuple(x.shape)
         if not (shape or x is not None) or not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise ProblemError(
                 f"over must have finite bounds, arrays of theta's shape where no fit is given; got {C!r}. A fit "
                 "knows the shape: fit.certify()"
             )
+        if not isinstance(C, Box):
+            if len(shape) != 1 or shape[0] < 2:
+                raise ProblemError(f"over takes a simplex for a leaf of shape (n,), n > 1; got {shape} and {C!r}")
+            simplices[len(parts)] = float(C.radius), isinstance(C, Simplex)
+            shape = (shape[0] - isinstance(C, Simplex),)
         lower += np.broadcast_to(low, shape).reshape(-1).tolist()
         upper += np.broadcast_to(high, shape).reshape(-1).tolist()
         parts.append((slice(at, len(lower)), shape))
@@ -130,7 +140,7 @@ def _box(over: Tree, theta: Tree) -> tuple[Any, Any]:
             f"certify takes theta of at most {ENTRIES} entries, since boxes grow with their power; got {at}. Hold some "
             "at their estimates, or use xv.multistart, which proves nothing"
         )
-    return Box(np.asarray(lower), np.asarray(upper)), (treedef, parts)
+    return Box(np.asarray(lower), np.asarray(upper)), (treedef, parts), simplices
 
 
 class _Search:
@@ -182,15 +192,15 @@ class _Search:
 
     def take(self, fit: Result) -> None:
         """Let a fit be the best where it is, and in the box."""
-        theta = np.concatenate([np.reshape(backends.to_numpy(x), -1) for x in trees.leaves(fit.theta)])
+        leaves = zip(trees.leaves(fit.theta), self.design.shapes[1], strict=True)
+        theta = np.concatenate([np.reshape(backends.to_numpy(x), -1)[: at.stop - at.start] for x, (at, _) in leaves])
         inside = (theta >= self.lower).all() and (theta <= self.upper).all()
         if inside and float(fit.value) < self.value:
             self.value, self.fit = float(fit.value), fit
 
     def descend(self, theta: np.ndarray, starts: int = 1) -> None:
         """Fit from a place of the box, or from others too."""
-        treedef, parts = self.design.shapes
-        where = self.problem, trees.unflatten(treedef, [theta[at].reshape(shape) for at, shape in parts]), self.over
+        where = self.problem, project(self.design.tree(theta), self.over), self.over
         try:
             if starts == 1:
                 self.take(solve(*where, max_iter=200, progress=False))
@@ -215,15 +225,20 @@ class _Search:
             return False
         low, high = np.repeat(lower[order][None], 2, axis=0), np.repeat(upper[order][None], 2, axis=0)
         high[0, rows, k] = low[1, rows, k] = middle
-        ordered = [low[..., i] <= high[..., j] for i, j in itertools.pairwise(self.alike)]
+        for at, radius in self.design.simplices:  # what the lower ends of the others leave
+            room = radius - low[..., at].sum(-1, keepdims=True) + low[..., at] + 64 * EPS * radius
+            high[..., at] = np.minimum(high[..., at], room)
+        ordered = [(low <= high).all(-1)] + [low[..., i] <= high[..., j] for i, j in itertools.pairwise(self.alike)]
         keep = np.logical_and.reduce([*ordered, np.broadcast_to(split, low.shape[:2])])
         low, high, above = low[keep], high[keep], np.broadcast_to(bound[order], keep.shape)[keep]
         parts = np.empty_like(low)
         if len(low):
             found = self.design.bounds(low, high, math.sqrt(2 * self.value) * (1 + 64 * EPS))
             best = int(np.argmin(found.centre))
-            if found.centre[best] < self.value * (1 - 1e-9):
-                self.descend(0.5 * (low[best] + high[best]))
+            theta = 0.5 * (low[best] + high[best])
+            outside = any(theta[at].sum() > radius for at, radius in self.design.simplices)
+            if found.centre[best] < self.value * (1 - 1e-9) and not outside:
+                self.descend(theta)
             above = np.maximum(above, found.lower)
             known = np.isfinite(found.lower) & (found.parts.max(1) > 0)
             parts = np.where(known[:, None], found.parts, self.widths(low, high))
