@@ -373,7 +373,7 @@ def test_a_weight_that_is_zero_to_rounding_is_at_its_bound():
         assert 0 <= fit.w[2] < 1e-15
         assert fit.verified.kinks == 1
         assert [limit.kink for limit in fit.statistics().limits] == [False, False, False, True]
-        assert fit.report().amplitudes[2].cells == ("w[2]", "0", "-", "", "[0, inf] at lower bound, multiplier 0")
+        assert fit.report().amplitudes[2].cells == ("w[2]", "0", "-", "", "[0, inf] at lower bound, multiplier 0", "")
         assert np.isnan(fit.report().to_frame().loc["w[2]", "stderr"])
         found = fit.interval()
         assert (found.lower[3], found.upper[3]) == (0.0, np.inf)

@@ -11,7 +11,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.core.namespace import device, namespace_of, positive_or_one
+from xvarpro.core.namespace import device, is_complex, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.prepare import Prepared, prepare
 from xvarpro.errors import ProblemError
@@ -26,6 +26,7 @@ from xvarpro.sets import Box
 from xvarpro.sets.projection import degenerate, jacobian, matrix, nearest
 from xvarpro.statistics.weighting import Stacked
 
+TOGETHER = 64  # tangents that are computed at once in a compiled program
 LARGEST = 5000  # columns of the triangle of rows in chunks
 NEARBY = 1e-3  # of theta's largest entry, of 1 where that is 0: as far as a step from a solution leads
 STOPPED = 1e-6  # what projectors, and cosines of right angles, may be off by
@@ -274,14 +275,21 @@ def _condensed(f: Streamed, theta: Leaves, power: float = 0.0) -> tuple[Any, ...
 def _tangents(f: Reduced, theta: Leaves) -> tuple[Array, ...]:
     """Design, target, w, tangents of the residual with w held, one along each entry of theta, and the gradient."""
     outputs, push = f.tangents(theta)
-    flat = trees.raveled(theta)
-    eye = namespace_of(flat).eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
-    moved = [push(trees.unraveled(eye[j, :], theta)) for j in range(flat.shape[0])]
     low, _, solver, system = f.solved(outputs)
     w, r = f.solution(solver, low, solver.factor(f.backend, system))
-    X = [residual_tangent(low, x.lower, w) for x in moved]
-    xp = namespace_of(X[0])
-    return low.M.dense(), low.y, w, xp.stack(X), xp.stack([trees.inner(x, r) for x in X])
+    flat = trees.raveled(theta)
+    xp, p = namespace_of(flat), flat.shape[0]
+    eye = xp.eye(p, dtype=flat.dtype, device=device(flat))
+
+    def along(e: Array) -> tuple[Array]:
+        return (residual_tangent(low, push(trees.unraveled(e, theta)).lower, w),)
+
+    if f.backend.compiled:  # some at once: a program of one after the other takes minutes to compile for some hundreds
+        X = xp.concat([f.backend.vmap(along, (eye[j : j + TOGETHER, :],))[0] for j in range(0, p, TOGETHER)])
+    else:
+        X = xp.stack([along(eye[j, :])[0] for j in range(p)])
+    slopes = xp.conj(xp.reshape(X, (p, -1))) @ xp.reshape(r, (-1,))
+    return low.M.dense(), low.y, w, X, xp.real(slopes) if is_complex(slopes) else slopes
 
 
 def _projection(prepared: Prepared, gradient: np.ndarray, step: float) -> tuple[np.ndarray, bool, float]:
