@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 import shlex
 import shutil
@@ -206,7 +207,11 @@ def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here, drawn
     np.testing.assert_allclose([float(row["y residual"]) for row in rows], 0.0, atol=1e-6)
     assert (out / "fit.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "report.txt").read_text(encoding="utf-8").strip() in result.stdout
-    assert "wrote report.txt, parameters.csv, fitted.csv and fit.png" in result.stdout
+    assert "wrote report.txt, summary.json, parameters.csv, fitted.csv and fit.png" in result.stdout
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["status"], summary["success"], summary["dof"]) == ("CONVERGED", True, len(SAMPLES) - 4)
+    assert summary["values"] == pytest.approx({"fast": 4.0, "slow": 0.5, "one": 2.0, "two": 1.0}, rel=1e-5)
+    assert summary["stderr"].keys() == summary["values"].keys()
 
 
 @pytest.mark.parametrize("model", ["exponentials", "model.py:matrix", "xvarpro.models:exponentials"])

@@ -165,8 +165,9 @@ def command(
         folder / "parameters.csv",
         {"name": [row.name for row in report.rows], **report.columns, "unit": [row.unit for row in report.rows]},
     )
+    tables.write_summary(folder / "summary.json", _summary(report))
     _write(folder / "fitted.csv", _fitted(fit, x, y, given))
-    files = ["report.txt", "parameters.csv", "fitted.csv"]
+    files = ["report.txt", "summary.json", "parameters.csv", "fitted.csv"]
     for i, name in enumerate(y):
         file = f"fit.{form}" if len(y) == 1 else f"fit-{i + 1}.{form}"
         xlabel, ylabel, *plain = (text.replace("$", r"\$") for text in (given.label, name, *amplitudes))  # no formulas
@@ -391,6 +392,23 @@ def _fitted(fit: Result, x: str, y: Sequence[str], given: Columns) -> dict[str, 
     for i, name in enumerate(y):
         out |= {name: given.y[:, i], f"{name} fitted": fitted[:, i], f"{name} residual": given.y[:, i] - fitted[:, i]}
     return out
+
+
+def _summary(report: Report) -> dict[str, object]:
+    """What programs ask of a fit: how it ended, how well it fits, and what it found."""
+    fit, found = report.fit, report.statistics
+    names = "data", "parameters", "dof", "chi2", "reduced_chi2", "aic", "bic"
+    values, errors = report.columns["value"], report.columns["stderr"]
+    return {
+        "status": fit.status.name,
+        "success": fit.success,
+        "objective": fit.value,
+        "iterations": fit.n_iter,
+        **({} if found is None else {name: float(getattr(found, name)) for name in names}),
+        "values": {row.name: value for row, value in zip(report.rows, values, strict=True)},
+        "stderr": {row.name: error for row, error in zip(report.rows, errors, strict=True)},
+        "notes": report.notes,
+    }
 
 
 def _write(path: Path, table: Mapping[str, Iterable[Any]]) -> None:
