@@ -27,29 +27,7 @@ from xvarpro.results.outcome import joined
 
 
 def predict(problem: Problem, theta: Tree, w: Array, data: Tree, *, mean: bool = False) -> Array:
-    """``M(theta, data) w``, of the level whose residual the objective measures, in theta's framework.
-
-    Parameters
-    ----------
-    problem : Problem
-    theta : pytree of arrays
-    w : array, shape (n,) or (n, k)
-    data : pytree
-        What M reads, such as other abscissae.
-    mean : bool
-        What the loss of the level expects of the target there: see `Result.mean`.
-
-    Returns
-    -------
-    array, shape (m,) or (m, k)
-
-    Raises
-    ------
-    ModelError
-        M fails with this data.
-    ProblemError
-        w does not fit the design; the loss expects no mean.
-    """
+    """What `Result.predict` returns, of any theta and w: of the level whose residual the objective measures."""
     switch("mean", mean)
     model = _Model(problem, theta)
     return model.returned(next(model.products(w, [data], mean)))
