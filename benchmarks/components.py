@@ -137,16 +137,16 @@ def pairs(theta, f):
 
 
 def compare_ports(path):
-    """Errors of fits with some numbers of pairs, with a constant and with a proportional column too."""
+    """Errors of fits with some numbers of pairs, beside a polynomial of i f: a constant, or of degree 1 or 4."""
     with open(path) as file:
         numbers = [float(x) for line in file if line[0] not in "!#" for x in line.split()]
     ports = int(path.rpartition(".s")[2].rstrip("p"))
     table = np.reshape(numbers, (-1, 1 + 2 * ports**2))
     f, S = table[:, 0] / 1e9, 10 ** (table[:, 1::2] / 20) * np.exp(1j * np.radians(table[:, 2::2]))
     y, zero = np.concatenate([S.real, S.imag]), np.zeros_like(f)
-    constant, proportional = np.concatenate([zero + 1, zero]), np.concatenate([zero, f])
+    powers = [np.concatenate([zero, f**k] if k % 2 else [f**k, zero]) for k in range(5)]  # real in the time domain
     over, beyond = {"damping": (0.003, 5.0), "frequency": (0.0, 9.5)}, np.linspace(0.01, 10.0, 2000)
-    for n, columns in ((26, [constant]), (27, [constant, proportional]), (28, [constant])):
+    for n, columns in ((26, powers[:1]), (26, powers), (27, powers[:2]), (28, powers[:1])):
         began = time.process_time()
         fit = xv.find_components(pairs, y, over, data=f, columns=np.stack(columns, axis=1), max_components=n).fit
         took = time.process_time() - began
