@@ -60,9 +60,9 @@ def cramer_rao(theta, y, sigma):
     return xv.statistics.linear_theory(problem, theta, OVER, absolute_sigma=True).theta_stderr["centre"]
 
 
-def by_grid():
+def by_grid(places, widths):
     """Number and places of lines at each threshold, by nonnegative least squares on a grid."""
-    centres, widths = np.linspace(0.0, 10.0, 161), np.linspace(0.1, 0.6, 9)
+    centres, widths = np.linspace(0.0, 10.0, places), np.linspace(0.1, 0.6, widths)
     c, s = (a.ravel() for a in np.meshgrid(centres, widths, indexing="ij"))
     A = lines({"centre": c, "width": s}, X)
     A /= np.linalg.norm(A, axis=0)
@@ -70,7 +70,7 @@ def by_grid():
     def found(y):
         w = nnls(A, y, maxiter=20 * A.shape[1])[0].reshape(len(centres), -1).sum(axis=1)
         at = np.flatnonzero(w)
-        groups = np.split(at, 1 + np.flatnonzero(np.diff(at) > 2))
+        groups = np.split(at, 1 + np.flatnonzero(np.diff(centres[at]) > 0.13))
         sums, places = (
             np.array(x) for x in zip(*[(w[g].sum(), w[g] @ centres[g] / w[g].sum()) for g in groups], strict=True)
         )
@@ -163,6 +163,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--spectra", type=int, default=200)
     parser.add_argument("--rivals", type=int, default=10, help="spectra with multi-starts, the first ones")
+    parser.add_argument("--grid", type=int, nargs=2, default=(161, 9), help="numbers of places and of widths")
     parser.add_argument("--draws", type=int, help="of tones and of noise alone")
     parser.add_argument("--ports", help="a Touchstone file")
     args = parser.parse_args()
@@ -172,7 +173,7 @@ def main():
     if args.draws:
         compare_tones(args.draws)
         return
-    grid, right, close, seconds = by_grid(), {}, {}, {}
+    grid, right, close, seconds = by_grid(*args.grid), {}, {}, {}
     by_threshold = []
     for seed in range(args.spectra):
         theta, y, sigma = spectrum(seed)
@@ -189,8 +190,8 @@ def main():
             if len(places) == n:
                 close.setdefault(name, []).append(np.mean(np.abs(places - theta["centre"]) <= 3 * bound))
     right["grid"] = np.array(by_threshold)[:, np.argmax(np.mean(by_threshold, axis=0))]
-    first = right["find_components"][: args.rivals]
-    print(f"find_components on the first {len(first)}: {np.mean(first):.1%} right")
+    if first := right["find_components"][: args.rivals]:
+        print(f"find_components on the first {len(first)}: {np.mean(first):.1%} right")
     for name, given in right.items():
         within = f", {np.mean(close[name]):.1%} of the places within 3 errors" if name in close else ""
         print(f"{name}, {len(given)} spectra: {np.mean(given):.1%} right{within}, {np.mean(seconds[name]):.3f} s each")
