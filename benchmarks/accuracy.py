@@ -1,6 +1,6 @@
 """How exact the reduced gradient is: lower-level solvers on every backend, next to autodiff, against 50 digits.
 
-python benchmarks/accuracy.py [--draws 24]
+python benchmarks/accuracy.py [--draws 24]       some minutes; of one draw more than half a minute of a processor
 
 Designs are ``M(theta) = A + sum theta_k B_k`` at theta = 0 with arrays of the dtype, so that the problem handed over
 is exact and all error is the algorithm's. The promises are checked here; the exit status says whether one is broken.

@@ -7,6 +7,7 @@ status is 1 where a success has another residual sum.
 
     XVARPRO_DATA=<folder> python benchmarks/nist.py [--backends numpy torch jax] [--dtypes float64] [--tol 1e-8]
 
+It takes about ten minutes of a processor, most of it for JAX's compilations, and on NumPy alone about ten seconds.
 The files are at https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml and belong into ``<folder>/nist_strd``.
 """
 

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
+import tqdm
 import zarr
 
 import xvarpro as xv
@@ -59,8 +60,8 @@ def test_chunks_of_all_that_belongs_to_single_problems(backend):
     same(found, expected)
 
 
-def test_a_chunk_that_is_kept_is_not_solved_again(tmp_path):
-    calls = []
+def test_a_chunk_that_is_kept_is_not_solved_again(tmp_path, monkeypatch):
+    calls, bars = [], set()
 
     def counting(theta, data):
         calls.append(len(theta))
@@ -72,9 +73,12 @@ def test_a_chunk_that_is_kept_is_not_solved_again(tmp_path):
     assert names == [f"problems_{i:012d}.npz" for i in (0, 4, 8)]
     (tmp_path / "fits" / names[1]).unlink()
     calls.clear()
-    again = xv.solve_many(one, START, BOX, chunks=4, checkpoint=tmp_path / "fits")
+    with monkeypatch.context() as patch:
+        patch.setattr(tqdm.tqdm, "close", lambda bar: bars.add((bar.initial, bar.n)))
+        again = xv.solve_many(one, START, BOX, chunks=4, checkpoint=tmp_path / "fits", progress=True)
     same(again, first)
     assert max(calls) == 4
+    assert bars == {(7, 11)}  # the rate counts those after the first seven, which were read
     calls.clear()
     same(xv.solve_many(one, START, BOX, chunks=4, checkpoint=tmp_path / "fits"), first)
     assert not calls
@@ -222,6 +226,9 @@ def test_two_processes_solve_chunks(tmp_path):
     with ProcessPoolExecutor(2, mp_context=processes.context()) as pool:
         found = xv.solve_many(problem(), START, BOX, chunks=2, executor=pool, checkpoint=tmp_path)
         errors = found.statistics(executor=pool)
+        inner = xv.separable(lambda theta, data: together(theta, data), Y, data={"t": T})
+        with pytest.raises(ProblemError, match=r"defined by def at the top of a module.*; got Can't .*lambda"):
+            xv.solve_many(inner, START, BOX, chunks=2, executor=pool)
     same(found, xv.solve_many(problem(), START, BOX))
     np.testing.assert_array_equal(errors.theta_stderr, found.statistics().theta_stderr)
     assert len(list(tmp_path.iterdir())) == 6

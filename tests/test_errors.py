@@ -200,6 +200,7 @@ def two_levels(y=SIGNAL, upper=decays, z=SIGNAL):
 
 SHAPES = [
     (one_level(Y2[:-1]), r"same number of rows; got shapes \(40, 2\) and \(39, 2\)"),
+    (one_level(np.ones((200, 40))), r"shapes \(40, 2\) and \(200, 40\)\. A column of y .* y\.T;"),
     # compressed: the m x m factor is ours, and the message is about what the user wrote
     (one_level(np.ones((30, 200))), r"same number of rows; got shapes \(40, 2\) and \(30, 200\)"),
     (one_level(SIGNAL, lam=1.0, Omega=np.eye(3)), r"Omega must have shape \(r, 2\) .*; got \(3, 3\)"),
@@ -328,6 +329,7 @@ DESIGNS = [
     (lambda M: M[:, 0], r"M must return a matrix \(m, n\); got shape \(40,\).*column for each"),
     (lambda M: M[None, None, ...], r"M must return a matrix \(m, n\); got shape \(1, 1, 40, 2\)"),
     (lambda M: None, r"M must return an array or an operator; got"),
+    (lambda M: M @ M, r"failed on .*`data` only\. M is called once, .* one sample is mapped .*vmap"),
     (lambda M: (M, M), r"M must return an array or an operator; got tuple. Join its parts"),
 ]
 

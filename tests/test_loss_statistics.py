@@ -224,6 +224,21 @@ def test_a_robust_loss_of_a_problem_is_that_of_solve_robust():
         xv.bilevel(lower=level, upper=level)
 
 
+def test_a_bound_next_to_predictions_of_zero_has_its_multiplier():
+    """Rows that nothing but the background reaches: Fisher's information of it is 1 / mu there, up to 1e34."""
+
+    def M(theta, t):
+        xp = xv.array_namespace(theta)
+        return xp.stack([xp.exp(-(((t - theta[0]) / 0.1) ** 2)), xp.ones_like(t)], axis=1)
+
+    y = np.where(T < 1.0, np.round(20 * np.exp(-(((T - 0.4) / 0.1) ** 2))), 0.0)
+    problem = xv.separable(M, y, data=T, loss="poisson", W=xv.lower.Nonnegative())
+    fit = xv.solve(problem, np.array([0.42]))
+    assert np.min(M(fit.theta, T) @ fit.w) < 1e-20
+    assert fit.w[1] == 0.0
+    assert not any("multiplier of zero" in reason for reason in fit.statistics().reasons)
+
+
 CHUNKED = {
     "logistic": LOGISTIC,
     "log_poisson": LOG_POISSON,

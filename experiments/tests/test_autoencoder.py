@@ -170,6 +170,8 @@ def test_mini_batches_run_on_another_framework(data):
 def test_without_files_the_digits_take_their_place(monkeypatch, tmp_path):
     monkeypatch.delenv("XVARPRO_DATA", raising=False)
     for name in ("mnist", "cifar10"):
-        assert "digits" in autoencoder.load(name).fallback
+        found = autoencoder.load(name, 20)
+        assert "digits" in found.fallback  # which a command prints above the facts
+        assert found.fallback not in autoencoder.experiment(found).facts["data"]
         with pytest.raises(ProblemError, match="lack"):
             autoencoder.load(name, folder=tmp_path)

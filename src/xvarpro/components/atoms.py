@@ -18,11 +18,14 @@ from xvarpro.core.namespace import is_complex, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import Transfer, destination
 from xvarpro.errors import ModelError, ProblemError
+from xvarpro.objective.in_memory import model_failures
 from xvarpro.sets import Box
 from xvarpro.statistics.frames import on_host
 from xvarpro.statistics.names import entry_names
 
 Atom = Callable[[Tree, Tree], Array]
+IMAGE = "The pixels of an image are rows: pass y.ravel(), (m,), and raveled coordinates; (m, k) are k responses"
+ADVICE = "Compute with xp = xv.array_namespace(theta). Leaves of theta have the components along their first axis"
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Atoms:
             raise ProblemError(f"atom must be a function atom(theta, data) -> (m, n); got {described(atom)}")
         y, weights, fixed = (exchange.numbers(x, s) for x, s in ((y, "y"), (weights, "weights"), (fixed, "columns")))
         if not trees.is_array(y) or y.ndim not in (1, 2):
-            raise ProblemError(f"y must be an array of shape (m,) or (m, k); got {described(y)}")
+            raise ProblemError(f"y must be an array of shape (m,) or (m, k); got {described(y)}. {IMAGE}")
         m, real_y = y.shape[0], namespace_of(y).real(y) if is_complex(y) else y
         _, _, self.backend, self.dtype, self.device, _ = destination(real_y, backend, device, dtype)
         self._cast = Transfer(self.backend, self.dtype, self.device, warn=False).cast
@@ -142,7 +145,7 @@ class Atoms:
         def host(A: Array) -> np.ndarray:
             return _host(_blocks(A, len(X))).transpose(1, 0, 2)
 
-        with self.backend.scope(self.dtype):
+        with self.backend.scope(self.dtype), model_failures(self.backend, f"{ADVICE}. {IMAGE}", what="atom"):
             if not slopes:
                 return host(fun(*leaves(X), *self._arrays)[0]), None
             (A,), push = self.backend.linearise(fun, leaves(X), self._arrays)
@@ -152,7 +155,7 @@ class Atoms:
 
     def _check(self, A: np.ndarray, m: int) -> None:
         if A.shape[1] != m:
-            raise ModelError(f"atom must return columns with the {m} rows of y; got {A.shape[1]}")
+            raise ModelError(f"atom must return columns with the {m} rows of y; got {A.shape[1]}. {IMAGE}")
         alone = np.concatenate([self._evaluate(x[None], False)[0] for x in (self.lower, self.upper)])
         apart = np.abs(alone - A[[0, 2]]).max(initial=0.0, where=np.isfinite(A[[0, 2]]))
         if not apart <= 1e-4 * np.abs(A[np.isfinite(A)]).max(initial=0.0):
@@ -186,7 +189,7 @@ def _blocks(A: Any, n: int) -> Any:
     if not trees.is_array(A) or A.ndim not in (2, 3) or A.shape[1] != n:
         raise ModelError(
             f"atom must return columns of shape (m, n) for n components, or (m, n, b) for blocks of b; got "
-            f"{described(A)} for n = {n}. Leaves of theta have the components along their first axis"
+            f"{described(A)} for n = {n}. {ADVICE}. {IMAGE}"
         )
     return A if A.ndim == 3 else namespace_of(A).expand_dims(A, axis=2)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import isabstract
 from numbers import Integral, Real
+from pickle import PicklingError
 from typing import Any
 
 import numpy as np
@@ -129,3 +131,19 @@ def whole(owner: object, name: str, least: int) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ProblemError(f"{type(owner).__name__}: {name} must be a whole number >= {least}, got {shown(value)}")
     object.__setattr__(owner, name, int(value))
+
+
+@contextmanager
+def pickled() -> Iterator[None]:
+    """Turn what processes say of functions that they cannot be sent into a `ProblemError`."""
+    try:
+        yield
+    except (PicklingError, AttributeError, TypeError) as error:
+        # the type is another one in each version of Python
+        if not any(words in str(error) for words in ("pickle", "local object")):
+            raise
+        raise ProblemError(
+            "functions of a problem that processes of an executor solve must be defined by def at the top of a module, "
+            f"where each process imports them; got {error}. Move a lambda or an inner function there, with what it "
+            "took from around it in data=, or take a ThreadPoolExecutor or no executor"
+        ) from error

@@ -175,6 +175,13 @@ class Bar:
         if self._bar is not None:
             self._bar.close()
 
+    def skip(self, n: int) -> None:
+        """Advance by `n` units that were done before: the rate, and with it the time left, does not count them."""
+        if self._bar is not None:
+            for name in ("n", "initial", "last_print_n"):
+                setattr(self._bar, name, getattr(self._bar, name) + n)
+            self._bar.update(0)
+
     def update(self, n: int = 1, value: float | None = None, gap: float | None = None) -> None:
         """Advance by `n` units, and show the objective and the gap."""
         if self._bar is not None:

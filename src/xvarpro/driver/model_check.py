@@ -358,9 +358,11 @@ def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | No
         if 0 in shape:
             raise ProblemError(f"{prefix}{name} must have at least one row and one column; got shape {shape}")
     if target is not None and design[0] != target[0]:
-        raise ProblemError(
-            f"{prefix}M(theta) and {prefix}y must have the same number of rows; got shapes {design} and {target}"
-        )
+        message = f"{prefix}M(theta) and {prefix}y must have the same number of rows; got shapes {design} and {target}"
+        if target[1:] == design[:1]:
+            message += ". A column of y is a right-hand side: pass y.T; for rows that are problems of their own take "
+            message += "solve_many, or the vmap of a layer"
+        raise ProblemError(message)
     lam, Omega = ridge
     if Omega is not None and (len(Omega.shape) != 2 or Omega.shape[1] != n or not Omega.shape[0]):
         raise ProblemError(

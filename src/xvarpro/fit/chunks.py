@@ -25,6 +25,7 @@ from xvarpro.batch.driver import put
 from xvarpro.batch.lift import members
 from xvarpro.batch.prepare import batch_size
 from xvarpro.core import trees
+from xvarpro.core.checks import pickled
 from xvarpro.core.namespace import device
 from xvarpro.core.status import Bar
 from xvarpro.core.struct import Tree
@@ -86,19 +87,20 @@ def in_chunks(
             stamp = {**Fingerprints(part, start), **hashes(sets, "over"), "options": repr(options)}
             kept = Path(folder) / f"problems_{picked.start:012d}.npz", stamp
         if kept is not None and kept[0].exists():
-            tasks.append((picked, None, _here(_read, *kept, start)))
+            tasks.append((picked, None, _here(_read, *kept, start), bar.skip))
         else:
-            tasks.append((picked, kept, hand_out(solve_many, part, start, sets, progress=False, **options)))
+            tasks.append((picked, kept, hand_out(solve_many, part, start, sets, progress=False, **options), bar.update))
 
     def finish() -> None:
         """The first of the tasks; one that is done here is written before the next chunk is read."""
         nonlocal whole, last
-        picked, kept, task = tasks.popleft()
-        last = replace(task.result(), _problem=None, _prepared=None, _fits=None)
+        picked, kept, task, advance = tasks.popleft()
+        with pickled():
+            last = replace(task.result(), _problem=None, _prepared=None, _fits=None)
         if kept is not None:
             _write(last, *kept)
         whole = put(whole, picked, {name: getattr(last, name) for name in PER_PROBLEM}, b)
-        bar.update(len(last))
+        advance(len(last))
 
     with Bar(b, progress, "problem") as bar:
         for i in range(0, max(b, 1), int(size)):

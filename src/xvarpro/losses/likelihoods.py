@@ -75,10 +75,8 @@ class Poisson(_Counts):
         return weights * y / positive_or_one(mu) ** 2
 
     def model(self, mu: Array, y: Array, weights: Weights) -> Array:
-        # Fisher's is there for counts of 0 too, down to predictions of 0 to rounding, where it would hold w at a bound
-        xp = namespace_of(mu)
-        least = xp.maximum(mu, 100 * xp.finfo(mu.dtype).eps * self.start(y))
-        return xp.maximum(self.second(mu, y, weights), FLAT * weights * self.factor(least, y, weights))
+        # Fisher's is there for counts of 0 too
+        return namespace_of(mu).maximum(self.second(mu, y, weights), FLAT * weights * self.curvature(mu, y, weights))
 
     def scoring(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * self.factor(mu, y, weights)  # Fisher's, of which counts of 0 have as much as others
@@ -86,7 +84,11 @@ class Poisson(_Counts):
     def factor(self, mu: Array, y: Array, weights: Weights) -> Array:
         return 1 / positive_or_one(mu)
 
-    curvature = factor  # the second derivative, y / mu^2, of a count as large as it is expected to be
+    def curvature(self, mu: Array, y: Array, weights: Weights) -> Array:
+        # the second derivative, y / mu^2, of a count as large as it is expected to be; not more than that of a
+        # prediction of 0 to rounding, next to which no slope of w at a bound would count
+        xp = namespace_of(mu)
+        return self.factor(xp.maximum(mu, 100 * xp.finfo(mu.dtype).eps * self.start(y)), y, weights)
 
     def start(self, y: Array) -> Array:
         return 0.5 * (y + namespace_of(y).mean(y, axis=-2, keepdims=True))

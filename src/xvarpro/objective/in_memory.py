@@ -395,6 +395,11 @@ def model_failures(
             ) from error
         if any(dates in str(error) for dates in ("DateTime64", "<M8[")):
             advice = "Dates are no numbers: pass the time since one, such as (t - t.min()) / np.timedelta64(1, 'h')"
+        if advice is ADVICE and any(word in str(error) for word in ("shape", "dimension")):
+            advice += (
+                ". M is called once, with all of data, and returns all rows, (m, n): a function of one sample is "
+                "mapped over them, in JAX by jax.vmap(f)(x), in PyTorch by torch.func.vmap(f)(x)"
+            )
         if "Inference tensors" in str(error):
             advice = (
                 "PyTorch takes no derivatives through arrays that were made inside torch.inference_mode(), such as one "

@@ -348,7 +348,8 @@ def separable(
     M : callable
         ``M(theta, data)`` -> design, shape (m, n).
     y : array, list of arrays, callable, ColumnChunks or RowChunks
-        Target, shape (m,) or (m, k); as chunks of columns; or chunks of rows, which bring their own data.
+        Target, shape (m,) or (m, k); as chunks of columns; or chunks of rows, which bring their own data. It is a
+        constant of a solve, also where PyTorch would take a gradient by it: `layers` have gradients by `data`.
     data : pytree, optional
         Arrays (and anything else) that M and y read; moved to the backend once per solve. Lists of numbers and columns
         of tables become arrays; tuples stay, for shapes and intervals. `Samples` marks those of which a mini-batch

@@ -19,6 +19,7 @@ from xvarpro.batch.lift import single
 from xvarpro.batch.prepare import Prepared
 from xvarpro.batch.shared import Shared, spread
 from xvarpro.core import trees
+from xvarpro.core.checks import pickled
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
@@ -192,7 +193,8 @@ def _joined(fit: ManyResult, options: dict[str, Any], executor: Executor | None)
     parts, run = list[dict[str, Any]](), executor.map if executor else map
     for i in range(0, len(slices), some):  # an executor is handed all that `map` is given
         chunks = [fit.members(picked) for picked in slices[i : i + some]]
-        parts += run(partial(_part, options), chunks, [chunk.stated for chunk in chunks])
+        with pickled():
+            parts += run(partial(_part, options), chunks, [chunk.stated for chunk in chunks])
     reasons: dict[str, list[int]] = {}
     for picked, part in zip(slices, parts, strict=True):
         for why, at in part["reasons"].items():

@@ -174,7 +174,7 @@ def experiment(data: Data | str = "mnist", **options: Any) -> Experiment:
         (*ours, *others, floor),
         config={"data": of.data.source, "widths": list(of.widths), **{name: getattr(of, name) for name in numbers}},
         facts={
-            "data": of.data.source + (f" ({of.data.fallback})" if of.data.fallback else ""),
+            "data": of.data.source,
             "problem": "min over s >= 0, sum s <= rho, phi of 1/2 |E(X_U) diag(s) W - X_U|^2 + mu/2 |s|^2, "
             "W minimising 1/2 |E(X_L) diag(s) W - X_L|^2 + lam/2 |W|^2",
             "levels": levels,
