@@ -9,7 +9,7 @@ import textwrap
 from importlib.metadata import metadata
 from pathlib import Path
 
-from docutils.nodes import paragraph
+from docutils.nodes import Admonition, paragraph
 from numpydoc.xref import DEFAULT_LINKS
 
 import xvarpro
@@ -175,9 +175,11 @@ def without_private_fields(app, what, name, obj, options, signature, returned):
 
 def described(app, page, template, context, doctree):
     """What a search engine shows: the first paragraph, and of the first page a title that says what it is."""
-    first = next(iter(doctree.findall(paragraph)), None) if doctree else None
-    if first is not None:
-        text = html.escape(textwrap.shorten(first.astext(), 160, placeholder=" ..."))
+    found = doctree.findall(paragraph) if doctree else ()
+    texts = (each.astext() for each in found if not isinstance(each.parent, Admonition))
+    text = next((text for text in texts if not text.startswith("Bases: ")), "")
+    if text:
+        text = html.escape(textwrap.shorten(text, 160, placeholder=" ..."))
         context["metatags"] = context.get("metatags", "") + f'<meta name="description" content="{text}" />'
     if page == "index":
         context["title"] = "Constrained variable projection"
