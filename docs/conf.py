@@ -1,12 +1,15 @@
 """The site, built offline by `sphinx-build -W --keep-going docs docs/_build`: warnings and broken links are errors."""
 
+import html
 import inspect
 import os
 import re
 import sys
+import textwrap
 from importlib.metadata import metadata
 from pathlib import Path
 
+from docutils.nodes import Admonition, paragraph
 from numpydoc.xref import DEFAULT_LINKS
 
 import xvarpro
@@ -79,6 +82,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "show_signature": False,
+    "ignore_repr_types": "matplotlib",  # figures are shown, not printed
     "min_reported_time": 1e9,
 }
 
@@ -169,8 +173,21 @@ def without_private_fields(app, what, name, obj, options, signature, returned):
     return signature and re.sub(r", _\w+=[^,)]+", "", signature), returned
 
 
+def described(app, page, template, context, doctree):
+    """What a search engine shows: the first paragraph, and of the first page a title that says what it is."""
+    found = doctree.findall(paragraph) if doctree else ()
+    texts = (each.astext() for each in found if not isinstance(each.parent, Admonition))
+    text = next((text for text in texts if not text.startswith("Bases: ")), "")
+    if text:
+        text = html.escape(textwrap.shorten(text, 160, placeholder=" ..."))
+        context["metatags"] = context.get("metatags", "") + f'<meta name="description" content="{text}" />'
+    if page == "index":
+        context["title"] = "Constrained variable projection"
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("html-page-context", described)
     app.connect("source-read", leave)
     app.connect("autodoc-process-docstring", plain, priority=400)  # before numpydoc
     app.connect("autodoc-process-bases", public_bases)

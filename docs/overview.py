@@ -34,7 +34,7 @@ def decay(ax):
     fine = np.linspace(0.0, 2.0, 200)
     columns = np.exp(-fine[:, None] * fit.theta) * fit.w
     ax.plot(fine, columns.sum(1), color=BLUE, linewidth=2.2)
-    for j, (colour, place) in enumerate(((ORANGE, (1.0, 1.1)), (GREEN, (0.32, 0.22)))):
+    for j, (colour, place) in enumerate(((ORANGE, (1.0, 1.1)), (GREEN, (0.44, 0.26)))):
         ax.plot(fine, columns[:, j], color=colour, linewidth=1.4)
         ax.text(*place, f"{fit.theta[j]:.2f} ± {errors[j]:.2f} per s", color=colour, fontsize=9)
     ax.set(xlabel="time / s", ylabel="signal", title="Decays: rates with error bars,\namplitudes solved for")
@@ -68,7 +68,7 @@ def network(ax):
     ax.plot(trace.values, trace.value, color=BLUE, linewidth=2.2)
     ax.annotate("Adam on all weights", (30, rival[30]), (4, 10), textcoords="offset points", color=GREY,
                 fontsize=9)  # fmt: skip
-    ax.annotate("last layer solved for", (1.2, 20), (0, 0), textcoords="offset points", color=BLUE,
+    ax.annotate("last layer solved for", (1.2, 13), (0, 0), textcoords="offset points", color=BLUE,
                 fontsize=9, fontweight="bold")  # fmt: skip
     ax.set(xlabel="evaluations of the network", ylabel="training objective", xscale="log", yscale="log")
     ax.set_title("A network: the last layer is solved for\nat every step")

@@ -88,7 +88,8 @@ class Options:
         self.out.mkdir(parents=True, exist_ok=True)
         lasts = _lasts(race.longest(experiment, budget, seeds))
         sooner = "" if budget.iterations is None else f", less where {budget.iterations} iterations end sooner"
-        screen.print(f"It takes {lasts} at most, set-up and compilation apart{sooner}; each run says its name first.")
+        apart = "set-up, compilation and measuring apart"
+        screen.print(f"It takes {lasts} at most, {apart}{sooner}; each run says its name first.")
         found = race.run(
             experiment,
             budget,
