@@ -192,6 +192,24 @@ def test_a_batch_has_the_solutions_of_its_problems(name):
     np.testing.assert_allclose(found.theta[2], fit.theta, rtol=1e-5, atol=1e-5)
 
 
+def test_robust_fits_in_single_precision_end_within_a_small_part_of_an_error():
+    """Where the target is a thousand times its noise, and rounding of w shows in slopes; alone and in a batch."""
+    t, draw = np.linspace(0.0, 2.0, 40), rng(0)
+    y = (np.exp(-np.outer(t, [1.1, 4.5])) @ draw.uniform(0.3, 2.0, (2, 16))).T + 1e-3 * draw.standard_t(3, (16, 40))
+    given = [np.asarray(x, np.float32) for x in (y, t, np.tile([0.9, 5.0], (16, 1)))]
+
+    def stated(y, t, start):
+        loss, W = xv.losses.SoftL1(1.5e-3), xv.lower.Nonnegative()
+        return xv.separable(of_each, y, data={"x": t}, loss=loss, W=W), start
+
+    single, double = stated(*given), stated(*(x.astype(float) for x in given))
+    exact, found = (xv.solve_many(*stated, tol=1e-9) for stated in (double, single))
+    alone = [xv.solve(xv.many.single(single[0], i), single[1][i], tol=1e-9).theta for i in range(8)]
+    errors = exact.statistics().theta_stderr
+    assert np.max(np.abs(found.theta - exact.theta) / errors) < 4e-3
+    assert np.max(np.abs(np.stack(alone) - exact.theta[:8]) / errors[:8]) < 4e-3
+
+
 @pytest.mark.parametrize(
     ("name", "W", "least"),
     [("logistic", xv.lower.Nonnegative(), 0.0), ("poisson", xv.lower.Bounded(0.2, 0.9), 0.2)],

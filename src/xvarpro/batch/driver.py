@@ -19,7 +19,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_one
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.driver.iteration import OWN_MODEL, negligible_decrease, negligible_gap, noise
+from xvarpro.driver.iteration import OPEN, OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.driver.restarts import STEPS, Look, dependent, left_behind, parabola, without_curvature
 from xvarpro.lower.stack import units
 from xvarpro.objective.gauss_newton import diagonal, times
@@ -382,8 +382,8 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     xp = namespace_of(point.theta)
     value = point.local.value
     # towards vertices alone a digit more takes ten times the steps
-    share = 1.0 if f.region.without_projection else OWN_MODEL
-    done = point.decrease <= negligible_decrease(value, share * tol, floor)
+    share, most = (1.0, 1.0) if f.region.without_projection else (OWN_MODEL, OPEN)
+    done = point.decrease <= negligible_decrease(value, share * tol, floor, most)
     finite = xp.isfinite(value) & xp.isfinite(point.gap_A) & xp.isfinite(point.gap_B)
     running = xp.zeros(done.shape, dtype=xp.int32, device=device(done))
     code = xp.where(done, xp.full_like(running, Status.CONVERGED.code), running)

@@ -87,8 +87,11 @@ class LossBatch(Batch):
         root = namespace_of(z).sqrt(level.curvature(z, exact=False))
         along = small.coefficients(low.factor, root * X)
         J = small.rest(low.factor, root * X, along)
-        value = level.value(z) + _half_squares(low.r[..., m:])
-        return value, products(grouped(X, len(tangents)), level.slope(z)), grouped(J, len(tangents))
+        value, slope = level.value(z) + _half_squares(low.r[..., m:]), level.slope(z)
+        r = namespace_of(z).concat([slope / positive_or_one(root), low.r[..., m:]], axis=2)
+        # less what X finds in the slope of the level, which is 0 but for the rounding of w
+        lost = products(grouped(along, len(tangents)), small.coefficients(low.factor, r))
+        return value, products(grouped(X, len(tangents)), slope) - lost, grouped(J, len(tangents))
 
     def _linear(self, outputs: Outputs, low: Lower, X: Array) -> Linear:
         level, m = self._levels(0, low.w.shape[0]), outputs.M_L.shape[1]
