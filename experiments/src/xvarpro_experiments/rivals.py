@@ -138,7 +138,10 @@ class Joint:
         if hasattr(parts.M, "spectrum"):
             X = parts.M.spectrum(True)
             xp = xv.array_namespace(X)
-            return xp.max(xp.sum(xp.abs(X) ** 2, axis=0)) + self.lam
+            power = xp.sum(xp.abs(X) ** 2, axis=0)
+            for axis, length in enumerate(parts.M.layout.grid[:-1]):  # along which w is alone, and so its spectrum flat
+                power = xp.mean(power, axis=axis, keepdims=True) if length == 1 else power
+            return xp.max(power) + self.lam
         A = parts.M.dense()
         return top(A @ A.mT if A.shape[1] > A.shape[0] else A.mT @ A) + self.lam
 

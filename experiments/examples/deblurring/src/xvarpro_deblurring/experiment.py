@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from xvarpro_experiments import deconvolution, race
 from xvarpro_experiments.checks import one_of, positive
-from xvarpro_experiments.methods import Certificate, Measure, Task
+from xvarpro_experiments.methods import Measure, Task
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
@@ -62,7 +61,8 @@ def experiment(
         g, u = before(photograph.blurred, size, scale)
         measures: dict[str, Measure] = {}
         if photograph.kernel is not None:
-            measures[deconvolution.KERNEL] = _matching(scaled(photograph.kernel, size, scale))
+            true = scaled(photograph.kernel, size, scale)
+            measures[deconvolution.KERNEL] = lambda found: kernel_match(np.reshape(found.w, true.shape), true)
         return Task(
             problem((units * g).astype(dtype), scale),
             u.astype(dtype),
@@ -72,9 +72,10 @@ def experiment(
             device=device,
         )
 
+    digests = [hashlib.sha256(p.blurred.tobytes()).hexdigest()[:16] for p in given]
     config = {
-        "photographs": [_digest(p.blurred) for p in given], "size": size, "scale": scale,
-        "units": units, "dtype": dtype, "backend": backend, "device": device,
+        "photographs": digests, "size": size, "scale": scale, "units": units, "dtype": dtype,
+        "backend": backend, "device": device,
     }  # fmt: skip
     height, width = (round(n * scale / size) for n in given[0].blurred.shape)
     facts = {
@@ -97,19 +98,6 @@ def scaled(kernel: np.ndarray, size: int, scale: int) -> np.ndarray:
     whole = np.pad(kernel, [(s, size - n - s) for s, n in zip(spare, kernel.shape, strict=True)])
     smaller = resized(whole, (scale, scale))
     return smaller / smaller.sum()
-
-
-def _digest(x: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()[:16]
-
-
-def _matching(true: np.ndarray) -> Measure:
-    def measure(found: Certificate) -> float:
-        w = np.asarray(found.w, np.float64)
-        side = math.isqrt(w.size)
-        return kernel_match(w.reshape(side, side), true)
-
-    return measure
 
 
 def notes(found: race.Race) -> list[str]:

@@ -57,7 +57,7 @@ def restore(image: np.ndarray, size: int = 27, iterations: int = 15) -> Restorat
     size, iterations : int
         As in `estimate`.
     """
-    kernel = estimate(image, size, iterations).kernel
+    kernel = estimate(image, size, iterations)
     reach = size // 2
     sharpened = aligned(sharpen(image, kernel), image, reach)
     inside = (slice(reach, -reach), slice(reach, -reach))
@@ -67,7 +67,7 @@ def restore(image: np.ndarray, size: int = 27, iterations: int = 15) -> Restorat
 
     errors = []
     for part in parts(image, size):
-        other = sharpen(image, estimate(part, size, iterations).kernel)
+        other = sharpen(image, estimate(part, size, iterations))
         errors.append(apart(aligned(other, sharpened, reach), sharpened))
     moved = apart(sharpened, image)
     trust = max(0.0, 1 - DOUBT * float(np.median(errors)) / moved) if moved else 0.0
