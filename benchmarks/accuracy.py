@@ -60,9 +60,7 @@ class Draw(NamedTuple):
 
     def condition(self, lam: float) -> float:
         """2-norm condition number of the matrix that is factored, the dual one for a wide design."""
-        A = self.A.astype(float)
-        s = np.linalg.svd(A, compute_uv=False)
-        s = np.sqrt(s**2 + lam)
+        s = np.sqrt(np.linalg.svd(self.A.astype(float), compute_uv=False) ** 2 + lam)
         return float(s.max() / s.min())
 
 
@@ -94,23 +92,17 @@ def reference(case: Case, cond: float, seed: int) -> np.ndarray:
         lam = mp.mpf(case.lam)
         w, derivative = _wide(A, y, lam) if case.wide else _tall(A, y, lam)
         slopes = [derivative(dA, dy) for dA, dy in zip(B, C, strict=True)]
-        r = (A if AU is None else AU) * w - (y if yU is None else yU)
-        g = []
-        for k, dw in enumerate(slopes):
-            if AU is None:
-                change, ridge = A * dw + B[k] * w - C[k], lam * mp.fdot(w, dw)
-            else:
-                change, ridge = AU * dw + BU[k] * w - CU[k], 0
-            g.append(float(mp.fdot(r, change) + ridge))
-        return np.array(g)
+        if not case.bilevel:
+            AU, BU, yU, CU = A, B, y, C
+        r, own = AU * w - yU, 0 if case.bilevel else lam  # the ridge is a part of the value of one level
+        pairs = zip(BU, CU, slopes, strict=True)
+        return np.array([float(mp.fdot(r, AU * dw + dA * w - dy) + own * mp.fdot(w, dw)) for dA, dy, dw in pairs])
 
 
 def _exact(x: np.ndarray) -> Any:
     """A vector or matrix in multiple precision; a list of them where there is one per parameter."""
     x = x.astype(float)
-    if x.shape[0] == PARAMETERS:
-        return [mp.matrix(part.tolist()) for part in x]
-    return mp.matrix(x.tolist())
+    return [mp.matrix(part.tolist()) for part in x] if x.shape[0] == PARAMETERS else mp.matrix(x.tolist())
 
 
 def _tall(A: Any, y: Any, lam: Any) -> tuple[Any, Callable[[Any, Any], Any]]:

@@ -250,10 +250,11 @@ def test_paired_differences_have_students_interval():
 @pytest.fixture(scope="module")
 def state():
     import torch
-    from xvarpro_experiments.fewshot.resnet import Top, Trunk
+    from xvarpro_experiments.fewshot import resnet
 
     torch.manual_seed(0)
-    both = {**Trunk().state_dict(), **Top().state_dict()}
+    trunk, top = resnet.parts()
+    both = {**trunk.state_dict(), **top.state_dict()}
     return {k: v for k, v in both.items() if "num_batches" not in k}
 
 

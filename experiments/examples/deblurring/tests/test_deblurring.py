@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 import numpy as np
 import pytest
 import xvarpro_deblurring as deblurring
+from scipy.signal import convolve2d
 from xvarpro_deblurring import Blur, Correlation, figures, gram, psnr, sharpen
 from xvarpro_experiments import race, sanity
 from xvarpro_experiments.datasets import VARIABLE
@@ -43,11 +44,7 @@ def test_the_design_is_the_convolution_of_both_images():
     M = Blur(3)(U, None)
     A = M.dense()
     np.testing.assert_allclose(gram(M), A.T @ A, rtol=1e-11, atol=1e-11)
-    wanted = np.zeros((2, 9, 8))
-    for i in range(3):
-        for j in range(3):
-            wanted[:, i : i + 7, j : j + 6] += w[i, j] * U
-    np.testing.assert_allclose(blurred(U, w), wanted, atol=1e-12)
+    np.testing.assert_allclose(blurred(U, w), [convolve2d(u, w) for u in U], atol=1e-12)
 
 
 def stated(solver, levels=1):
@@ -109,8 +106,7 @@ def test_centring_moves_the_edges_and_with_them_the_kernel():
     w[4, 1] = 1.0
     u = np.zeros((2, 12, 12))
     u[0, 5, 6] = 1.0
-    moved = coarse_to_fine.centred(u, w)
-    assert moved[0, 7, 5] == 1  # the kernel's shift, which the kernel has no longer
+    assert coarse_to_fine.centred(u, w)[0, 7, 5] == 1  # the kernel's shift, which the kernel has no longer
 
 
 def test_the_spread_function_is_on_the_simplex_and_finds_a_kernel_from_true_edges():
@@ -127,8 +123,7 @@ def test_a_blind_estimate_is_better_than_the_blur_and_than_no_kernel(photograph)
     row = deblurring.deblur(photograph, size=11, iterations=10)
     assert row.deblurred > row.blurred + 0.5
     assert row.known > row.blurred
-    none = np.eye(1, 121, 60).reshape(11, 11)
-    assert row.match > deblurring.kernel_match(none, photograph.kernel) + 0.1
+    assert row.match > deblurring.kernel_match(np.ones((1, 1)), photograph.kernel) + 0.1
     assert row.kernel.min() >= 0
     assert row.kernel.sum() == pytest.approx(1.0)
     assert sorted(row.record()) == ["blurred", "deblurred", "known", "match", "name", "seconds", "trust"]
@@ -166,19 +161,17 @@ def test_the_command_is_registered_and_writes_sound_numbers_and_figures(tmp_path
     (entry,) = entry_points(group="xvarpro.experiments", name="deblurring")
     summary = entry.load()(size=5, scale=3, side=48, photographs=1, iterations=4, out=tmp_path)
     assert all(check.passed for check in sanity.checks(summary))
-    (row,) = summary["photographs"]
-    assert row["deblurred"] > row["blurred"]
+    assert summary["photographs"][0]["deblurred"] > summary["photographs"][0]["blurred"]
     for name in ("convergence", "photographs"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_scenes_are_blurred_by_their_kernels():
     made = deblurring.scene(40, 7, noise=0.0, seed=3)
-    x, k, y = made.sharp, made.kernel, made.blurred
-    wanted = sum(k[3 + i, 3 + j] * x[10 - i : 30 - i, 10 - j : 30 - j] for i in range(-3, 4) for j in range(-3, 4))
-    np.testing.assert_allclose(y[10:30, 10:30], wanted, atol=1e-12)
-    assert k.sum() == pytest.approx(1.0)
-    assert k.min() >= 0
+    inside = convolve2d(made.sharp, made.kernel, mode="valid")
+    np.testing.assert_allclose(made.blurred[3:-3, 3:-3], inside, atol=1e-12)
+    assert made.kernel.sum() == pytest.approx(1.0)
+    assert made.kernel.min() >= 0
 
 
 def test_photographs_are_found_by_their_names(tmp_path, monkeypatch):
@@ -254,6 +247,7 @@ def test_sharpening_is_kept_as_far_as_the_parts_agree(photograph, monkeypatch):
 def test_images_are_aligned_within_reach():
     x = RNG.uniform(size=(20, 20))
     for shift in ((0, 0), (2, -3), (-3, 1)):
-        found = restoring.aligned(np.roll(x, shift, axis=(0, 1)), x, 3)
+        found, error = restoring.aligned(np.roll(x, shift, axis=(0, 1)), x, 3)
         assert (found[3:-3, 3:-3] == x[3:-3, 3:-3]).all()
-    assert restoring.aligned(x, x, 0).shape == x.shape
+        assert error == 0
+    assert restoring.aligned(x, x, 0)[0].shape == x.shape

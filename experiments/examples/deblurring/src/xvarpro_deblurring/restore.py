@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from xvarpro_experiments import deconvolution
 from xvarpro_experiments.checks import positive
-from xvarpro_experiments.deconvolution import match
 
 from xvarpro.errors import ProblemError
 from xvarpro_deblurring.blur import ramp
@@ -57,19 +57,10 @@ def restore(image: np.ndarray, size: int = 27, iterations: int = 15) -> Restorat
     size, iterations : int
         As in `estimate`.
     """
-    kernel = estimate(image, size, iterations)
-    reach = size // 2
-    sharpened = aligned(sharpen(image, kernel), image, reach)
-    inside = (slice(reach, -reach), slice(reach, -reach))
-
-    def apart(x: np.ndarray, y: np.ndarray) -> float:
-        return float(np.mean((x - y)[inside] ** 2))
-
-    errors = []
-    for part in parts(image, size):
-        other = sharpen(image, estimate(part, size, iterations))
-        errors.append(apart(aligned(other, sharpened, reach), sharpened))
-    moved = apart(sharpened, image)
+    kernel, reach = estimate(image, size, iterations), size // 2
+    sharpened, moved = aligned(sharpen(image, kernel), image, reach)
+    others = (sharpen(image, estimate(part, size, iterations)) for part in parts(image, size))
+    errors = [aligned(other, sharpened, reach)[1] for other in others]
     trust = max(0.0, 1 - DOUBT * float(np.median(errors)) / moved) if moved else 0.0
     return Restoration(image + trust * (sharpened - image), kernel, trust)
 
@@ -80,20 +71,18 @@ def parts(image: np.ndarray, size: int) -> list[np.ndarray]:
     return [image[:down], image[-down:], image[:, :right], image[:, -right:]]
 
 
-def aligned(image: np.ndarray, like: np.ndarray, reach: int) -> np.ndarray:
-    """`image` moved by whole pixels, at most `reach` along each axis, to where it is nearest to `like`.
+def aligned(image: np.ndarray, like: np.ndarray, reach: int, border: int | None = None) -> tuple[np.ndarray, float]:
+    """`image` moved to where it is nearest to `like`, and the mean square of what is between them within a border.
 
-    A kernel and an image are known up to a shift together.
+    It moves by whole pixels, at most `reach` along each axis, the width of the border by default; what comes in is
+    its own border. A kernel and an image are known up to a shift together.
     """
-    inside = (slice(reach, -reach or None),) * 2
-    return min(shifted(image, reach), key=lambda x: float(np.sum((x - like)[inside] ** 2)))
-
-
-def shifted(image: np.ndarray, reach: int) -> list[np.ndarray]:
-    """An image moved by whole pixels, at most `reach` along each axis; what comes in at a border is the border."""
-    height, width = image.shape
-    padded, n = np.pad(image, reach, mode="edge"), range(2 * reach + 1)
-    return [padded[down : down + height, right : right + width] for down in n for right in n]
+    width = reach if border is None else border
+    moved = np.lib.stride_tricks.sliding_window_view(np.pad(image, reach, mode="edge"), image.shape)
+    inside = (slice(width, -width or None),) * 2
+    errors = [float(np.mean((x - like)[inside] ** 2)) for row in moved for x in row]
+    best = int(np.argmin(errors))
+    return moved[divmod(best, moved.shape[1])], errors[best]
 
 
 def sharpen(image: np.ndarray, kernel: np.ndarray, weight: float = 5e-4) -> np.ndarray:
@@ -107,13 +96,13 @@ def sharpen(image: np.ndarray, kernel: np.ndarray, weight: float = 5e-4) -> np.n
     positive(weight=weight)
     pad = min(2 * len(kernel), *image.shape)
     y = np.pad(image, pad, mode="symmetric")
-    K = _spectrum(kernel, y.shape)
+    K = spectrum(kernel, y.shape)
     fade = np.minimum.outer(ramp(y.shape[0], pad), ramp(y.shape[1], pad))
     for _ in range(3):
         y = fade * y + (1 - fade) * np.fft.irfft2(K * np.fft.rfft2(y), y.shape)
     Y = np.conj(K) * np.fft.rfft2(y)
-    step = np.array([[0.0, 0.0, 0.0], [0.0, -1.0, 1.0], [0.0, 0.0, 0.0]])
-    D = [_spectrum(d, y.shape) for d in (step, step.T)]
+    step = np.array([[0.0, -1.0, 1.0]])
+    D = [spectrum(d, y.shape) for d in (step, step.T)]
     slopes = sum(np.abs(d) ** 2 for d in D)
     X = np.fft.rfft2(y)
     for stage in range(STAGES):
@@ -124,8 +113,7 @@ def sharpen(image: np.ndarray, kernel: np.ndarray, weight: float = 5e-4) -> np.n
             edges = np.sign(edges) * np.maximum(np.abs(edges) - weight / penalty, 0.0)
             right += penalty * np.conj(d) * np.fft.rfft2(edges)
         X = right / (np.abs(K) ** 2 + penalty * slopes)
-    x = np.fft.irfft2(X, y.shape)[pad:-pad, pad:-pad]
-    return np.clip(x, 0.0, 1.0)
+    return np.clip(np.fft.irfft2(X, y.shape)[pad:-pad, pad:-pad], 0.0, 1.0)
 
 
 def psnr(image: np.ndarray, sharp: np.ndarray, shift: int = 8, border: int = 30) -> float:
@@ -138,12 +126,11 @@ def psnr(image: np.ndarray, sharp: np.ndarray, shift: int = 8, border: int = 30)
             f"psnr needs two images of one shape and 0 <= shift <= border < half of it, got shapes {image.shape} and "
             f"{sharp.shape}, shift {shift}, border {border}"
         )
-    inside = (slice(border, -border or None),) * 2
-    best = min(float(np.mean((x - sharp)[inside] ** 2)) for x in shifted(image, shift))
-    return -10 * math.log10(best) if best else math.inf
+    error = aligned(image, sharp, shift, border)[1]
+    return -10 * math.log10(error) if error else math.inf
 
 
-def _spectrum(kernel: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def spectrum(kernel: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Transform of a kernel whose middle is the origin."""
     filled = np.zeros(shape)
     filled[: kernel.shape[0], : kernel.shape[1]] = kernel
@@ -180,34 +167,22 @@ def deblur(photograph: Photograph, size: int = 27, iterations: int = 15) -> Debl
     size, iterations
         As in `restore`.
     """
-    began = time.perf_counter()
-    image, kernel, trust = restore(photograph.blurred, size, iterations=iterations)
+    began, blurred, sharp, true = time.perf_counter(), photograph.blurred, photograph.sharp, photograph.kernel
+    image, kernel, trust = restore(blurred, size, iterations)
     seconds = time.perf_counter() - began
-    sharp, true = photograph.sharp, photograph.kernel
-    border = min(30, photograph.blurred.shape[0] // 4)
-    shift = min(8, border)
+    border = min(30, blurred.shape[0] // 4)
 
     def dB(x: np.ndarray) -> float:
-        return float("nan") if sharp is None else psnr(x, sharp, shift, border)
+        return math.nan if sharp is None else psnr(x, sharp, min(8, border), border)
 
-    return Deblurred(
-        photograph.name,
-        dB(photograph.blurred),
-        dB(image),
-        float("nan") if true is None else dB(sharpen(photograph.blurred, true)),
-        float("nan") if true is None else kernel_match(kernel, true),
-        trust,
-        seconds,
-        image,
-        kernel,
-        photograph,
-    )
+    known = match = math.nan
+    if true is not None:
+        known, match = dB(sharpen(blurred, true)), kernel_match(kernel, true)
+    return Deblurred(photograph.name, dB(blurred), dB(image), known, match, trust, seconds, image, kernel, photograph)
 
 
 def kernel_match(found: np.ndarray, true: np.ndarray) -> float:
     """Cosine of two kernels, whatever their sizes, at the best shift; negative entries of `found` count as 0."""
     side = found.shape[0] + true.shape[0]
-    a, b = (np.zeros((side, side)) for _ in range(2))
-    a[: found.shape[0], : found.shape[1]] = np.maximum(found, 0.0)
-    b[: true.shape[0], : true.shape[1]] = true
-    return match(a, b)
+    a, b = (np.pad(k, [(0, side - n) for n in k.shape]) for k in (np.maximum(found, 0.0), true))
+    return deconvolution.match(a, b)
