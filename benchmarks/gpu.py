@@ -191,9 +191,6 @@ def examine(name: str, device: str, dtype: str, file: str, *only: str) -> None:
             print(json.dumps(row), file=out, flush=True)
 
 
-# -- the report --------------------------------------------------------------------------------------------------------
-
-
 def render(record: dict[str, Any]) -> str:
     """The report as Markdown."""
     blocks = [f"# {'Dry run' if record['dry_run'] else 'xvarpro on a GPU'}, {record['date'][:10]}"]

@@ -82,9 +82,6 @@ def test_an_adapter_starts_at_the_identity(splits):
     assert fit.value < fit.trace.value[0]
 
 
-# -- episodes ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def backbone():
     return fewshot.digits_backbone()
@@ -112,9 +109,6 @@ def test_validation_images_are_none_of_the_test(backbone):
     seen = [np.unique(X, axis=0) for X in drawn]
     both = np.concatenate(seen)
     assert len(np.unique(both, axis=0)) == len(both)
-
-
-# -- methods -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -242,9 +236,6 @@ def test_paired_differences_have_students_interval():
     assert mean == 1.5
     assert half == pytest.approx(12.7062 * np.std([1, 2], ddof=1) / math.sqrt(2), rel=1e-4)
     assert math.isnan(fewshot.paired(np.array([1.0]))[1])
-
-
-# -- ResNet-18 ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

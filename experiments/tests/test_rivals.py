@@ -149,9 +149,6 @@ def test_what_has_no_joint_form_is_refused():
             Joint(other, NUMPY)
 
 
-# -- dictionary learning, by formulas of its own -----------------------------------------------------------------------
-
-
 def formulas(problem, D0, radius, iterations, inertia, scale=1.0):
     """iPALM (inertia a number or None) or simultaneous projected gradient (inertia 'gradient') as NumPy loops."""
     X, lam, project = problem.lower.y, problem.lower.lam, xv.sets.L1Ball(radius).project
@@ -241,9 +238,6 @@ def test_least_squares_in_turn_never_rise_on_convolutions():
     task = Task(CONVOLUTIONS, SIGNALS / np.linalg.norm(SIGNALS), xv.sets.L2Ball(1.0))
     values = [task.certify(p.theta).value for p in AlternatingLeastSquares().descend(task, Budget(8, 60.0)).points]
     assert (np.diff(values) < 0).all()
-
-
-# -- whole runs --------------------------------------------------------------------------------------------------------
 
 
 def constant_design(theta, data):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_type_hints
@@ -131,10 +131,11 @@ class Options:
         return summary
 
 
-def command(**defaults: Any) -> Callable[[Command], Command]:
+def command(small: Mapping[str, Any] | None = None, **defaults: Any) -> Callable[[Command], Command]:
     """A command with all of `Options`, from a function of them and of options of its own.
 
-    A default replaces that of `Options`; in a pair a help comes with it, and hides the option where it is None.
+    A default replaces that of `Options`; in a pair a help comes with it, and hides the option where it is None. `small`
+    are the arguments with which ``xvarpro run all --budget small`` calls it.
     """
     hints = get_type_hints(Options, include_extras=True)
 
@@ -157,7 +158,7 @@ def command(**defaults: Any) -> Callable[[Command], Command]:
         functools.update_wrapper(run, body)
         run.__annotations__ = {p.name: p.annotation for p in every}
         signature = inspect.Signature([p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in every])
-        vars(run)["__signature__"] = signature
+        vars(run).update({"__signature__": signature} | ({} if small is None else {"small": small}))
         return run
 
     return decorated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -83,11 +84,8 @@ class Curve(NamedTuple):
     @classmethod
     def along(cls, points: Sequence[Point], values: Sequence[float]) -> Curve:
         """Values that were found at points of a run."""
-        return cls(
-            np.asarray([p.iteration for p in points]),
-            np.asarray([p.seconds for p in points]),
-            np.asarray(values, np.float64),
-        )
+        iterations, seconds, *_ = zip(*points, strict=True)
+        return cls(np.asarray(iterations), np.asarray(seconds), np.asarray(values, np.float64))
 
 
 @dataclass(frozen=True)
@@ -382,13 +380,8 @@ class Tuned(Method):
 
         first = Budget(part, TUNING * budget.seconds, COARSE)
         ranked = sorted(self.candidates, key=lambda each: worst(each, blind[:1], first))
-        finalists: list[tuple[float, Method]] = []
-        for each in ranked:
-            value = worst(each, blind, replace(budget, spacing=COARSE))
-            if math.isfinite(value):
-                finalists.append((value, each))
-            if len(finalists) == 2:
-                break
+        every = ((worst(each, blind, replace(budget, spacing=COARSE)), each) for each in ranked)
+        finalists = list(itertools.islice((found for found in every if math.isfinite(found[0])), 2))
         best = min(finalists, key=lambda found: found[0])[1] if finalists else ranked[0]
         return replace(best, name=self.name, family=self.family)
 
@@ -403,8 +396,7 @@ class Kept:
     """A callback of `xvarpro.solve` that keeps an iterate now and then, evenly in the logarithm."""
 
     def __init__(self, budget: Budget, theta: Callable[[Tree], Tree] = lambda theta: theta) -> None:
-        self._budget, self._theta = budget, theta
-        self._next = 1
+        self._budget, self._theta, self._next = budget, theta, 1
         self._points: list[Point] = []
 
     def __call__(self, info: IterationInfo) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -104,15 +105,12 @@ class Race:
         From all seeds, each with a lowest value of its own, that of the method whose median above these is lowest.
         """
         seeds = list(self.outcomes) if seed is None else [seed]
-        above: dict[str, list[float]] = {}
-        for s in seeds:
-            for o in self.outcomes[s]:
-                if o.family in families:
-                    above.setdefault(o.method, []).append(
-                        float(np.nan_to_num(self.above(s, o.objective), nan=math.inf))
-                    )
+        above: dict[str, list[float]] = defaultdict(list)
+        runs = [(s, o) for s in seeds for o in self.outcomes[s] if o.family in families]
+        for s, o in runs:
+            above[o.method].append(float(np.nan_to_num(self.above(s, o.objective), nan=math.inf)))
         first = min(above, key=lambda name: np.median(above[name]))
-        ends = [o for s in seeds for o in self.outcomes[s] if o.method == first]
+        ends = [o for _, o in runs if o.method == first]
         return min(ends, key=lambda o: (not math.isfinite(o.objective), o.objective))
 
     def above(self, seed: int, value: Any) -> Any:
@@ -127,28 +125,21 @@ class Race:
 
     def readings(self, name: str, axis: str) -> np.ndarray:
         """A method's objective at equal iterations or equal seconds, by seed."""
-        return np.asarray(
-            [
-                next(o for o in found if o.method == name).curve.at(axis, self.common(seed, axis))
-                for seed, found in self.outcomes.items()
-            ]
-        )
+        runs = zip(self.outcomes, self.of(name), strict=True)
+        return np.asarray([o.curve.at(axis, self.common(seed, axis)) for seed, o in runs])
 
     def target(self, seed: int, above: float) -> float:
         """A value that far above the best one known from a start: the optimum, or the lowest of all runs."""
         known = [o.objective for o in self.outcomes[seed] if o.family != "floor" and math.isfinite(o.objective)]
         if seed in self.references:
             known.append(self.references[seed])
-        optimum = self.optima[seed]
-        best = min(known, default=math.nan) if optimum is None else optimum
+        best = min(known, default=math.nan) if (optimum := self.optima[seed]) is None else optimum
         return best + above * abs(best)
 
     def seconds_to(self, name: str, above: float) -> list[float]:
         """A method's time to `target`, by seed; inf for never."""
-        return [
-            next(o for o in found if o.method == name).curve.reached(self.target(seed, above))
-            for seed, found in self.outcomes.items()
-        ]
+        runs = zip(self.outcomes, self.of(name), strict=True)
+        return [o.curve.reached(self.target(seed, above)) for seed, o in runs]
 
     def duel(self, name: str) -> dict[str, Any]:
         """A method against all rivals, over the seeds: its objective over the lowest of theirs at equal time, and, for
@@ -338,12 +329,9 @@ class _Shelf:
 
     def keep(self, seed: int, outcome: Outcome) -> None:
         curves = {"": outcome.curve, **outcome.measured}
+        plain = {f.name for f in fields(outcome)} - {"theta", "status", "curve", "measured", "fit"}
         kept = {
-            "plain": {
-                f.name: getattr(outcome, f.name)
-                for f in fields(outcome)
-                if f.name not in ("theta", "status", "curve", "measured", "fit")
-            },
+            "plain": {name: getattr(outcome, name) for name in sorted(plain)},
             "status": outcome.status.name,
             "curves": {name: [part.tolist() for part in curve] for name, curve in curves.items()},
             "fit": outcome.fit is not None,

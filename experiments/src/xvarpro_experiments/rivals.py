@@ -31,9 +31,6 @@ from xvarpro_experiments.trees import Array, Rest, Tree, arrays, axpy, dot, mapp
 _EVERY, _POWERS = 10, 5  # iterations between refreshes of a joint L, power iterations for each; 30 at the start
 
 
-# -- the joint objective -----------------------------------------------------------------------------------------------
-
-
 class Parts(NamedTuple):
     """What the user's functions return at one theta: design, target if it depends on theta, and penalty."""
 
@@ -109,8 +106,6 @@ class Joint:
         solver = self.problem.lower.solver or xv.lower.choose(*system)
         return solver.argmin(self.backend, system, solver.factor(self.backend, system), self.target(parts))
 
-    # -- lengths of steps ----------------------------------------------------------------------------------------------
-
     def form(self, theta: Tree) -> str:
         """``"dictionary"`` where the design is theta itself, ``"convolution"`` where it is made of convolutions with
         theta, and nothing else depends on theta: J is then quadratic in theta, with a curvature that has a formula.
@@ -128,9 +123,8 @@ class Joint:
         if form == "dictionary":
             return top(w @ w.mT)
         xp, layout = xv.array_namespace(w), parts.M.layout  # type: ignore[attr-defined]
-        W = xp.fft.rfftn(
-            xp.reshape(w.mT, (-1, *layout.grid)), s=layout.period, axes=tuple(range(1, 1 + len(layout.grid)))
-        )
+        axes = tuple(range(1, 1 + len(layout.grid)))
+        W = xp.fft.rfftn(xp.reshape(w.mT, (-1, *layout.grid)), s=layout.period, axes=axes)
         return xp.max(xp.sum(xp.abs(W) ** 2, axis=0))
 
     def curvature_w(self, parts: Parts) -> Array:
@@ -150,9 +144,6 @@ def top(A: Array) -> Array:
     """Largest eigenvalue of a symmetric matrix."""
     xp = xv.array_namespace(A)
     return xp.max(xp.linalg.eigvalsh(A))
-
-
-# -- methods that repeat a step ----------------------------------------------------------------------------------------
 
 
 class State(NamedTuple):
@@ -392,25 +383,15 @@ class AlternatingLeastSquares(JointMethod):
 
 def _quadratic(form: str) -> None:
     if not form:
-        raise ProblemError(
-            "steps of a block need a J that is quadratic in theta: a dictionary, or convolutions with it"
-        )
+        raise ProblemError("steps of a block need a J quadratic in theta: a dictionary, or convolutions with it")
 
 
 def _noise(backend: xv.backends.Backend, like: Tree) -> Tree:
     """The same Gaussian numbers on every backend."""
     own, rest = partition(like)
-    return rest.fill(
-        backend.asarray(
-            np.random.default_rng(seed).normal(size=tuple(x.shape)),
-            dtype=str(x.dtype).rpartition(".")[2],
-            device=device(x),
-        )
-        for seed, x in enumerate(own)
-    )
-
-
-# -- algorithms of xvarpro on the joint objective ----------------------------------------------------------------------
+    drawn = [np.random.default_rng(seed).normal(size=tuple(x.shape)) for seed, x in enumerate(own)]
+    kinds = ({"dtype": str(x.dtype).rpartition(".")[2], "device": device(x)} for x in own)
+    return rest.fill(backend.asarray(x, **kind) for x, kind in zip(drawn, kinds, strict=True))
 
 
 @dataclass(frozen=True)
@@ -489,8 +470,6 @@ class Jointly(Method):
         points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta["theta"])
         return self.outcome(task, points, fit.status, task.joint, fit.setup_seconds, fit.value)
 
-
-# -- by name -----------------------------------------------------------------------------------------------------------
 
 # with parameters that have to be tried
 GRIDS: dict[str, tuple[Method, ...]] = {
