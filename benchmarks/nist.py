@@ -29,24 +29,12 @@ import xvarpro as xv
 
 
 class Fit(NamedTuple):
-    """A problem.
+    """A problem."""
 
-    Attributes
-    ----------
-    design : callable
-        Of xp, the predictors x (m, q) and theta.
-    nonlinear : tuple of int
-        Which of the certified parameters theta is; w is the others.
-    known : callable, optional
-        What the model adds to the columns, (m,).
-    alike : tuple of tuples
-        Parameters of terms that may change places.
-    """
-
-    design: Callable[[Any, Any, Any], Any]
-    nonlinear: tuple[int, ...]
-    known: Callable[[Any, Any, Any], Any] | None = None
-    alike: tuple[tuple[int, ...], ...] = ()
+    design: Callable[[Any, Any, Any], Any]  # of xp, the predictors x (m, q) and theta
+    nonlinear: tuple[int, ...]  # which of the certified parameters theta is; w is the others
+    known: Callable[[Any, Any, Any], Any] | None = None  # what the model adds to the columns, (m,)
+    alike: tuple[tuple[int, ...], ...] = ()  # parameters of terms that may change places
 
     def start(self, b: np.ndarray) -> np.ndarray:
         return b[list(self.nonlinear)]

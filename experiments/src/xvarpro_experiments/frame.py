@@ -58,16 +58,10 @@ class Options:
     def run(
         self, stated: Callable[..., Experiment], notice: str | None = None, seconds: float = 60.0
     ) -> dict[str, Any]:
-        """Run an experiment, print and write what came out; the summary.
+        """Run an experiment of ``units, dtype, backend, device``, print and write what came out; the summary.
 
-        Parameters
-        ----------
-        stated : callable
-            The experiment, of ``units, dtype, backend, device``.
-        notice : str, optional
-            What a reader has to know before anything else.
-        seconds : float
-            For each method, where no time is asked for.
+        `notice` is what a reader has to know before anything else; each method gets so many seconds where no time is
+        asked for.
         """
         framework = shared.check_backend(self.backend, self.device)
         budget = Budget(self.iterations, seconds if self.time is None else self.time)

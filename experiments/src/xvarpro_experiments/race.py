@@ -27,61 +27,29 @@ TARGETS = (0.1, 0.01, 0.001)  # relative distances from the best value known at 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A problem with its rivals, as `xvarpro run` runs it.
-
-    Parameters
-    ----------
-    name, title : str
-    task : callable
-        The instance of a seed: ``task(seed) -> Task``.
-    methods : tuple of Method
-        In the order of the table.
-    config : mapping
-        All that decides what is run, as JSON takes it: a race that was interrupted goes on where this is the same.
-    facts : mapping of str to str
-        What is printed before the table.
-    objective : str
-        Name of the objective with its unit, for axes.
-    figures : callable, optional
-        Figures of its own: ``figures(race) -> {file name: matplotlib Figure}``.
-    notes : callable, optional
-        Sentences below the table: ``notes(race) -> sequence of str``.
-    compared_by : str
-        What decides between methods; where it is not the objective, `notes` say who wins.
-    """
+    """A problem with its rivals, as `xvarpro run` runs it."""
 
     name: str
     title: str
-    task: Callable[[int], Task]
-    methods: tuple[Method, ...]
-    config: Mapping[str, Any]
-    facts: Mapping[str, str]
-    objective: str = "reduced objective"
-    figures: Callable[[Race], Mapping[str, Any]] | None = None
-    notes: Callable[[Race], Sequence[str]] | None = None
-    compared_by: str = "objective"
+    task: Callable[[int], Task]  # the instance of a seed
+    methods: tuple[Method, ...]  # in the order of the table
+    config: Mapping[str, Any]  # all that decides what is run, as JSON takes it: where it is the same, a race goes on
+    facts: Mapping[str, str]  # what is printed before the table
+    objective: str = "reduced objective"  # its name with its unit, for axes
+    figures: Callable[[Race], Mapping[str, Any]] | None = None  # Matplotlib's figures of its own, by file name
+    notes: Callable[[Race], Sequence[str]] | None = None  # sentences below the table
+    compared_by: str = "objective"  # what decides between methods; where it is another, `notes` say who wins
 
 
 @dataclass(frozen=True)
 class Race:
-    """What an experiment came to.
-
-    Attributes
-    ----------
-    experiment : Experiment
-    budget : Budget
-    outcomes : mapping of int to tuple of Outcome
-        By seed, in the order of the methods.
-    optima : mapping of int to float or None
-        By seed: the smallest value, where it is known.
-    references : mapping of int to float
-        By seed: where the method that ended lowest came to in a run `LONGER` times as long, if there was one.
-    """
+    """What an experiment came to."""
 
     experiment: Experiment
     budget: Budget
-    outcomes: Mapping[int, tuple[Outcome, ...]]
-    optima: Mapping[int, float | None] = field(default_factory=dict)
+    outcomes: Mapping[int, tuple[Outcome, ...]]  # by seed, in the order of the methods
+    optima: Mapping[int, float | None] = field(default_factory=dict)  # by seed: the smallest value, where it is known
+    # by seed: where the method that ended lowest came to in a run `LONGER` times as long, if there was one
     references: Mapping[int, float] = field(default_factory=dict)
 
     @property
@@ -243,15 +211,8 @@ def run(
     Where no optimum is known, the method that ended lowest runs once more, `LONGER` times as long: the best value known
     is then none that a method of the race has by definition.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    budget : Budget
-    seeds : sequence of int
-    folder : Path, optional
-        Where finished runs are kept, and found again by the same experiment.
-    announce : callable
-        Called with the name of what begins.
+    Finished runs are kept in `folder`, and found again by the same experiment; `announce` is called with the name of
+    what begins.
 
     Examples
     --------

@@ -205,14 +205,9 @@ class JointProjectedGradient(JointMethod):
     """Simultaneous projected gradient on (theta, w) with one step for both, the paper's baseline.
 
     Its step is 1/L, L the largest eigenvalue of the joint Hessian, refreshed by power iterations.
-
-    Parameters
-    ----------
-    scale : float, optional
-        Fixed step instead: `scale` > 0 times the 1/L of the start, whatever the units of the problem.
     """
 
-    scale: float | None = None
+    scale: float | None = None  # > 0: a fixed step instead, times the 1/L of the start, whatever the problem's units
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -300,17 +295,10 @@ class IPALM(JointMethod):
 
     Each block steps with 1/L of its own partial gradient. In w, and in a dictionary, L is the largest eigenvalue of a
     Gram matrix, in convolutions that of a spectrum; any other theta is refused.
-
-    Parameters
-    ----------
-    inertia : float or None
-        Constant extrapolation in [0, 1); None is ``(k - 1)/(k + 2)``.
-    scale : float
-        Factor on the step lengths that come from an eigenvalue, > 0.
     """
 
-    inertia: float | None = None
-    scale: float = 1.0
+    inertia: float | None = None  # constant extrapolation in [0, 1); None is ``(k - 1)/(k + 2)``
+    scale: float = 1.0  # factor on the step lengths that come from an eigenvalue, > 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -342,14 +330,9 @@ class AlternatingLeastSquares(JointMethod):
     For a dictionary the steps share one Gram matrix of w and one product with the data; for it and for convolutions 1/L
     comes from the largest eigenvalue, and `sweeps` large enough makes them the exact constrained minimum. Any other
     theta is refused.
-
-    Parameters
-    ----------
-    sweeps : int
-        Steps in theta per iteration, >= 1.
     """
 
-    sweeps: int = 10
+    sweeps: int = 10  # steps in theta per iteration, >= 1
 
     def __post_init__(self) -> None:
         super().__post_init__()

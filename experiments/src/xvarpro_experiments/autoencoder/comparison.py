@@ -33,28 +33,14 @@ BATCH = 500  # images of each level in a mini-batch
 
 @dataclass(frozen=True)
 class Setting:
-    """All that decides an autoencoder experiment, besides the methods.
-
-    Parameters
-    ----------
-    data : Data
-    widths : tuple of int
-        Of the four tanh layers.
-    ridge : float
-        As in `model.problem`.
-    splits : int
-        2 for the paper's two levels, 1 for one.
-    units : float
-        What the intensities of the target are multiplied by, > 0: the same problem with the objective, its mu included,
-        times its square. The encoder's inputs are scaled to a root mean square of 1 in any units.
-    dtype : str
-    backend, device : str, optional
-    """
+    """All that decides an autoencoder experiment, besides the methods."""
 
     data: Data
-    widths: tuple[int, ...]
-    ridge: float = model.RIDGE
-    splits: int = 2
+    widths: tuple[int, ...]  # of the four tanh layers
+    ridge: float = model.RIDGE  # as in `model.problem`
+    splits: int = 2  # 2 for the paper's two levels, 1 for one
+    # > 0, of the intensities of the target: the same problem, the objective and its mu times the square. The encoder's
+    # inputs are scaled to a root mean square of 1 in any units
     units: float = 1.0
     dtype: str = "float64"
     backend: str | None = None
@@ -125,13 +111,7 @@ def setting(
 
 
 def experiment(data: Data | str = "mnist", **options: Any) -> Experiment:
-    """The paper's Example 1, with its rivals.
-
-    Parameters
-    ----------
-    data : Data or str
-    **options
-        Of `setting`.
+    """The paper's Example 1, with its rivals; `options` are those of `setting`.
 
     Examples
     --------

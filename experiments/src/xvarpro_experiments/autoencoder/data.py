@@ -18,28 +18,15 @@ _NAMES = ("mnist", "cifar10", "digits")
 
 @dataclass(frozen=True)
 class Data:
-    """Images as rows, centred by the mean of the training images: neither the decoder nor PCA has an offset then.
+    """Images as rows, centred by the mean of the training images: neither the decoder nor PCA has an offset then."""
 
-    Attributes
-    ----------
-    train : array, shape (samples, pixels), float64
-        In units of the largest intensity.
-    test : array, shape (test samples, pixels), float64
-    mean : array, shape (pixels,)
-    shape : tuple of int
-        Of an image: (height, width), or (channels, height, width).
-    name, source : str
-    fallback : str
-        Why these are not the real images; empty where they are.
-    """
-
-    train: np.ndarray
-    test: np.ndarray
-    mean: np.ndarray
-    shape: tuple[int, ...]
+    train: np.ndarray  # (samples, pixels), float64, in units of the largest intensity
+    test: np.ndarray  # (test samples, pixels)
+    mean: np.ndarray  # (pixels,)
+    shape: tuple[int, ...]  # of an image: (height, width), or (channels, height, width)
     name: str
     source: str
-    fallback: str = ""
+    fallback: str = ""  # why these are not the real images; empty where they are
 
     def __post_init__(self) -> None:
         if self.train.shape[0] < 2 or self.test.shape[0] < 1 or self.train.shape[1] != self.test.shape[1]:

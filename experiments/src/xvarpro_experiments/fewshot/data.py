@@ -32,28 +32,13 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network whose first layers are frozen, and what they make of some images.
+    """A network whose first layers are frozen, and what they make of some images."""
 
-    Attributes
-    ----------
-    features : callable
-        The trained layers, ``features(theta, X)``.
-    theta0 : pytree of arrays
-        Their pretrained weights.
-    X : array, shape (samples, ...)
-        What the frozen layers made of the images, computed once.
-    labels : array of int, shape (samples,)
-        0 to ways - 1.
-    half : array of int, shape (samples,)
-        0 for images of validation episodes, 1 for those of test episodes.
-    source : str
-    """
-
-    features: Features
-    theta0: Tree
-    X: np.ndarray
-    labels: np.ndarray
-    half: np.ndarray
+    features: Features  # the trained layers, ``features(theta, X)``
+    theta0: Tree  # their pretrained weights
+    X: np.ndarray  # (samples, ...), what the frozen layers made of the images, computed once
+    labels: np.ndarray  # (samples,), integers from 0 to ways - 1
+    half: np.ndarray  # (samples,), 0 for images of validation episodes, 1 for those of test episodes
     source: str
 
     @property

@@ -25,18 +25,10 @@ Features = Callable[[Tree, Array], Array]  # (theta, X) -> (samples, features)
 
 @dataclass(frozen=True)
 class Split:
-    """Examples with their targets.
+    """Examples with their targets."""
 
-    Attributes
-    ----------
-    X : array, shape (samples, ...)
-        What the trained part of the network is given.
-    Y : array, shape (samples, classes)
-        Such as those of `targets`.
-    """
-
-    X: Array
-    Y: Array
+    X: Array  # (samples, ...), what the trained part of the network is given
+    Y: Array  # (samples, classes), such as those of `targets`
 
 
 @dataclass(frozen=True)

@@ -104,13 +104,9 @@ def _solved(backend: Backend, factor: Factor, c: Array) -> Array:
 
 
 def differences(image: np.ndarray, taper: int = 0) -> np.ndarray:
-    """Forward differences along rows and along columns, faded out over `taper` pixels at the borders.
+    """Forward differences of a (height, width) image along rows and columns, faded out over >= 0 pixels at the borders.
 
-    Parameters
-    ----------
-    image : array, shape (height, width)
-    taper : int
-        >= 0. What lies beyond the border took part in the blur; fading keeps that from looking like an edge.
+    What lies beyond a border took part in the blur; fading keeps that from looking like an edge.
     """
     if image.ndim != 2 or min(image.shape) < 2:
         raise ProblemError(f"an image must be an array of shape (height, width), both >= 2, got {image.shape}")
@@ -130,14 +126,8 @@ def ramp(n: int, over: int) -> np.ndarray:
 def problem(g: np.ndarray, size: int, ridge: float = RIDGE) -> Problem:
     """The deblurring problem of difference images, whose set is the l1 ball of radius 1.
 
-    Parameters
-    ----------
-    g : array, shape (2, height, width)
-        As of `differences`.
-    size : int
-        Height and width of the kernel, odd.
-    ridge : float
-        > 0, without units: ``lam = ridge |g|_2^2 / |g|_1^2``.
+    g, of shape (2, height, width), is as of `differences`; `size`, odd, the height and width of the kernel; `ridge` > 0
+    has no units: ``lam = ridge |g|_2^2 / |g|_1^2``.
 
     Examples
     --------

@@ -22,22 +22,13 @@ _NAME = re.compile(r"im(\d+)_kernel(\d+)_img\.png")
 
 @dataclass(frozen=True)
 class Photograph:
-    """A blurred image, with the truth about it where that is known.
+    """A blurred image, with the truth about it where that is known."""
 
-    Attributes
-    ----------
-    blurred : array, shape (height, width), float64
-        Grey values in [0, 1].
-    sharp : array, shape (height, width), or None
-        Up to a shift.
-    kernel : array, shape (size, size), or None
-        Nonnegative, sum 1; `sharp` convolved with it is `blurred` up to a shift and noise.
-    name, source : str
-    """
-
-    blurred: np.ndarray
-    sharp: np.ndarray | None
-    kernel: np.ndarray | None
+    blurred: np.ndarray  # (height, width), grey values in [0, 1]
+    sharp: np.ndarray | None  # of that shape, up to a shift
+    kernel: (
+        np.ndarray | None
+    )  # square, nonnegative, sum 1; `sharp` convolved with it is `blurred` up to shift and noise
     name: str
     source: str
 
@@ -83,18 +74,9 @@ def read_grey(path: str | os.PathLike[str]) -> np.ndarray:
 def scene(side: int = 255, size: int = 15, noise: float = 0.003, seed: int = 0, name: str = "flower.jpg") -> Photograph:
     """A photograph bundled with scikit-learn, blurred here by a random path of a camera.
 
-    Parameters
-    ----------
-    side : int
-        Of the square that is cut out, >= 16; at most 300.
-    size : int
-        Of the square that holds the kernel, odd.
-    noise : float
-        Standard deviation of the noise, in grey values of [0, 1].
-    seed : int
-        Of path and noise.
-    name : str
-        flower.jpg, or china.jpg, whose tiles repeat too finely for a blind method to see their blur.
+    Its side is from 16 to 300 pixels, that of the square that holds the kernel odd. `noise` is a standard deviation in
+    grey values of [0, 1], `seed` that of path and noise. The tiles of ``name="china.jpg"`` repeat too finely for a
+    blind method to see their blur.
     """
     from sklearn.datasets import load_sample_image  # only here
 

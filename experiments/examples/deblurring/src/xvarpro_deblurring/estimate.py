@@ -22,14 +22,8 @@ def estimate(image: np.ndarray, size: int = 27, iterations: int = 15) -> np.ndar
     At every scale `problem` is solved for a falling ridge, from the edges that the scale before found. The kernel is
     eliminated, so that only edges are handed on. Nothing but the blurred image is used.
 
-    Parameters
-    ----------
-    image : array, shape (height, width)
-        Blurred, grey.
-    size : int
-        Height and width of a square that holds the kernel, odd, >= 3.
-    iterations : int
-        For each factor on the ridge, at each scale.
+    The image is grey, of shape (height, width), and `size`, odd and >= 3, the side of a square that holds the kernel;
+    `iterations` are for each factor on the ridge, at each scale.
 
     Examples
     --------

@@ -35,18 +35,10 @@ def experiment(
     """All methods on one scale of the pyramid of a photograph, the one that the seed counts off, from where the coarser
     scales lead.
 
-    Parameters
-    ----------
-    photographs : sequence of Photograph, optional
-        Such as those of `photographs`; `scenes` if None.
-    size : int
-        Of the kernel in the photograph, odd.
-    scale : int
-        Of the kernel at the scale of the race, one of ``scales(size)``; `size` itself is full resolution.
-    units : float
-        Factor on the image, > 0: the reduced problem stays the same.
-    dtype, backend, device : str, optional
-        As in `xvarpro.solve`.
+    `photographs` are such as those of the function of that name, by default `scenes`; `size`, odd, is that of the
+    kernel in them, `scale` that at the scale of the race, one of ``scales(size)``, `size` itself at full resolution.
+    `units` > 0 is a factor on the image, which leaves the reduced problem as it is. The others are as in
+    `xvarpro.solve`.
     """
     positive(units=units)
     one_of("dtype", dtype, ("float64", "float32"))

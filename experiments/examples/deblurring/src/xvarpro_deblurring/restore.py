@@ -30,32 +30,17 @@ DOUBT = 2 / 3  # the error of the whole over how far parts, which err a little m
 
 
 class Restoration(NamedTuple):
-    """What was made of a photograph.
+    """What was made of a photograph."""
 
-    Attributes
-    ----------
-    image : array
-        Like the photograph, in [0, 1].
-    kernel : array, shape (size, size)
-        Nonnegative, sum 1; from the whole photograph.
-    trust : float
-        How much of the sharpening was kept, in [0, 1]: at 0 the parts agree on nothing, and `image` is the photograph.
-    """
-
-    image: np.ndarray
-    kernel: np.ndarray
-    trust: float
+    image: np.ndarray  # like the photograph, in [0, 1]
+    kernel: np.ndarray  # (size, size), nonnegative, sum 1; from the whole photograph
+    trust: float  # how much of the sharpening was kept: at 0 the parts agree on nothing, and it is the photograph
 
 
 def restore(image: np.ndarray, size: int = 27, iterations: int = 15) -> Restoration:
     """Estimate the blur of a photograph from nothing but the photograph, and undo what of it can be relied on.
 
-    Parameters
-    ----------
-    image : array, shape (height, width)
-        Blurred, grey, in [0, 1].
-    size, iterations : int
-        As in `estimate`.
+    The image is grey, of shape (height, width), in [0, 1]; the other arguments are those of `estimate`.
     """
     kernel, reach = estimate(image, size, iterations), size // 2
     sharpened, moved = aligned(sharpen(image, kernel), image, reach)
@@ -158,15 +143,7 @@ class Deblurred:
 
 
 def deblur(photograph: Photograph, size: int = 27, iterations: int = 15) -> Deblurred:
-    """Estimate the blur of a photograph, undo what is sure of it, and compare with the truth where that is known.
-
-    Parameters
-    ----------
-    photograph : Photograph
-        Only its blurred image is used before the comparison.
-    size, iterations
-        As in `restore`.
-    """
+    """`restore` a photograph from its blurred image alone, and compare with the truth where that is known."""
     began, blurred, sharp, true = time.perf_counter(), photograph.blurred, photograph.sharp, photograph.kernel
     image, kernel, trust = restore(blurred, size, iterations)
     seconds = time.perf_counter() - began
