@@ -14,16 +14,7 @@ import typer
 from xvarpro import backends
 from xvarpro.cli import options as shared
 from xvarpro.cli import tables
-from xvarpro_experiments import (
-    autoencoder,
-    datasets,
-    deconvolution,
-    dictionary,
-    fewshot,
-    frame,
-    report,
-    sanity,
-)  # fmt: skip
+from xvarpro_experiments import autoencoder, datasets, deconvolution, dictionary, fewshot, frame, report, sanity
 from xvarpro_experiments.checks import whole
 
 FALLBACK = (

@@ -40,6 +40,11 @@ class Budget:
         """A number that `xvarpro.solve` takes."""
         return 10**9 if self.iterations is None else self.iterations
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Arguments of `xvarpro.solve`."""
+        return {"max_iter": self.max_iter, "time_limit": self.seconds}
+
     def following(self, n: int) -> int:
         """The next iteration to keep after iteration n."""
         return max(n + 1, math.ceil(self.spacing * n))

@@ -83,13 +83,8 @@ class Options:
         lasts = _lasts(race.longest(experiment, budget, seeds))
         sooner = "" if budget.iterations is None else f", less where {budget.iterations} iterations end sooner"
         screen.print(f"It takes {lasts} at most, set-up and compilation apart{sooner}; each run says its name first.")
-        found = race.run(
-            experiment,
-            budget,
-            seeds,
-            folder=self.out / "runs",
-            announce=lambda text: screen.print(text, style="dim"),
-        )
+        announce = functools.partial(screen.print, style="dim")
+        found = race.run(experiment, budget, seeds, folder=self.out / "runs", announce=announce)
         screen.print(report.race(screen, found))
         screen.print(report.legend(found), style="dim")
         if (measured := report.measures(screen, found)) is not None:

@@ -103,17 +103,10 @@ class Task:
 
     def solve(self, algorithm: Algorithm | None, problem: Problem, theta: Tree, **limits: Any) -> Result:
         """`xvarpro.solve` from theta; a dead unit is a number in a table here, not a warning."""
+        options = {"over": self.over, "backend": self.backend, "device": self.device, "progress": False, **limits}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", xv.DeadUnitsWarning)
-            return xv.solve(
-                problem,
-                theta,
-                algorithm=algorithm,
-                backend=self.backend,
-                device=self.device,
-                progress=False,
-                **{"over": self.over, **limits},
-            )
+            return xv.solve(problem, theta, algorithm=algorithm, **options)
 
     def certify(self, theta: Tree, problem: Problem | None = None) -> Certificate | None:
         """Reduced objective, gap and w at theta, of `reduced` by default; None where theta is not finite."""
@@ -252,14 +245,8 @@ class Solver(Method):
         task = task if self.over is None else replace(task, over=self.over)
         own = None if self.problem is None else self.problem(task)
         kept = Kept(budget)
-        fit = task.solve(
-            self.algorithm,
-            own or task.problem,
-            task.theta0,
-            max_iter=budget.max_iter,
-            time_limit=budget.seconds,
-            callback=None if own is None and not task.measures else kept,
-        )
+        callback = None if own is None and not task.measures else kept
+        fit = task.solve(self.algorithm, own or task.problem, task.theta0, callback=callback, **budget.limits)
         points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta)
         done = self.outcome(task, points, fit.status, own, fit.setup_seconds, fit.value)
         done = replace(done, run_as=fit.algorithm, fit=fit)

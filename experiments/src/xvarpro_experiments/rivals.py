@@ -406,16 +406,10 @@ def lifted(problem: Problem, theta: Tree, w: np.ndarray) -> Problem:
     Its design is 0 and its target the residual: nothing is eliminated, and the reduced objective is half the square of
     the target.
     """
-    data = {"problem": problem}
-    rows = _residual({"theta": theta, "w": w}, data).shape[0]
-    return xv.separable(
-        _zero,
-        _residual,
-        data={**data, "zero": np.zeros((rows, 1), w.dtype)},
-        lam=1.0,
-        R=_Penalty(problem.R, problem.mu, cast("float", problem.lower.lam)),
-        mu=1.0,
-    )
+    rows = _residual({"theta": theta, "w": w}, {"problem": problem}).shape[0]
+    data = {"problem": problem, "zero": np.zeros((rows, 1), w.dtype)}
+    penalty = _Penalty(problem.R, problem.mu, cast("float", problem.lower.lam))
+    return xv.separable(_zero, _residual, data=data, lam=1.0, R=penalty, mu=1.0)
 
 
 @final
@@ -440,16 +434,8 @@ class Jointly(Method):
         with machine.scope():
             w = machine.to_caller(Joint(task.together, machine.backend).best_w(task.theta0))
         kept = Kept(budget, lambda z: z["theta"])
-        fit = task.solve(
-            self.inner,
-            lifted(task.together, task.theta0, w),
-            {"theta": task.theta0, "w": w},
-            over={"theta": task.over},
-            max_iter=budget.max_iter,
-            time_limit=budget.seconds,
-            tol=0.0,
-            callback=kept,
-        )
+        stated, z = lifted(task.together, task.theta0, w), {"theta": task.theta0, "w": w}
+        fit = task.solve(self.inner, stated, z, over={"theta": task.over}, tol=0.0, callback=kept, **budget.limits)
         points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta["theta"])
         return self.outcome(task, points, fit.status, task.joint, fit.setup_seconds, fit.value)
 

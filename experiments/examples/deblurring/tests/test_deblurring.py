@@ -85,18 +85,15 @@ def test_units_leave_the_problem_as_it_is():
 def test_scales_are_odd_and_lie_close():
     for size in (3, 5, 7, 15, 27, 51):
         found = deblurring.scales(size)
-        assert found[0] == 3
-        assert found[-1] == size
+        assert (found[0], found[-1]) == (3, size)
         assert all(n % 2 for n in found)
         assert all(a < b <= 2.4 * a for a, b in itertools.pairwise(found))
 
 
 def test_resizing_keeps_constants_and_straight_lines():
     ramp = np.add.outer(np.arange(20.0), 2 * np.arange(30.0))
-    half = coarse_to_fine.resized(ramp, (10, 15))
-    np.testing.assert_allclose(
-        half[2:-2, 2:-2], np.add.outer(2 * np.arange(10) + 0.5, 4 * np.arange(15) + 1)[2:-2, 2:-2]
-    )
+    half = np.add.outer(2 * np.arange(10) + 0.5, 4 * np.arange(15) + 1)
+    np.testing.assert_allclose(coarse_to_fine.resized(ramp, (10, 15))[2:-2, 2:-2], half[2:-2, 2:-2])
     np.testing.assert_allclose(coarse_to_fine.resized(np.ones((2, 5, 7)), (9, 4)), 1.0)
     np.testing.assert_allclose(coarse_to_fine.resized(ramp, ramp.shape), ramp)
 
@@ -133,8 +130,7 @@ def test_a_blind_estimate_is_better_than_the_blur_and_than_no_kernel(photograph)
 def test_sharpening_undoes_a_blur_that_is_known(photograph):
     x = sharpen(photograph.blurred, photograph.kernel)
     assert psnr(x, photograph.sharp, 3, 12) > psnr(photograph.blurred, photograph.sharp, 3, 12) + 2
-    assert x.min() >= 0
-    assert x.max() <= 1
+    assert 0 <= x.min() <= x.max() <= 1
 
 
 def test_psnr_of_a_constant_error_at_a_shift():
@@ -238,9 +234,7 @@ def test_sharpening_is_kept_as_far_as_the_parts_agree(photograph, monkeypatch):
         qualities.append(psnr(found.image, photograph.sharp, 3, 12))
         assert (found.kernel == kernels[0]).all()
         assert 0 <= found.image.min() <= found.image.max() <= 1
-    assert trusts[0] == 1.0
-    assert 0.5 < trusts[1] < 1.0
-    assert trusts[2] == 0.0
+    assert trusts[0] == 1.0 > trusts[1] > 0.5 > trusts[2] == 0.0
     assert qualities[0] > qualities[1] > qualities[2] == psnr(photograph.blurred, photograph.sharp, 3, 12)
 
 

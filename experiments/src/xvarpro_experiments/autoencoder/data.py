@@ -61,16 +61,10 @@ def load(
     test_samples: int | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Data:
-    """The first images of a data set, or the digits where it is not there.
+    """The first images of ``"mnist"``, ``"cifar10"`` or ``"digits"``, or the digits where these are not there.
 
-    Parameters
-    ----------
-    name : str
-        ``"mnist"``, ``"cifar10"`` or ``"digits"``.
-    samples, test_samples : int, optional
-        All that there are by default.
-    folder : path, optional
-        Where the files are; ``$XVARPRO_DATA`` by default.
+    There are `samples` to train on and `test_samples`, all by default, of the files in `folder`, ``$XVARPRO_DATA`` by
+    default.
 
     Examples
     --------

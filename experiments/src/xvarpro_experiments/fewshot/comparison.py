@@ -137,22 +137,15 @@ def experiment(
     episodes = [episode(backbone, shots, tests, seed, "validation") for seed in range(validation)]
     frozen = partial(evaluate, features, backbone.theta0, backend=backend, device=device)
     square, relative = _ridge(episodes, frozen)
+    lam, place = relative * square, {"backend": backend, "device": device}
 
     def task(e: Episode) -> Task:
-        seen = _Accuracy(e, features, relative * square, backend, device)
+        seen, splits = _Accuracy(e, features, lam, backend, device), (e.lower, e.upper)
         return FewShotTask(
-            problem=problem(features, e.lower, e.upper, relative * square),
-            theta0=backbone.theta0,
-            over=xv.sets.Free(radius=1.0),
-            measures=seen.measures(),
-            backend=backend,
-            device=device,
-            features=features,
-            shown=seen.shown,
-            splits=(e.lower, e.upper),
-            pool=pooled(features, (e.lower, e.upper), relative * square),
-            lam=relative * square,
-        )
+            problem(features, *splits, lam), backbone.theta0, xv.sets.Free(radius=1.0), **place,
+            measures=seen.measures(), features=features, shown=seen.shown, splits=splits, lam=lam,
+            pool=pooled(features, splits, lam),
+        )  # fmt: skip
 
     config = {
         "source": backbone.source, "trained": trained, "shots": shots, "tests": tests, "validation": validation,

@@ -76,13 +76,9 @@ def episode(backbone: Backbone, shots: int, tests: int, seed: int, half: str = "
             f"an episode of {shots} + {shots} shots needs more than {2 * shots} {half} images of every class, "
             f"got {min(map(len, drawn))}"
         )
-    first, second, rest = (
-        np.concatenate([d[part] for d in drawn])
-        for part in (slice(shots), slice(shots, 2 * shots), slice(2 * shots, 2 * shots + tests))
-    )
-    one, two = (
-        Split(backbone.X[i], targets(backbone.labels[i], backbone.ways, backbone.X.dtype)) for i in (first, second)
-    )
+    parts = (slice(shots), slice(shots, 2 * shots), slice(2 * shots, 2 * shots + tests))
+    *shown, rest = (np.concatenate([d[part] for d in drawn]) for part in parts)
+    one, two = (Split(backbone.X[i], targets(backbone.labels[i], backbone.ways, backbone.X.dtype)) for i in shown)
     return Episode(lower=two, upper=one, X=backbone.X[rest], labels=backbone.labels[rest])
 
 
@@ -126,10 +122,8 @@ def _labelled_digits(folder: str, required: bool) -> tuple[np.ndarray, np.ndarra
             if test.is_file() and names.is_file():
                 images, labels = datasets.read_idx(test), datasets.read_idx(names).astype(np.int64)
                 if images.ndim != 3 or labels.shape != images.shape[:1]:
-                    raise ProblemError(
-                        f"{names} must hold a label for each image of {test.name}; got arrays of {labels.shape} and "
-                        f"{images.shape}"
-                    )
+                    said = f"{names} must hold a label for each image of {test.name}"
+                    raise ProblemError(f"{said}; got arrays of {labels.shape} and {images.shape}")
                 n = min(10000, len(images))
                 return images[:n].reshape(n, -1) / 255.0, labels[:n], f"MNIST, {n} images"
     if required:

@@ -113,13 +113,7 @@ def targets(labels: np.ndarray, classes: int, dtype: Any = np.float64) -> np.nda
 
     What all columns of a head have in common decides nothing: it is taken out of the objective.
 
-    Parameters
-    ----------
-    labels : array of int, shape (samples,)
-        0 to classes - 1.
-    classes : int
-        >= 2.
-    dtype : dtype
+    The labels are integers from 0 to ``classes - 1``, of shape (samples,); there are at least two classes.
 
     Examples
     --------

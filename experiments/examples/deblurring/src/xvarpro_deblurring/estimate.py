@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from xvarpro_experiments.trees import Array, Tree
@@ -49,16 +50,10 @@ def before(image: np.ndarray, size: int, scale: int, iterations: int = 15) -> tu
 
 def refined(u: np.ndarray, g: np.ndarray, scale: int, iterations: int) -> np.ndarray:
     """Edges at one scale, centred."""
+    options: dict[str, Any] = {"max_iter": iterations, "tol": 1e-6, "progress": False}
+    spectral, ball = xv.algorithms.SpectralProjectedGradient(), xv.sets.L1Ball(1.0)
     for factor in CONTINUATION:
-        fit = xv.solve(
-            problem(g, scale, RIDGE * factor),
-            u,
-            over=xv.sets.L1Ball(1.0),
-            algorithm=xv.algorithms.SpectralProjectedGradient(),
-            max_iter=iterations,
-            tol=1e-6,
-            progress=False,
-        )
+        fit = xv.solve(problem(g, scale, RIDGE * factor), u, over=ball, algorithm=spectral, **options)
         u = fit.theta
     return centred(u, np.asarray(fit.w).reshape(scale, scale))
 

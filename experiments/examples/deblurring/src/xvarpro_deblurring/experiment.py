@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from xvarpro_experiments import deconvolution, race
@@ -55,19 +56,13 @@ def experiment(
         if photograph.kernel is not None:
             true = scaled(photograph.kernel, size, scale)
             measures[deconvolution.KERNEL] = lambda found: kernel_match(np.reshape(found.w, true.shape), true)
-        return Task(
-            problem((units * g).astype(dtype), scale),
-            u.astype(dtype),
-            xv.sets.L1Ball(1.0),
-            measures=measures,
-            backend=backend,
-            device=device,
-        )
+        stated = problem((units * g).astype(dtype), scale)
+        return Task(stated, u.astype(dtype), xv.sets.L1Ball(1.0), measures=measures, **place)
 
+    place: dict[str, Any] = {"backend": backend, "device": device}
     digests = [hashlib.sha256(p.blurred.tobytes()).hexdigest()[:16] for p in given]
     config = {
-        "photographs": digests, "size": size, "scale": scale, "units": units, "dtype": dtype,
-        "backend": backend, "device": device,
+        "photographs": digests, "size": size, "scale": scale, "units": units, "dtype": dtype, **place,
     }  # fmt: skip
     height, width = (round(n * scale / size) for n in given[0].blurred.shape)
     facts = {
@@ -76,10 +71,8 @@ def experiment(
         f"w {scale} x {scale}, lambda = {RIDGE:g} |g|_2^2 / |g|_1^2",
         "start": "the edges that the coarser scales found",
     }
-    return race.Experiment(
-        "deblurring", "blind deblurring (Example 3 in two dimensions)", task, deconvolution.METHODS, config, facts,
-        notes=notes,
-    )  # fmt: skip
+    title, methods = "blind deblurring (Example 3 in two dimensions)", deconvolution.METHODS
+    return race.Experiment("deblurring", title, task, methods, config, facts, notes=notes)
 
 
 def scaled(kernel: np.ndarray, size: int, scale: int) -> np.ndarray:
