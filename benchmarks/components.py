@@ -157,7 +157,6 @@ def compare_ports(path):
 
 
 def main():
-    """Run all of it and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--spectra", type=int, default=200)
     parser.add_argument("--rivals", type=int, default=10, help="spectra with multi-starts, the first ones")

@@ -122,21 +122,23 @@ class Joint:
         """
         if form == "dictionary":
             return top(w @ w.mT)
-        xp, layout = xv.array_namespace(w), parts.M.layout  # type: ignore[attr-defined]
+        M: Any = parts.M
+        xp, layout = xv.array_namespace(w), M.layout
         axes = tuple(range(1, 1 + len(layout.grid)))
         W = xp.fft.rfftn(xp.reshape(w.mT, (-1, *layout.grid)), s=layout.period, axes=axes)
         return xp.max(xp.sum(xp.abs(W) ** 2, axis=0))
 
     def curvature_w(self, parts: Parts) -> Array:
         """The largest eigenvalue of the Hessian in w, or the bound of `curvature_theta`."""
-        if hasattr(parts.M, "spectrum"):
-            X = parts.M.spectrum(True)
+        M: Any = parts.M
+        if hasattr(M, "spectrum"):
+            X = M.spectrum(True)
             xp = xv.array_namespace(X)
             power = xp.sum(xp.abs(X) ** 2, axis=0)
-            for axis, length in enumerate(parts.M.layout.grid[:-1]):  # along which w is alone, and so its spectrum flat
+            for axis, length in enumerate(M.layout.grid[:-1]):  # along which w is alone, and so its spectrum flat
                 power = xp.mean(power, axis=axis, keepdims=True) if length == 1 else power
             return xp.max(power) + self.lam
-        A = parts.M.dense()
+        A = M.dense()
         return top(A @ A.mT if A.shape[1] > A.shape[0] else A.mT @ A) + self.lam
 
 

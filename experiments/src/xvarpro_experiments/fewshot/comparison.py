@@ -74,13 +74,11 @@ class _Accuracy:
 
     def shown(self, theta: Tree) -> tuple[np.ndarray, np.ndarray]:
         """Features of the test images and of the shots."""
-        key = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in arrays(theta))).digest()
+        key, e = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in arrays(theta))).digest(), self.episode
         if key not in self._known:
-            e = self.episode
             X = np.concatenate([e.X, e.lower.X, e.upper.X])
             self._known[key] = evaluate(self.features, theta, X, self.backend, self.device)
-        n = len(self.episode.X)
-        return self._known[key][:n], self._known[key][n:]
+        return self._known[key][: len(e.X)], self._known[key][len(e.X) :]
 
 
 def experiment(
@@ -137,7 +135,8 @@ def experiment(
     episodes = [episode(backbone, shots, tests, seed, "validation") for seed in range(validation)]
     frozen = partial(evaluate, features, backbone.theta0, backend=backend, device=device)
     square, relative = _ridge(episodes, frozen)
-    lam, place = relative * square, {"backend": backend, "device": device}
+    lam = relative * square
+    place: dict[str, Any] = {"backend": backend, "device": device}
 
     def task(e: Episode) -> Task:
         seen, splits = _Accuracy(e, features, lam, backend, device), (e.lower, e.upper)
@@ -202,9 +201,8 @@ def _ridge(episodes: Sequence[Episode], frozen: Callable[[np.ndarray], np.ndarra
     """Mean squared length of features, and in its units the ridge with which frozen ridge is most accurate."""
     known = []
     for e in episodes:
-        M = frozen(np.concatenate([e.lower.X, e.upper.X, e.X]))
-        n = len(e.lower.Y) + len(e.upper.Y)
-        known.append((M[:n], np.concatenate([e.lower.Y, e.upper.Y]), M[n:], e.labels))
+        M, Y = frozen(np.concatenate([e.lower.X, e.upper.X, e.X])), np.concatenate([e.lower.Y, e.upper.Y])
+        known.append((M[: len(Y)], Y, M[len(Y) :], e.labels))
     square = float(np.mean([np.mean(np.sum(M * M, axis=1)) for M, *_ in known]))
 
     def right(lam: float) -> float:
