@@ -13,7 +13,6 @@ from xvarpro_experiments import datasets
 from xvarpro_experiments.checks import one_of, whole
 
 _HELD_OUT = 397  # of the 1797 digits
-_NAMES = ("mnist", "cifar10", "digits")
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def load(
     >>> data.train.shape, data.test.shape
     ((1400, 64), (397, 64))
     """
-    one_of("data", name, _NAMES)
+    one_of("data", name, ("mnist", "cifar10", "digits"))
     whole(samples=samples, test_samples=test_samples)
     counts, missing = (samples, test_samples), ""
     if name == "mnist":

@@ -30,8 +30,6 @@ HEAD_RATES = (1e-2, 1e-1, 1.0, 10.0)  # of Adam on a head, in units of one over 
 PROBED = 100  # iterations of a linear probe at most, whatever the budget: they cost next to nothing
 RADII = (0.003, 0.01, 0.03, 0.1)  # of a tensor's ball, in units of its norm
 DECAYS = (1e-4, 1e-3, 1e-2)  # of a head, in units of the mean squared length of the features
-SOURCES = ("digits", "cifar10")
-TRAINED = ("layer", "adapter")
 
 
 def evaluate(
@@ -128,8 +126,8 @@ def experiment(
     """
     positive(units=units)
     whole(validation=validation)
-    one_of("source", source, SOURCES)
-    one_of("trained", trained, TRAINED)
+    one_of("source", source, ("digits", "cifar10"))
+    one_of("trained", trained, ("layer", "adapter"))
     backbone, backend = _backbone(source, data, weights, trained, size, backend, dtype)
     features: Features = backbone.features if units == 1 else Scaled(backbone.features, units)
     episodes = [episode(backbone, shots, tests, seed, "validation") for seed in range(validation)]

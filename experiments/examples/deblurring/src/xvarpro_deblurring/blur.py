@@ -34,7 +34,8 @@ RIDGE = 0.3
 class Blur:
     """``M(u)``: what a kernel of `size` x `size` makes of the images u, zero outside, above each other.
 
-    Equal to another of that size: compiled loops are found again under it.
+    As one array they are convolved along three axes; along the first of them, which counts images, with a number. Equal
+    to another of that size: compiled loops are found again under it.
     """
 
     size: int
