@@ -31,13 +31,7 @@ def design(X: Array, data: Any) -> xv.operators.StackedCirculant:
 
 
 def problem(Y: Array, lam: float = RIDGE) -> Problem:
-    """The deconvolution problem of measured signals Y.
-
-    Parameters
-    ----------
-    Y : array, shape (signals, *grid)
-    lam : float
-        Ridge on the kernel, >= 0.
+    """The deconvolution problem of measured signals Y, (signals, *grid), with a ridge `lam` >= 0 on the kernel.
 
     Examples
     --------

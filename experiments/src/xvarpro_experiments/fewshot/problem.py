@@ -45,13 +45,8 @@ class _Design:
 def problem(features: Features, lower: Split, upper: Split, lam: float) -> Problem:
     """Two splits: the head is fitted on `lower`, the features are evaluated with it on `upper`.
 
-    Parameters
-    ----------
-    features : callable
-        ``features(theta, X)`` -> array of shape (samples, features).
-    lower, upper : Split
-    lam : float
-        Ridge on the head, > 0 where a split has fewer examples than there are features.
+    ``features(theta, X)`` returns an array of shape (samples, features). The ridge `lam` on the head is > 0 where a
+    split has fewer examples than there are features.
 
     Examples
     --------
