@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import mpmath as mp
@@ -60,9 +61,7 @@ class Draw(NamedTuple):
 
     def condition(self, lam: float) -> float:
         """2-norm condition number of the matrix that is factored, the dual one for a wide design."""
-        A = self.A.astype(float)
-        s = np.linalg.svd(A, compute_uv=False)
-        s = np.sqrt(s**2 + lam)
+        s = np.sqrt(np.linalg.svd(self.A.astype(float), compute_uv=False) ** 2 + lam)
         return float(s.max() / s.min())
 
 
@@ -83,34 +82,28 @@ def draw(case: Case, cond: float, seed: int) -> Draw:
     return Draw(*(x.astype(case.dtype) for x in arrays))
 
 
-# -- the reference: derivatives of w along every parameter, forwards, which no method under test computes --------------
-
-
 @cache
 def reference(case: Case, cond: float, seed: int) -> np.ndarray:
-    """The gradient from `DIGITS` digits; normal equations lose twice the digits of the condition, at most 24."""
+    """The gradient from `DIGITS` digits, of which normal equations lose twice those of the condition, at most 24.
+
+    Derivatives of w are taken forwards, along every parameter, which no method under test does.
+    """
     with mp.workdps(DIGITS):
         A, B, y, C, AU, BU, yU, CU = (None if x is None else _exact(x) for x in draw(case, cond, seed))
         lam = mp.mpf(case.lam)
         w, derivative = _wide(A, y, lam) if case.wide else _tall(A, y, lam)
         slopes = [derivative(dA, dy) for dA, dy in zip(B, C, strict=True)]
-        r = (A if AU is None else AU) * w - (y if yU is None else yU)
-        g = []
-        for k, dw in enumerate(slopes):
-            if AU is None:
-                change, ridge = A * dw + B[k] * w - C[k], lam * mp.fdot(w, dw)
-            else:
-                change, ridge = AU * dw + BU[k] * w - CU[k], 0
-            g.append(float(mp.fdot(r, change) + ridge))
-        return np.array(g)
+        if not case.bilevel:
+            AU, BU, yU, CU = A, B, y, C
+        r, own = AU * w - yU, 0 if case.bilevel else lam  # the ridge is a part of the value of one level
+        pairs = zip(BU, CU, slopes, strict=True)
+        return np.array([float(mp.fdot(r, AU * dw + dA * w - dy) + own * mp.fdot(w, dw)) for dA, dy, dw in pairs])
 
 
 def _exact(x: np.ndarray) -> Any:
     """A vector or matrix in multiple precision; a list of them where there is one per parameter."""
     x = x.astype(float)
-    if x.shape[0] == PARAMETERS:
-        return [mp.matrix(part.tolist()) for part in x]
-    return mp.matrix(x.tolist())
+    return [mp.matrix(part.tolist()) for part in x] if x.shape[0] == PARAMETERS else mp.matrix(x.tolist())
 
 
 def _tall(A: Any, y: Any, lam: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
@@ -129,9 +122,6 @@ def _wide(A: Any, y: Any, lam: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
         return dA.T * a + A.T * da
 
     return A.T * a, derivative
-
-
-# -- the package -------------------------------------------------------------------------------------------------------
 
 
 SOLVERS = {"QR": lower.QR(), "DualQR": lower.DualQR()}
@@ -162,9 +152,6 @@ def gradient(case: Case, data: Draw, solver: LowerSolver, backend: str) -> np.nd
     value, slope = xv.value_and_gradient(problem, np.zeros(PARAMETERS, case.dtype), backend=backend)
     # no value, no answer: at such a point a solve ends with a status
     return slope if np.isfinite(value) else np.full_like(slope, np.nan)
-
-
-# -- autodiff through a solver -----------------------------------------------------------------------------------------
 
 
 def torch_gradient(how: str, case: Case, data: Draw) -> np.ndarray:
@@ -220,9 +207,8 @@ def _objective(xp: Any, lstsq: Any, how: str, case: Case, theta: Any, data: Any)
 
 ROUTES = ("pinv", "lstsq", "solve")
 AUTODIFF: dict[str, Callable[[Case, Draw], np.ndarray]] = {
-    f"autodiff {name} {how}": (lambda case, data, run=run, how=how: run(how, case, data))
-    for name, run in (("torch", torch_gradient), ("jax", jax_gradient))
-    for how in ROUTES
+    f"autodiff {name} {how}": partial(run, how)
+    for (name, run), how in product((("torch", torch_gradient), ("jax", jax_gradient)), ROUTES)
 }
 
 
@@ -236,36 +222,26 @@ def through_normal_pinv(case: Case, data: Draw) -> np.ndarray:
     return np.array([s @ (BU[k] @ w - CU[k]) - (B[k] @ w - C[k]) @ (A @ v) - r @ (B[k] @ v) for k in range(len(B))])
 
 
-# -- measuring ---------------------------------------------------------------------------------------------------------
-
-
-def error(got: Any, want: np.ndarray) -> float:
-    """Relative error; inf where the gradient is not finite."""
-    e = np.linalg.norm(np.asarray(got, dtype=float) - want) / np.linalg.norm(want)
-    return float(e) if np.isfinite(e) else np.inf
-
-
 def measure(run: Callable[[Case, Draw], Any], case: Case, cond: float, draws: int) -> np.ndarray:
-    """Errors of a method over the draws; inf where it has no answer."""
+    """Relative errors of a method over the draws; inf where it has no answer."""
     errors = []
     for seed in range(draws):
+        want = reference(case, cond, seed)
         try:
             with np.errstate(all="ignore"):
-                errors.append(error(run(case, draw(case, cond, seed)), reference(case, cond, seed)))
+                got = np.asarray(run(case, draw(case, cond, seed)), dtype=float)
         except Exception:
             if run not in AUTODIFF.values():
                 raise
-            errors.append(np.inf)  # the frameworks raise what they like where they give up
+            got = np.full_like(want, np.nan)  # the frameworks raise what they like where they give up
+        errors.append(np.linalg.norm(got - want) / np.linalg.norm(want) if np.isfinite(got).all() else np.inf)
     return np.array(errors)
 
 
-def methods() -> dict[str, Callable[[Case, Draw], Any]]:
-    ours = {
-        f"{name} {backend}": (lambda case, data, s=solver, b=backend: gradient(case, data, s, b))
-        for name, solver in SOLVERS.items()
-        for backend in BACKENDS
-    }
-    return ours | AUTODIFF
+OURS = {
+    f"{name} {backend}": partial(gradient, solver=solver, backend=backend)
+    for (name, solver), backend in product(SOLVERS.items(), BACKENDS)
+}
 
 
 class Table(NamedTuple):
@@ -289,21 +265,17 @@ def tables(draws: int) -> Iterator[Table]:
                 factored = [[draw(case, cond, seed).condition(lam) for seed in range(draws)] for cond in conditions]
                 errors = {
                     name: np.array([measure(run, case, cond, draws) for cond in conditions])
-                    for name, run in methods().items()
+                    for name, run in (OURS | AUTODIFF).items()
                 }
                 yield Table(case, conditions, np.array(factored), errors)
 
 
 def vanishing(draws: int, cond: float = 1e2) -> dict[str, np.ndarray]:
     """Errors on wide problems in float64 while the ridge goes to zero, by method: (ridge, draw)."""
-    solver = SOLVERS["DualQR"]
-    runs = {f"DualQR {b}": (lambda case, data, b=b: gradient(case, data, solver, b)) for b in BACKENDS}
+    runs = {name: run for name, run in OURS.items() if name.startswith("DualQR")}
     runs["pseudo-inverse of the normal matrix"] = through_normal_pinv
     cases = [Case(True, 1.0, lam, "float64", wide=True) for lam in VANISHING]
     return {name: np.array([measure(run, case, cond, draws) for case in cases]) for name, run in runs.items()}
-
-
-# -- the promises ------------------------------------------------------------------------------------------------------
 
 
 class Bar(NamedTuple):
@@ -328,16 +300,13 @@ def bars(found: list[Table], limits: dict[str, np.ndarray]) -> list[Bar]:
     eps = {dtype: float(np.finfo(dtype).eps) for dtype in CONDITIONS}
     within: dict[str, list[tuple[float, str]]] = {"float64": [], "float32": []}
     default, small = [], []
-    for t in found:
-        e, rival = eps[t.case.dtype], t.best_rival()
-        for backend in BACKENDS:
-            errors, where = t.errors[f"{'DualQR' if t.case.wide else 'QR'} {backend}"], f"{t.case}, {backend}"
-            answered = np.isfinite(errors).all(axis=1)
-            ratios = errors.max(axis=1) / (e * t.factored.max(axis=1))
-            within[t.case.dtype].append(_worst(ratios, answered, t, where))
-            default.append(_worst(np.median(errors, axis=1) / rival, answered, t, where))
-            if t.case.bilevel and t.case.residual < 1 and t.case.dtype == "float64":
-                small.append(default[-1])
+    for t, backend in product(found, BACKENDS):
+        errors, where = t.errors[f"{'DualQR' if t.case.wide else 'QR'} {backend}"], f"{t.case}, {backend}"
+        ratios = errors.max(axis=1) / (eps[t.case.dtype] * t.factored.max(axis=1))
+        within[t.case.dtype].append(_worst(ratios, errors, t, where))
+        default.append(_worst(np.median(errors, axis=1) / t.best_rival(), errors, t, where))
+        if t.case.bilevel and t.case.residual < 1 and t.case.dtype == "float64":
+            small.append(default[-1])
     ours = np.max([x.max() for name, x in limits.items() if name.startswith("DualQR")])
     naive = np.median(limits["pseudo-inverse of the normal matrix"][-1])
     return [
@@ -357,8 +326,8 @@ def bars(found: list[Table], limits: dict[str, np.ndarray]) -> list[Bar]:
     ]
 
 
-def _worst(ratios: np.ndarray, counts: np.ndarray, table: Table, where: str) -> tuple[float, str]:
-    ratios = np.where(counts, ratios, -np.inf)
+def _worst(ratios: np.ndarray, errors: np.ndarray, table: Table, where: str) -> tuple[float, str]:
+    ratios = np.where(np.isfinite(errors).all(axis=1), ratios, -np.inf)
     i = int(np.argmax(ratios))
     return float(ratios[i]), f"{where}, cond {table.conditions[i]:.0e}"
 

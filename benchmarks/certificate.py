@@ -130,12 +130,8 @@ def soundness(problems: int) -> int:
         bound, noise = float(found.lower[0]), 1e-15 * float(np.sum(problem.lower.y**2))
         useful += bound > 0
         if k % 40 == 0:
-            box, alike = (
-                xv.sets.Box(np.full_like(lower, lower.min()), np.full_like(upper, upper.max())),
-                range(lower.size),
-            )
-            whole = xv.certify(problem, box, within=0.5, time_limit=0.3, alike=alike)
-            bound = max(bound, whole.bound)
+            box = xv.sets.Box(np.full_like(lower, lower.min()), np.full_like(upper, upper.max()))
+            bound = max(bound, xv.certify(problem, box, within=0.5, time_limit=0.3, alike=range(lower.size)).bound)
         if bound > least + noise:
             wrong += 1
             print(f"problem {k}: bound {bound!r} above {least!r}, {problem.lower.W!r}")

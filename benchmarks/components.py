@@ -71,9 +71,7 @@ def by_grid(places, widths):
         w = nnls(A, y, maxiter=20 * A.shape[1])[0].reshape(len(centres), -1).sum(axis=1)
         at = np.flatnonzero(w)
         groups = np.split(at, 1 + np.flatnonzero(np.diff(centres[at]) > 0.13))
-        sums, places = (
-            np.array(x) for x in zip(*[(w[g].sum(), w[g] @ centres[g] / w[g].sum()) for g in groups], strict=True)
-        )
+        sums, places = np.array([(w[g].sum(), w[g] @ centres[g] / w[g].sum()) for g in groups]).T
         return [places[sums >= share * sums.max()] for share in THRESHOLDS]
 
     return found
@@ -159,7 +157,6 @@ def compare_ports(path):
 
 
 def main():
-    """Run all of it and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--spectra", type=int, default=200)
     parser.add_argument("--rivals", type=int, default=10, help="spectra with multi-starts, the first ones")

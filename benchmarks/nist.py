@@ -29,24 +29,12 @@ import xvarpro as xv
 
 
 class Fit(NamedTuple):
-    """A problem.
+    """A problem."""
 
-    Attributes
-    ----------
-    design : callable
-        Of xp, the predictors x (m, q) and theta.
-    nonlinear : tuple of int
-        Which of the certified parameters theta is; w is the others.
-    known : callable, optional
-        What the model adds to the columns, (m,).
-    alike : tuple of tuples
-        Parameters of terms that may change places.
-    """
-
-    design: Callable[[Any, Any, Any], Any]
-    nonlinear: tuple[int, ...]
-    known: Callable[[Any, Any, Any], Any] | None = None
-    alike: tuple[tuple[int, ...], ...] = ()
+    design: Callable[[Any, Any, Any], Any]  # of xp, the predictors x (m, q) and theta
+    nonlinear: tuple[int, ...]  # which of the certified parameters theta is; w is the others
+    known: Callable[[Any, Any, Any], Any] | None = None  # what the model adds to the columns, (m,)
+    alike: tuple[tuple[int, ...], ...] = ()  # parameters of terms that may change places
 
     def start(self, b: np.ndarray) -> np.ndarray:
         return b[list(self.nonlinear)]
@@ -207,20 +195,16 @@ def main() -> int:
         given = read(name, folder)
         for start, dtype in itertools.product((0, 1), args.dtypes):
             # residuals are differences of numbers as large as y, which are rounded
-            noise = np.finfo(dtype).eps * np.sqrt(np.sum(given.y**2) / given.residual_sum)
+            far = 1e-6 + 10 * np.finfo(dtype).eps * np.sqrt(np.sum(given.y**2) / given.residual_sum)
             cells = []
             for backend in args.backends:
                 solve = partial(solved, name, given, start, tol=args.tol)
                 fits = [solve(u, dtype, backend=backend) for u in UNITS]
                 off = [2 * float(fit.value) / given.residual_sum - 1 for fit in fits]
-                wrong += sum(
-                    fit.status.success and abs(x) > 1e-6 + 10 * noise for fit, x in zip(fits, off, strict=True)
-                )
+                wrong += sum(fit.status.success and abs(x) > far for fit, x in zip(fits, off, strict=True))
                 agree = np.min([digits(name, given, fit, u) for fit, u in zip(fits, UNITS, strict=True)], axis=0)
-                statuses, iterations = (
-                    " or ".join(dict.fromkeys(str(x) for x in found))
-                    for found in ([fit.status.name for fit in fits], sorted(fit.n_iter for fit in fits))
-                )
+                ends = [fit.status.name for fit in fits], map(str, sorted(fit.n_iter for fit in fits))
+                statuses, iterations = (" or ".join(dict.fromkeys(found)) for found in ends)
                 cells.append(f"{statuses}, {max(map(abs, off)):.0e}, {agree[0]:.1f}, {agree[1]:.1f}, {iterations}")
             print(f"| {name} | {start + 1} | {dtype} | {' | '.join(cells)} |", flush=True)
     print(f"\n{wrong} successes with another residual sum than the certified one")

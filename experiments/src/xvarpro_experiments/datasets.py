@@ -25,8 +25,6 @@ def find(names: Iterable[str], below: Iterable[str], folder: str | os.PathLike[s
     return next((p for sub in below for name in names if (p := Path(root, sub, name)).exists()), None)
 
 
-# -- grey images as columns: MNIST where the user has it, the digits that come with scikit-learn anywhere --------------
-
 _MNIST = {True: "train-images-idx3-ubyte.gz", False: "t10k-images-idx3-ubyte.gz"}  # training images, test images
 
 
@@ -91,8 +89,7 @@ def images(samples: int | None = None, folder: str | os.PathLike[str] | None = N
     return digits(samples) if path is None else mnist(path, samples)
 
 
-# -- CIFAR-10 in its binary layout: a byte of label and 3 x 32 x 32 bytes of colour for every image --------------------
-
+# in the binary layout: a byte of label and 3 x 32 x 32 bytes of colour for every image
 _TRAIN, _TEST = tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"
 _RECORD = 1 + 3 * 32 * 32
 

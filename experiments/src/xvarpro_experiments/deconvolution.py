@@ -31,13 +31,7 @@ def design(X: Array, data: Any) -> xv.operators.StackedCirculant:
 
 
 def problem(Y: Array, lam: float = RIDGE) -> Problem:
-    """The deconvolution problem of measured signals Y.
-
-    Parameters
-    ----------
-    Y : array, shape (signals, *grid)
-    lam : float
-        Ridge on the kernel, >= 0.
+    """The deconvolution problem of measured signals Y, (signals, *grid), with a ridge `lam` >= 0 on the kernel.
 
     Examples
     --------
@@ -116,11 +110,7 @@ def optimum(Y: np.ndarray, rho: float = RHO, lam: float = RIDGE) -> Optimum:
     u, and ``sum_k u_k <= D rho^2`` gives ``u_k = max(0, sqrt(e_k lam / nu) - lam)``: frequencies with little energy are
     left dry. So X is Y, filtered, and the phases of the kernel are free: the model does not identify it.
 
-    Parameters
-    ----------
-    Y : array, shape (signals, *grid), real
-    rho, lam : float
-        > 0.
+    Y is real, of shape (signals, *grid), and rho and lam are > 0.
     """
     positive(rho=rho, lam=lam)
     if Y.ndim < 2 or Y.dtype.kind != "f":
@@ -195,20 +185,12 @@ def experiment(
         made = signals(n, length, seed)
         measured = units * made.Y
         measures: dict[str, Measure] = {KERNEL: lambda fit: match(np.asarray(fit.w, np.float64), made.w)}
-        return Task(
-            problem(measured.astype(dtype)),
-            start(measured, seed=seed).astype(dtype),
-            xv.sets.L2Ball(RHO),
-            measures=measures,
-            optimum=optimum(measured).value,
-            backend=backend,
-            device=device,
-        )
+        stated, theta0 = problem(measured.astype(dtype)), start(measured, seed=seed).astype(dtype)
+        least = optimum(measured).value
+        return Task(stated, theta0, xv.sets.L2Ball(RHO), measures=measures, optimum=least, **place)
 
-    config = {
-        "n": n, "length": length, "rho": RHO, "lam": RIDGE, "units": units, "dtype": dtype,
-        "backend": backend, "device": device,
-    }  # fmt: skip
+    place: dict[str, Any] = {"backend": backend, "device": device}
+    config = {"n": n, "length": length, "rho": RHO, "lam": RIDGE, "units": units, "dtype": dtype, **place}
     facts = {
         "data": f"{n} signals of {length} samples, spikes blurred by one kernel, noise {NOISE:g} of their norm, other "
         f"for each seed; multiplied by {units:g}",
@@ -216,10 +198,8 @@ def experiment(
         "start": f"Gaussian, |X|_F = {RHO:g}",
         "optimum": "known in closed form, by water-filling",
     }
-    return race.Experiment(
-        "deconvolution", "blind deconvolution (Example 3)", task, METHODS, config, facts,
-        notes=notes,
-    )  # fmt: skip
+    title = "blind deconvolution (Example 3)"
+    return race.Experiment("deconvolution", title, task, METHODS, config, facts, notes=notes)
 
 
 def notes(found: race.Race) -> list[str]:

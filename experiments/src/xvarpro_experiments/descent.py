@@ -24,21 +24,11 @@ Step: TypeAlias = Callable[[Tree, Array, Tree, Tree], Tree]
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a run, the same for every method; set-up and compilation do not count.
+    """Limits of a run, the same for every method; set-up and compilation do not count."""
 
-    Parameters
-    ----------
-    iterations : int or None
-        >= 1; None for as many as the time allows.
-    seconds : float
-        > 0.
-    spacing : float
-        Ratio of the numbers of iterations at which an iterate is kept, > 1.
-    """
-
-    iterations: int | None = None
-    seconds: float = 20.0
-    spacing: float = SPACING
+    iterations: int | None = None  # >= 1; None for as many as the time allows
+    seconds: float = 20.0  # > 0
+    spacing: float = SPACING  # ratio of the numbers of iterations at which an iterate is kept, > 1
 
     def __post_init__(self) -> None:
         whole(iterations=self.iterations)
@@ -49,6 +39,11 @@ class Budget:
     def max_iter(self) -> int:
         """A number that `xvarpro.solve` takes."""
         return 10**9 if self.iterations is None else self.iterations
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Arguments of `xvarpro.solve`."""
+        return {"max_iter": self.max_iter, "time_limit": self.seconds}
 
     def following(self, n: int) -> int:
         """The next iteration to keep after iteration n."""

@@ -105,22 +105,16 @@ def experiment(
     if not 0 <= pixels <= len(X):
         raise ProblemError(f"pixels must be 0, or from 1 to the {len(X)} of an image, got {pixels}")
     over = xv.sets.Columns(xv.sets.KSparsePolytope(pixels, rho)) if pixels else xv.sets.L1Ball(rho)
-    budget = f"|D|_1 <= {rho:g}"
-    if pixels:
-        budget = f"atoms in the hull of images with {pixels} pixels of size {rho:g}"
+    hull = f"atoms in the hull of images with {pixels} pixels of size {rho:g}"
+    budget = hull if pixels else f"|D|_1 <= {rho:g}"
     stated = problem(X, ridge)
     compressed = problem(xv.compress(X), ridge)
 
+    place: dict[str, Any] = {"backend": backend, "device": device}
+
     def task(seed: int) -> Task:
-        return Task(
-            problem=stated,
-            theta0=xv.project(start(X, atoms, atoms * pixels * rho or rho, seed).astype(dtype), over),
-            over=over,
-            joint=problem(X, ridge, compress=False),
-            reduced=compressed,
-            backend=backend,
-            device=device,
-        )
+        theta0 = xv.project(start(X, atoms, atoms * pixels * rho or rho, seed).astype(dtype), over)
+        return Task(stated, theta0, over, joint=problem(X, ridge, compress=False), reduced=compressed, **place)
 
     def drawn(race: Race) -> Mapping[str, Any]:
         title = f"{source}: dictionary by {race.declared}"
@@ -134,13 +128,11 @@ def experiment(
         methods=(*OURS, *RIVALS),
         config={
             "data": source, "pixels": m, "samples": samples, "atoms": atoms, "radius": rho, "ridge": ridge,
-            "pixels per atom": pixels, "units": units, "dtype": dtype, "backend": backend, "device": device,
+            "pixels per atom": pixels, "units": units, "dtype": dtype, **place,
         },
         facts={
             "data": f"{source}, X {m} x {samples}",
-            "problem": (
-                f"min 1/2 |D W - X|^2 + lambda/2 |W|^2 over W and {budget}; lambda = {ridge:g}, {atoms} atoms"
-            ),
+            "problem": f"min 1/2 |D W - X|^2 + lambda/2 |W|^2 over W and {budget}; lambda = {ridge:g}, {atoms} atoms",
             "start": "Gaussian, projected" if pixels else f"Gaussian, |D|_1 = {rho:g}",
         },
         figures=drawn,

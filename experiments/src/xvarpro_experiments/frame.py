@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_type_hints
@@ -58,16 +58,10 @@ class Options:
     def run(
         self, stated: Callable[..., Experiment], notice: str | None = None, seconds: float = 60.0
     ) -> dict[str, Any]:
-        """Run an experiment, print and write what came out; the summary.
+        """Run an experiment of ``units, dtype, backend, device``, print and write what came out; the summary.
 
-        Parameters
-        ----------
-        stated : callable
-            The experiment, of ``units, dtype, backend, device``.
-        notice : str, optional
-            What a reader has to know before anything else.
-        seconds : float
-            For each method, where no time is asked for.
+        `notice` is what a reader has to know before anything else; each method gets so many seconds where no time is
+        asked for.
         """
         framework = shared.check_backend(self.backend, self.device)
         budget = Budget(self.iterations, seconds if self.time is None else self.time)
@@ -90,13 +84,8 @@ class Options:
         sooner = "" if budget.iterations is None else f", less where {budget.iterations} iterations end sooner"
         apart = "set-up, compilation and measuring apart"
         screen.print(f"It takes {lasts} at most, {apart}{sooner}; each run says its name first.")
-        found = race.run(
-            experiment,
-            budget,
-            seeds,
-            folder=self.out / "runs",
-            announce=lambda text: screen.print(text, style="dim"),
-        )
+        announce = functools.partial(screen.print, style="dim")
+        found = race.run(experiment, budget, seeds, folder=self.out / "runs", announce=announce)
         screen.print(report.race(screen, found))
         screen.print(report.legend(found), style="dim")
         if (measured := report.measures(screen, found)) is not None:
@@ -132,10 +121,11 @@ class Options:
         return summary
 
 
-def command(**defaults: Any) -> Callable[[Command], Command]:
+def command(small: Mapping[str, Any] | None = None, **defaults: Any) -> Callable[[Command], Command]:
     """A command with all of `Options`, from a function of them and of options of its own.
 
-    A default replaces that of `Options`; in a pair a help comes with it, and hides the option where it is None.
+    A default replaces that of `Options`; in a pair a help comes with it, and hides the option where it is None. `small`
+    are the arguments with which ``xvarpro run all --budget small`` calls it.
     """
     hints = get_type_hints(Options, include_extras=True)
 
@@ -158,7 +148,7 @@ def command(**defaults: Any) -> Callable[[Command], Command]:
         functools.update_wrapper(run, body)
         run.__annotations__ = {p.name: p.annotation for p in every}
         signature = inspect.Signature([p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in every])
-        vars(run)["__signature__"] = signature
+        vars(run).update({"__signature__": signature} | ({} if small is None else {"small": small}))
         return run
 
     return decorated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -28,24 +29,13 @@ DEFAULT = "xvarpro's default"  # the name of `algorithm=None` in every table
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is known of an iterate, off the clock.
+    """What is known of an iterate, off the clock."""
 
-    Attributes
-    ----------
-    theta : pytree of NumPy arrays
-    value, gap : float
-        Reduced objective and gap; the gap is NaN where it is not computed.
-    fit : Result or None
-        A result of no iterations at theta.
-    head : array or None
-        The w of a method that has its own.
-    """
-
-    theta: Tree
-    value: float
-    gap: float = math.nan
-    fit: Result | None = None
-    head: np.ndarray | None = None
+    theta: Tree  # of NumPy arrays
+    value: float  # of the reduced objective
+    gap: float = math.nan  # NaN where it is not computed
+    fit: Result | None = None  # of no iterations at theta
+    head: np.ndarray | None = None  # the w of a method that has its own
 
     @property
     def w(self) -> np.ndarray:
@@ -83,44 +73,22 @@ class Curve(NamedTuple):
     @classmethod
     def along(cls, points: Sequence[Point], values: Sequence[float]) -> Curve:
         """Values that were found at points of a run."""
-        return cls(
-            np.asarray([p.iteration for p in points]),
-            np.asarray([p.seconds for p in points]),
-            np.asarray(values, np.float64),
-        )
+        iterations, seconds, *_ = zip(*points, strict=True)
+        return cls(np.asarray(iterations), np.asarray(seconds), np.asarray(values, np.float64))
 
 
 @dataclass(frozen=True)
 class Task:
-    """One instance: what is minimised, from where, over what, and what is measured.
+    """One instance: what is minimised, from where, over what, and what is measured."""
 
-    Parameters
-    ----------
-    problem : Problem
-        What the methods on the reduced objective solve.
-    theta0 : pytree of NumPy arrays
-        In the dtype of the work.
-    over : Set or pytree of sets
-    joint : Problem, optional
-        What joint methods solve, as a user of theirs would state it; `problem` by default.
-    reduced : Problem, optional
-        The reduced problem as it is evaluated off the clock, such as with compressed data; `problem` by default.
-    measures : mapping of str to Measure
-        By their names in tables and figures.
-    optimum : float, optional
-        Smallest value of the objective, where it is known.
-    backend, device : str, optional
-        As in `xvarpro.solve`.
-    """
-
-    problem: Problem
-    theta0: Tree
-    over: Any
-    joint: Problem | None = None
-    reduced: Problem | None = None
-    measures: Mapping[str, Measure] = field(default_factory=dict)
-    optimum: float | None = None
-    backend: str | None = None
+    problem: Problem  # of the methods on the reduced objective
+    theta0: Tree  # of NumPy arrays, in the dtype of the work
+    over: Any  # a set, or a pytree of sets
+    joint: Problem | None = None  # of joint methods, as a user of theirs would state it, if another one
+    reduced: Problem | None = None  # what is evaluated off the clock, such as with compressed data, if another one
+    measures: Mapping[str, Measure] = field(default_factory=dict)  # by their names in tables and figures
+    optimum: float | None = None  # smallest value of the objective, where it is known
+    backend: str | None = None  # as in `xvarpro.solve`
     device: str | None = None
 
     @property
@@ -135,17 +103,10 @@ class Task:
 
     def solve(self, algorithm: Algorithm | None, problem: Problem, theta: Tree, **limits: Any) -> Result:
         """`xvarpro.solve` from theta; a dead unit is a number in a table here, not a warning."""
+        options = {"over": self.over, "backend": self.backend, "device": self.device, "progress": False, **limits}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", xv.DeadUnitsWarning)
-            return xv.solve(
-                problem,
-                theta,
-                algorithm=algorithm,
-                backend=self.backend,
-                device=self.device,
-                progress=False,
-                **{"over": self.over, **limits},
-            )
+            return xv.solve(problem, theta, algorithm=algorithm, **options)
 
     def certify(self, theta: Tree, problem: Problem | None = None) -> Certificate | None:
         """Reduced objective, gap and w at theta, of `reduced` by default; None where theta is not finite."""
@@ -157,48 +118,24 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A method's run, measured by the best of its iterates.
-
-    Attributes
-    ----------
-    method, family : str
-    theta : pytree of NumPy arrays or None
-        Where it ended; None of a method whose unknowns are others.
-    objective : float
-        The smallest reduced objective of its iterates.
-    status : Status
-    curve : Curve
-        The smallest reduced objective so far.
-    measured : mapping of str to Curve
-        The measures of the task at iterates that were kept.
-    run_as : str
-        The method as it was run, its tuned numbers included.
-    own_objective, gap, violation : float
-        The method's own objective, the gap and the relative infeasibility of theta; NaN where there is none.
-    last : float
-        Reduced objective at theta; NaN where it is not finite.
-    iterations : int
-    seconds, setup_seconds : float
-    fit : Result or None
-        Of the method itself, or the certificate of where it ended.
-    """
+    """A method's run, measured by the best of its iterates."""
 
     method: str
     family: str
-    theta: Tree | None
-    objective: float
+    theta: Tree | None  # where it ended, in NumPy arrays; None of a method whose unknowns are others
+    objective: float  # the smallest reduced objective of its iterates
     status: Status
-    curve: Curve
-    measured: Mapping[str, Curve] = field(default_factory=dict)
-    run_as: str = ""
-    own_objective: float = math.nan
+    curve: Curve  # the smallest reduced objective so far
+    measured: Mapping[str, Curve] = field(default_factory=dict)  # measures of the task at iterates that were kept
+    run_as: str = ""  # the method as it was run, its tuned numbers included
+    own_objective: float = math.nan  # of the method itself; NaN where there is none, as of the next two
     gap: float = math.nan
-    violation: float = 0.0
-    last: float = math.nan
+    violation: float = 0.0  # relative infeasibility of theta
+    last: float = math.nan  # reduced objective at theta; NaN where it is not finite
     iterations: int = 0
     seconds: float = 0.0
     setup_seconds: float = 0.0
-    fit: Result | None = None
+    fit: Result | None = None  # of the method itself, or the certificate of where it ended
 
     @property
     def oscillates(self) -> bool:
@@ -227,17 +164,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """A name in the table and what it runs.
-
-    Parameters
-    ----------
-    name : str
-    family : str
-        One of `FAMILIES`.
-    """
+    """A name in the table and what it runs."""
 
     name: str = ""
-    family: str = "ours"
+    family: str = "ours"  # one of `FAMILIES`
 
     def __post_init__(self) -> None:
         one_of("family", self.family, FAMILIES)
@@ -305,36 +235,18 @@ def measured(
 
 @dataclass(frozen=True)
 class Solver(Method):
-    """An algorithm of xvarpro, or one with its interface.
+    """An algorithm of xvarpro, or one with its interface."""
 
-    Parameters
-    ----------
-    name : str
-    family : str
-    algorithm : Algorithm or None
-        None is xvarpro's default.
-    problem : callable, optional
-        What it solves, from the task; by default the task's problem.
-    over : Set or pytree of sets, optional
-        What it solves it over; by default the task's set.
-    """
-
-    algorithm: Algorithm | None = None
-    problem: Callable[[Task], Problem] | None = None
-    over: Any = field(default=None, repr=False)
+    algorithm: Algorithm | None = None  # None is xvarpro's default
+    problem: Callable[[Task], Problem] | None = None  # what it solves, from the task; its problem by default
+    over: Any = field(default=None, repr=False)  # what it solves it over; the task's set by default
 
     def run(self, task: Task, budget: Budget) -> Outcome:
         task = task if self.over is None else replace(task, over=self.over)
         own = None if self.problem is None else self.problem(task)
         kept = Kept(budget)
-        fit = task.solve(
-            self.algorithm,
-            own or task.problem,
-            task.theta0,
-            max_iter=budget.max_iter,
-            time_limit=budget.seconds,
-            callback=None if own is None and not task.measures else kept,
-        )
+        callback = None if own is None and not task.measures else kept
+        fit = task.solve(self.algorithm, own or task.problem, task.theta0, callback=callback, **budget.limits)
         points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta)
         done = self.outcome(task, points, fit.status, own, fit.setup_seconds, fit.value)
         done = replace(done, run_as=fit.algorithm, fit=fit)
@@ -382,13 +294,8 @@ class Tuned(Method):
 
         first = Budget(part, TUNING * budget.seconds, COARSE)
         ranked = sorted(self.candidates, key=lambda each: worst(each, blind[:1], first))
-        finalists: list[tuple[float, Method]] = []
-        for each in ranked:
-            value = worst(each, blind, replace(budget, spacing=COARSE))
-            if math.isfinite(value):
-                finalists.append((value, each))
-            if len(finalists) == 2:
-                break
+        every = ((worst(each, blind, replace(budget, spacing=COARSE)), each) for each in ranked)
+        finalists = list(itertools.islice((found for found in every if math.isfinite(found[0])), 2))
         best = min(finalists, key=lambda found: found[0])[1] if finalists else ranked[0]
         return replace(best, name=self.name, family=self.family)
 
@@ -403,8 +310,7 @@ class Kept:
     """A callback of `xvarpro.solve` that keeps an iterate now and then, evenly in the logarithm."""
 
     def __init__(self, budget: Budget, theta: Callable[[Tree], Tree] = lambda theta: theta) -> None:
-        self._budget, self._theta = budget, theta
-        self._next = 1
+        self._budget, self._theta, self._next = budget, theta, 1
         self._points: list[Point] = []
 
     def __call__(self, info: IterationInfo) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -26,61 +27,29 @@ TARGETS = (0.1, 0.01, 0.001)  # relative distances from the best value known at 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A problem with its rivals, as `xvarpro run` runs it.
-
-    Parameters
-    ----------
-    name, title : str
-    task : callable
-        The instance of a seed: ``task(seed) -> Task``.
-    methods : tuple of Method
-        In the order of the table.
-    config : mapping
-        All that decides what is run, as JSON takes it: a race that was interrupted goes on where this is the same.
-    facts : mapping of str to str
-        What is printed before the table.
-    objective : str
-        Name of the objective with its unit, for axes.
-    figures : callable, optional
-        Figures of its own: ``figures(race) -> {file name: matplotlib Figure}``.
-    notes : callable, optional
-        Sentences below the table: ``notes(race) -> sequence of str``.
-    compared_by : str
-        What decides between methods; where it is not the objective, `notes` say who wins.
-    """
+    """A problem with its rivals, as `xvarpro run` runs it."""
 
     name: str
     title: str
-    task: Callable[[int], Task]
-    methods: tuple[Method, ...]
-    config: Mapping[str, Any]
-    facts: Mapping[str, str]
-    objective: str = "reduced objective"
-    figures: Callable[[Race], Mapping[str, Any]] | None = None
-    notes: Callable[[Race], Sequence[str]] | None = None
-    compared_by: str = "objective"
+    task: Callable[[int], Task]  # the instance of a seed
+    methods: tuple[Method, ...]  # in the order of the table
+    config: Mapping[str, Any]  # all that decides what is run, as JSON takes it: where it is the same, a race goes on
+    facts: Mapping[str, str]  # what is printed before the table
+    objective: str = "reduced objective"  # its name with its unit, for axes
+    figures: Callable[[Race], Mapping[str, Any]] | None = None  # Matplotlib's figures of its own, by file name
+    notes: Callable[[Race], Sequence[str]] | None = None  # sentences below the table
+    compared_by: str = "objective"  # what decides between methods; where it is another, `notes` say who wins
 
 
 @dataclass(frozen=True)
 class Race:
-    """What an experiment came to.
-
-    Attributes
-    ----------
-    experiment : Experiment
-    budget : Budget
-    outcomes : mapping of int to tuple of Outcome
-        By seed, in the order of the methods.
-    optima : mapping of int to float or None
-        By seed: the smallest value, where it is known.
-    references : mapping of int to float
-        By seed: where the method that ended lowest came to in a run `LONGER` times as long, if there was one.
-    """
+    """What an experiment came to."""
 
     experiment: Experiment
     budget: Budget
-    outcomes: Mapping[int, tuple[Outcome, ...]]
-    optima: Mapping[int, float | None] = field(default_factory=dict)
+    outcomes: Mapping[int, tuple[Outcome, ...]]  # by seed, in the order of the methods
+    optima: Mapping[int, float | None] = field(default_factory=dict)  # by seed: the smallest value, where it is known
+    # by seed: where the method that ended lowest came to in a run `LONGER` times as long, if there was one
     references: Mapping[int, float] = field(default_factory=dict)
 
     @property
@@ -104,15 +73,12 @@ class Race:
         From all seeds, each with a lowest value of its own, that of the method whose median above these is lowest.
         """
         seeds = list(self.outcomes) if seed is None else [seed]
-        above: dict[str, list[float]] = {}
-        for s in seeds:
-            for o in self.outcomes[s]:
-                if o.family in families:
-                    above.setdefault(o.method, []).append(
-                        float(np.nan_to_num(self.above(s, o.objective), nan=math.inf))
-                    )
+        above: dict[str, list[float]] = defaultdict(list)
+        runs = [(s, o) for s in seeds for o in self.outcomes[s] if o.family in families]
+        for s, o in runs:
+            above[o.method].append(float(np.nan_to_num(self.above(s, o.objective), nan=math.inf)))
         first = min(above, key=lambda name: np.median(above[name]))
-        ends = [o for s in seeds for o in self.outcomes[s] if o.method == first]
+        ends = [o for _, o in runs if o.method == first]
         return min(ends, key=lambda o: (not math.isfinite(o.objective), o.objective))
 
     def above(self, seed: int, value: Any) -> Any:
@@ -127,28 +93,21 @@ class Race:
 
     def readings(self, name: str, axis: str) -> np.ndarray:
         """A method's objective at equal iterations or equal seconds, by seed."""
-        return np.asarray(
-            [
-                next(o for o in found if o.method == name).curve.at(axis, self.common(seed, axis))
-                for seed, found in self.outcomes.items()
-            ]
-        )
+        runs = zip(self.outcomes, self.of(name), strict=True)
+        return np.asarray([o.curve.at(axis, self.common(seed, axis)) for seed, o in runs])
 
     def target(self, seed: int, above: float) -> float:
         """A value that far above the best one known from a start: the optimum, or the lowest of all runs."""
         known = [o.objective for o in self.outcomes[seed] if o.family != "floor" and math.isfinite(o.objective)]
         if seed in self.references:
             known.append(self.references[seed])
-        optimum = self.optima[seed]
-        best = min(known, default=math.nan) if optimum is None else optimum
+        best = min(known, default=math.nan) if (optimum := self.optima[seed]) is None else optimum
         return best + above * abs(best)
 
     def seconds_to(self, name: str, above: float) -> list[float]:
         """A method's time to `target`, by seed; inf for never."""
-        return [
-            next(o for o in found if o.method == name).curve.reached(self.target(seed, above))
-            for seed, found in self.outcomes.items()
-        ]
+        runs = zip(self.outcomes, self.of(name), strict=True)
+        return [o.curve.reached(self.target(seed, above)) for seed, o in runs]
 
     def duel(self, name: str) -> dict[str, Any]:
         """A method against all rivals, over the seeds: its objective over the lowest of theirs at equal time, and, for
@@ -252,15 +211,8 @@ def run(
     Where no optimum is known, the method that ended lowest runs once more, `LONGER` times as long: the best value known
     is then none that a method of the race has by definition.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    budget : Budget
-    seeds : sequence of int
-    folder : Path, optional
-        Where finished runs are kept, and found again by the same experiment.
-    announce : callable
-        Called with the name of what begins.
+    Finished runs are kept in `folder`, and found again by the same experiment; `announce` is called with the name of
+    what begins.
 
     Examples
     --------
@@ -338,12 +290,9 @@ class _Shelf:
 
     def keep(self, seed: int, outcome: Outcome) -> None:
         curves = {"": outcome.curve, **outcome.measured}
+        plain = {f.name for f in fields(outcome)} - {"theta", "status", "curve", "measured", "fit"}
         kept = {
-            "plain": {
-                f.name: getattr(outcome, f.name)
-                for f in fields(outcome)
-                if f.name not in ("theta", "status", "curve", "measured", "fit")
-            },
+            "plain": {name: getattr(outcome, name) for name in sorted(plain)},
             "status": outcome.status.name,
             "curves": {name: [part.tolist() for part in curve] for name, curve in curves.items()},
             "fit": outcome.fit is not None,

@@ -31,9 +31,6 @@ from xvarpro_experiments.trees import Array, Rest, Tree, arrays, axpy, dot, mapp
 _EVERY, _POWERS = 10, 5  # iterations between refreshes of a joint L, power iterations for each; 30 at the start
 
 
-# -- the joint objective -----------------------------------------------------------------------------------------------
-
-
 class Parts(NamedTuple):
     """What the user's functions return at one theta: design, target if it depends on theta, and penalty."""
 
@@ -109,8 +106,6 @@ class Joint:
         solver = self.problem.lower.solver or xv.lower.choose(*system)
         return solver.argmin(self.backend, system, solver.factor(self.backend, system), self.target(parts))
 
-    # -- lengths of steps ----------------------------------------------------------------------------------------------
-
     def form(self, theta: Tree) -> str:
         """``"dictionary"`` where the design is theta itself, ``"convolution"`` where it is made of convolutions with
         theta, and nothing else depends on theta: J is then quadratic in theta, with a curvature that has a formula.
@@ -127,19 +122,23 @@ class Joint:
         """
         if form == "dictionary":
             return top(w @ w.mT)
-        xp, layout = xv.array_namespace(w), parts.M.layout  # type: ignore[attr-defined]
-        W = xp.fft.rfftn(
-            xp.reshape(w.mT, (-1, *layout.grid)), s=layout.period, axes=tuple(range(1, 1 + len(layout.grid)))
-        )
+        M: Any = parts.M
+        xp, layout = xv.array_namespace(w), M.layout
+        axes = tuple(range(1, 1 + len(layout.grid)))
+        W = xp.fft.rfftn(xp.reshape(w.mT, (-1, *layout.grid)), s=layout.period, axes=axes)
         return xp.max(xp.sum(xp.abs(W) ** 2, axis=0))
 
     def curvature_w(self, parts: Parts) -> Array:
         """The largest eigenvalue of the Hessian in w, or the bound of `curvature_theta`."""
-        if hasattr(parts.M, "spectrum"):
-            X = parts.M.spectrum(True)
+        M: Any = parts.M
+        if hasattr(M, "spectrum"):
+            X = M.spectrum(True)
             xp = xv.array_namespace(X)
-            return xp.max(xp.sum(xp.abs(X) ** 2, axis=0)) + self.lam
-        A = parts.M.dense()
+            power = xp.sum(xp.abs(X) ** 2, axis=0)
+            for axis, length in enumerate(M.layout.grid[:-1]):  # along which w is alone, and so its spectrum flat
+                power = xp.mean(power, axis=axis, keepdims=True) if length == 1 else power
+            return xp.max(power) + self.lam
+        A = M.dense()
         return top(A @ A.mT if A.shape[1] > A.shape[0] else A.mT @ A) + self.lam
 
 
@@ -147,9 +146,6 @@ def top(A: Array) -> Array:
     """Largest eigenvalue of a symmetric matrix."""
     xp = xv.array_namespace(A)
     return xp.max(xp.linalg.eigvalsh(A))
-
-
-# -- methods that repeat a step ----------------------------------------------------------------------------------------
 
 
 class State(NamedTuple):
@@ -211,14 +207,9 @@ class JointProjectedGradient(JointMethod):
     """Simultaneous projected gradient on (theta, w) with one step for both, the paper's baseline.
 
     Its step is 1/L, L the largest eigenvalue of the joint Hessian, refreshed by power iterations.
-
-    Parameters
-    ----------
-    scale : float, optional
-        Fixed step instead: `scale` > 0 times the 1/L of the start, whatever the units of the problem.
     """
 
-    scale: float | None = None
+    scale: float | None = None  # > 0: a fixed step instead, times the 1/L of the start, whatever the problem's units
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -306,17 +297,10 @@ class IPALM(JointMethod):
 
     Each block steps with 1/L of its own partial gradient. In w, and in a dictionary, L is the largest eigenvalue of a
     Gram matrix, in convolutions that of a spectrum; any other theta is refused.
-
-    Parameters
-    ----------
-    inertia : float or None
-        Constant extrapolation in [0, 1); None is ``(k - 1)/(k + 2)``.
-    scale : float
-        Factor on the step lengths that come from an eigenvalue, > 0.
     """
 
-    inertia: float | None = None
-    scale: float = 1.0
+    inertia: float | None = None  # constant extrapolation in [0, 1); None is ``(k - 1)/(k + 2)``
+    scale: float = 1.0  # factor on the step lengths that come from an eigenvalue, > 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -348,14 +332,9 @@ class AlternatingLeastSquares(JointMethod):
     For a dictionary the steps share one Gram matrix of w and one product with the data; for it and for convolutions 1/L
     comes from the largest eigenvalue, and `sweeps` large enough makes them the exact constrained minimum. Any other
     theta is refused.
-
-    Parameters
-    ----------
-    sweeps : int
-        Steps in theta per iteration, >= 1.
     """
 
-    sweeps: int = 10
+    sweeps: int = 10  # steps in theta per iteration, >= 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -389,25 +368,15 @@ class AlternatingLeastSquares(JointMethod):
 
 def _quadratic(form: str) -> None:
     if not form:
-        raise ProblemError(
-            "steps of a block need a J that is quadratic in theta: a dictionary, or convolutions with it"
-        )
+        raise ProblemError("steps of a block need a J quadratic in theta: a dictionary, or convolutions with it")
 
 
 def _noise(backend: xv.backends.Backend, like: Tree) -> Tree:
     """The same Gaussian numbers on every backend."""
     own, rest = partition(like)
-    return rest.fill(
-        backend.asarray(
-            np.random.default_rng(seed).normal(size=tuple(x.shape)),
-            dtype=str(x.dtype).rpartition(".")[2],
-            device=device(x),
-        )
-        for seed, x in enumerate(own)
-    )
-
-
-# -- algorithms of xvarpro on the joint objective ----------------------------------------------------------------------
+    drawn = [np.random.default_rng(seed).normal(size=tuple(x.shape)) for seed, x in enumerate(own)]
+    kinds = ({"dtype": str(x.dtype).rpartition(".")[2], "device": device(x)} for x in own)
+    return rest.fill(backend.asarray(x, **kind) for x, kind in zip(drawn, kinds, strict=True))
 
 
 @dataclass(frozen=True)
@@ -439,16 +408,10 @@ def lifted(problem: Problem, theta: Tree, w: np.ndarray) -> Problem:
     Its design is 0 and its target the residual: nothing is eliminated, and the reduced objective is half the square of
     the target.
     """
-    data = {"problem": problem}
-    rows = _residual({"theta": theta, "w": w}, data).shape[0]
-    return xv.separable(
-        _zero,
-        _residual,
-        data={**data, "zero": np.zeros((rows, 1), w.dtype)},
-        lam=1.0,
-        R=_Penalty(problem.R, problem.mu, cast("float", problem.lower.lam)),
-        mu=1.0,
-    )
+    rows = _residual({"theta": theta, "w": w}, {"problem": problem}).shape[0]
+    data = {"problem": problem, "zero": np.zeros((rows, 1), w.dtype)}
+    penalty = _Penalty(problem.R, problem.mu, cast("float", problem.lower.lam))
+    return xv.separable(_zero, _residual, data=data, lam=1.0, R=penalty, mu=1.0)
 
 
 @final
@@ -473,21 +436,11 @@ class Jointly(Method):
         with machine.scope():
             w = machine.to_caller(Joint(task.together, machine.backend).best_w(task.theta0))
         kept = Kept(budget, lambda z: z["theta"])
-        fit = task.solve(
-            self.inner,
-            lifted(task.together, task.theta0, w),
-            {"theta": task.theta0, "w": w},
-            over={"theta": task.over},
-            max_iter=budget.max_iter,
-            time_limit=budget.seconds,
-            tol=0.0,
-            callback=kept,
-        )
+        stated, z = lifted(task.together, task.theta0, w), {"theta": task.theta0, "w": w}
+        fit = task.solve(self.inner, stated, z, over={"theta": task.over}, tol=0.0, callback=kept, **budget.limits)
         points = kept.points(task.theta0, fit.n_iter, fit.seconds, fit.theta["theta"])
         return self.outcome(task, points, fit.status, task.joint, fit.setup_seconds, fit.value)
 
-
-# -- by name -----------------------------------------------------------------------------------------------------------
 
 # with parameters that have to be tried
 GRIDS: dict[str, tuple[Method, ...]] = {

@@ -1,4 +1,4 @@
-"""Operator and solver against dense matrices, the model's identities, a blur that is found, and the command."""
+"""The solver against dense matrices, the model's identities, a blur that is found, and the command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from importlib.metadata import entry_points
 import numpy as np
 import pytest
 import xvarpro_deblurring as deblurring
-from xvarpro_deblurring import Correlation, StackedConvolution, figures, gram, psnr, sharpen
+from scipy.signal import convolve2d
+from xvarpro_deblurring import Blur, Correlation, figures, gram, psnr, sharpen
 from xvarpro_experiments import race, sanity
 from xvarpro_experiments.datasets import VARIABLE
 from xvarpro_experiments.descent import Budget
@@ -32,25 +33,22 @@ def photograph():
     return deblurring.scene(128, 9, seed=2)
 
 
-def test_the_operator_is_consistent():
-    M = StackedConvolution(U, (3, 3))
-    xv.operators.dottest(M)  # raises where it is not
+def blurred(u, w):
+    """``w * u`` of both images, zero outside."""
+    height, width = (n + len(w) - 1 for n in u.shape[1:])
+    return np.reshape(Blur(len(w))(u, None).matvec(w.reshape(-1, 1)), (2, height, width))
+
+
+def test_the_design_is_the_convolution_of_both_images():
+    w = RNG.normal(size=(3, 3))
+    M = Blur(3)(U, None)
     A = M.dense()
     np.testing.assert_allclose(gram(M), A.T @ A, rtol=1e-11, atol=1e-11)
-
-
-def test_the_dense_form_is_the_convolution():
-    w = RNG.normal(size=(3, 3))
-    product = (StackedConvolution(U, (3, 3)).dense() @ w.ravel()).reshape(2, 9, 8)
-    wanted = np.zeros((2, 9, 8))
-    for i in range(3):
-        for j in range(3):
-            wanted[:, i : i + 7, j : j + 6] += w[i, j] * U
-    np.testing.assert_allclose(product, wanted, atol=1e-12)
+    np.testing.assert_allclose(blurred(U, w), [convolve2d(u, w) for u in U], atol=1e-12)
 
 
 def stated(solver, levels=1):
-    y, blur = np.pad(G, ((0, 0), (1, 1), (1, 1))).ravel(), deblurring.Blur(3)
+    y, blur = np.pad(G, ((0, 0), (1, 1), (1, 1))).ravel(), Blur(3)
     if levels == 1:
         return xv.separable(blur, y, lam=0.3, solver=solver)
     return xv.bilevel(lower=xv.Level(blur, y, lam=0.3, solver=solver), upper=xv.Level(blur, 0.5 * y))
@@ -68,12 +66,12 @@ def test_correlation_solves_what_qr_solves(levels):
 def test_an_image_without_edges_has_no_kernel_to_show():
     fit = xv.solve(stated(Correlation()), 0 * U, over=xv.sets.L1Ball(1.0), max_iter=0)
     assert not np.any(fit.w)
-    bare = xv.separable(deblurring.Blur(3), np.ones(144), solver=Correlation())
+    bare = xv.separable(Blur(3), np.ones(144), solver=Correlation())
     assert xv.solve(bare, 0 * U, over=xv.sets.L1Ball(1.0), max_iter=5).status is xv.Status.RANK_DEFICIENT
 
 
 def test_correlation_refuses_other_designs():
-    with pytest.raises(ProblemError, match="StackedConvolution"):
+    with pytest.raises(ProblemError, match="a Convolution with one number lam"):
         xv.value_and_gradient(xv.separable(lambda x, _: x, np.ones(3), lam=1.0, solver=Correlation()), np.eye(3))
 
 
@@ -87,18 +85,15 @@ def test_units_leave_the_problem_as_it_is():
 def test_scales_are_odd_and_lie_close():
     for size in (3, 5, 7, 15, 27, 51):
         found = deblurring.scales(size)
-        assert found[0] == 3
-        assert found[-1] == size
+        assert (found[0], found[-1]) == (3, size)
         assert all(n % 2 for n in found)
         assert all(a < b <= 2.4 * a for a, b in itertools.pairwise(found))
 
 
 def test_resizing_keeps_constants_and_straight_lines():
     ramp = np.add.outer(np.arange(20.0), 2 * np.arange(30.0))
-    half = coarse_to_fine.resized(ramp, (10, 15))
-    np.testing.assert_allclose(
-        half[2:-2, 2:-2], np.add.outer(2 * np.arange(10) + 0.5, 4 * np.arange(15) + 1)[2:-2, 2:-2]
-    )
+    half = np.add.outer(2 * np.arange(10) + 0.5, 4 * np.arange(15) + 1)
+    np.testing.assert_allclose(coarse_to_fine.resized(ramp, (10, 15))[2:-2, 2:-2], half[2:-2, 2:-2])
     np.testing.assert_allclose(coarse_to_fine.resized(np.ones((2, 5, 7)), (9, 4)), 1.0)
     np.testing.assert_allclose(coarse_to_fine.resized(ramp, ramp.shape), ramp)
 
@@ -108,16 +103,14 @@ def test_centring_moves_the_edges_and_with_them_the_kernel():
     w[4, 1] = 1.0
     u = np.zeros((2, 12, 12))
     u[0, 5, 6] = 1.0
-    moved = coarse_to_fine.centred(u, w)
-    assert moved[0, 7, 5] == 1  # the kernel's shift, which the kernel has no longer
+    assert coarse_to_fine.centred(u, w)[0, 7, 5] == 1  # the kernel's shift, which the kernel has no longer
 
 
 def test_the_spread_function_is_on_the_simplex_and_finds_a_kernel_from_true_edges():
     kernel = np.diag([1.0, 2.0, 3.0]) / 6
     u = np.zeros((2, 30, 30))
     u[:, 5:25, 5:25] = RNG.normal(size=(2, 20, 20)) * (RNG.random((2, 20, 20)) < 0.1)
-    g = (StackedConvolution(u, (3, 3)).dense() @ kernel.ravel()).reshape(2, 32, 32)[:, 1:-1, 1:-1]
-    found = coarse_to_fine.spread_function(5 * u, g, 3, ridge=1e-9)
+    found = coarse_to_fine.spread_function(5 * u, blurred(u, kernel)[:, 1:-1, 1:-1], 3, ridge=1e-9)
     assert np.min(found) >= 0
     assert np.sum(found) == pytest.approx(1.0)
     np.testing.assert_allclose(found, kernel, atol=1e-4)
@@ -127,8 +120,7 @@ def test_a_blind_estimate_is_better_than_the_blur_and_than_no_kernel(photograph)
     row = deblurring.deblur(photograph, size=11, iterations=10)
     assert row.deblurred > row.blurred + 0.5
     assert row.known > row.blurred
-    none = np.eye(1, 121, 60).reshape(11, 11)
-    assert row.match > deblurring.kernel_match(none, photograph.kernel) + 0.1
+    assert row.match > deblurring.kernel_match(np.ones((1, 1)), photograph.kernel) + 0.1
     assert row.kernel.min() >= 0
     assert row.kernel.sum() == pytest.approx(1.0)
     assert sorted(row.record()) == ["blurred", "deblurred", "known", "match", "name", "seconds", "trust"]
@@ -138,8 +130,7 @@ def test_a_blind_estimate_is_better_than_the_blur_and_than_no_kernel(photograph)
 def test_sharpening_undoes_a_blur_that_is_known(photograph):
     x = sharpen(photograph.blurred, photograph.kernel)
     assert psnr(x, photograph.sharp, 3, 12) > psnr(photograph.blurred, photograph.sharp, 3, 12) + 2
-    assert x.min() >= 0
-    assert x.max() <= 1
+    assert 0 <= x.min() <= x.max() <= 1
 
 
 def test_psnr_of_a_constant_error_at_a_shift():
@@ -166,19 +157,17 @@ def test_the_command_is_registered_and_writes_sound_numbers_and_figures(tmp_path
     (entry,) = entry_points(group="xvarpro.experiments", name="deblurring")
     summary = entry.load()(size=5, scale=3, side=48, photographs=1, iterations=4, out=tmp_path)
     assert all(check.passed for check in sanity.checks(summary))
-    (row,) = summary["photographs"]
-    assert row["deblurred"] > row["blurred"]
+    assert summary["photographs"][0]["deblurred"] > summary["photographs"][0]["blurred"]
     for name in ("convergence", "photographs"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_scenes_are_blurred_by_their_kernels():
     made = deblurring.scene(40, 7, noise=0.0, seed=3)
-    x, k, y = made.sharp, made.kernel, made.blurred
-    wanted = sum(k[3 + i, 3 + j] * x[10 - i : 30 - i, 10 - j : 30 - j] for i in range(-3, 4) for j in range(-3, 4))
-    np.testing.assert_allclose(y[10:30, 10:30], wanted, atol=1e-12)
-    assert k.sum() == pytest.approx(1.0)
-    assert k.min() >= 0
+    inside = convolve2d(made.sharp, made.kernel, mode="valid")
+    np.testing.assert_allclose(made.blurred[3:-3, 3:-3], inside, atol=1e-12)
+    assert made.kernel.sum() == pytest.approx(1.0)
+    assert made.kernel.min() >= 0
 
 
 def test_photographs_are_found_by_their_names(tmp_path, monkeypatch):
@@ -213,7 +202,6 @@ def test_photographs_are_found_by_their_names(tmp_path, monkeypatch):
         (lambda: deblurring.problem(0 * G, 3), "constant"),
         (lambda: deblurring.differences(G), "height, width"),
         (lambda: deblurring.scales(4), "size must be odd"),
-        (lambda: StackedConvolution(U, (3,)), "each axis"),
         (lambda: sharpen(np.eye(8), np.ones((2, 2))), "odd side"),
         (lambda: sharpen(np.eye(8), np.ones((3, 3)), weight=0.0), "weight"),
         (lambda: psnr(np.eye(8), np.eye(8), 3, 4), "half of it"),
@@ -240,21 +228,20 @@ def test_sharpening_is_kept_as_far_as_the_parts_agree(photograph, monkeypatch):
         [true, streak, flat, streak[::-1], np.eye(len(true))[::-1] @ true],
     ):
         left = iter(kernels)
-        monkeypatch.setattr(restoring, "estimate", lambda *_, left=left, **__: deblurring.Estimate(next(left), ()))
+        monkeypatch.setattr(restoring, "estimate", lambda *_, left=left, **__: next(left))
         found = deblurring.restore(photograph.blurred, len(true))
         trusts.append(found.trust)
         qualities.append(psnr(found.image, photograph.sharp, 3, 12))
         assert (found.kernel == kernels[0]).all()
         assert 0 <= found.image.min() <= found.image.max() <= 1
-    assert trusts[0] == 1.0
-    assert 0.5 < trusts[1] < 1.0
-    assert trusts[2] == 0.0
+    assert trusts[0] == 1.0 > trusts[1] > 0.5 > trusts[2] == 0.0
     assert qualities[0] > qualities[1] > qualities[2] == psnr(photograph.blurred, photograph.sharp, 3, 12)
 
 
 def test_images_are_aligned_within_reach():
     x = RNG.uniform(size=(20, 20))
     for shift in ((0, 0), (2, -3), (-3, 1)):
-        found = restoring.aligned(np.roll(x, shift, axis=(0, 1)), x, 3)
+        found, error = restoring.aligned(np.roll(x, shift, axis=(0, 1)), x, 3)
         assert (found[3:-3, 3:-3] == x[3:-3, 3:-3]).all()
-    assert restoring.aligned(x, x, 0).shape == x.shape
+        assert error == 0
+    assert restoring.aligned(x, x, 0)[0].shape == x.shape

@@ -33,28 +33,14 @@ BATCH = 500  # images of each level in a mini-batch
 
 @dataclass(frozen=True)
 class Setting:
-    """All that decides an autoencoder experiment, besides the methods.
-
-    Parameters
-    ----------
-    data : Data
-    widths : tuple of int
-        Of the four tanh layers.
-    ridge : float
-        As in `model.problem`.
-    splits : int
-        2 for the paper's two levels, 1 for one.
-    units : float
-        What the intensities of the target are multiplied by, > 0: the same problem with the objective, its mu included,
-        times its square. The encoder's inputs are scaled to a root mean square of 1 in any units.
-    dtype : str
-    backend, device : str, optional
-    """
+    """All that decides an autoencoder experiment, besides the methods."""
 
     data: Data
-    widths: tuple[int, ...]
-    ridge: float = model.RIDGE
-    splits: int = 2
+    widths: tuple[int, ...]  # of the four tanh layers
+    ridge: float = model.RIDGE  # as in `model.problem`
+    splits: int = 2  # 2 for the paper's two levels, 1 for one
+    # > 0, of the intensities of the target: the same problem, the objective and its mu times the square. The encoder's
+    # inputs are scaled to a root mean square of 1 in any units
     units: float = 1.0
     dtype: str = "float64"
     backend: str | None = None
@@ -72,17 +58,10 @@ class Setting:
 
     def task(self, seed: int) -> Task:
         """The instance of a seed."""
-        stated = self.problem(self.splits)
-        pixels = self.data.train.shape[1]
-        return Task(
-            stated,
-            model.start(pixels, self.widths, seed, dtype=self.dtype),
-            model.over(),
-            joint=None if self.splits == 1 else self.problem(1),
-            measures=self.measures,
-            backend=self.backend,
-            device=self.device,
-        )
+        stated, joint = self.problem(self.splits), None if self.splits == 1 else self.problem(1)
+        theta0 = model.start(self.data.train.shape[1], self.widths, seed, dtype=self.dtype)
+        place: dict[str, Any] = {"backend": self.backend, "device": self.device}
+        return Task(stated, theta0, model.over(), joint=joint, measures=self.measures, **place)
 
     @property
     def measures(self) -> Mapping[str, Measure]:
@@ -101,20 +80,10 @@ def setting(
     widths: Sequence[int] | None = None,
     **numbers: Any,
 ) -> Setting:
-    """A setting by the name of its data.
+    """A setting by the name of its data: ``"mnist"``, ``"cifar10"`` or ``"digits"``; or images from `centred`.
 
-    Parameters
-    ----------
-    data : Data or str
-        ``"mnist"``, ``"cifar10"``, ``"digits"``; or images of your own, from `autoencoder.centred`.
-    samples, test_samples : int, optional
-        The first so many; all by default.
-    folder : path, optional
-        Where the files are.
-    widths : sequence of int, optional
-        The paper's for MNIST and CIFAR-10, smaller ones for the digits.
-    **numbers
-        Fields of `Setting`.
+    They are the first `samples` and `test_samples`, all by default, of the files in `folder`. The widths of the layers
+    are the paper's for MNIST and CIFAR-10, smaller ones for the digits; `numbers` are fields of `Setting`.
     """
     images = load(data, samples, test_samples, folder) if isinstance(data, str) else data
     if widths is None:
@@ -125,13 +94,7 @@ def setting(
 
 
 def experiment(data: Data | str = "mnist", **options: Any) -> Experiment:
-    """The paper's Example 1, with its rivals.
-
-    Parameters
-    ----------
-    data : Data or str
-    **options
-        Of `setting`.
+    """The paper's Example 1, with its rivals; `options` are those of `setting`.
 
     Examples
     --------

@@ -13,33 +13,19 @@ from xvarpro_experiments import datasets
 from xvarpro_experiments.checks import one_of, whole
 
 _HELD_OUT = 397  # of the 1797 digits
-_NAMES = ("mnist", "cifar10", "digits")
 
 
 @dataclass(frozen=True)
 class Data:
-    """Images as rows, centred by the mean of the training images: neither the decoder nor PCA has an offset then.
+    """Images as rows, centred by the mean of the training images: neither the decoder nor PCA has an offset then."""
 
-    Attributes
-    ----------
-    train : array, shape (samples, pixels), float64
-        In units of the largest intensity.
-    test : array, shape (test samples, pixels), float64
-    mean : array, shape (pixels,)
-    shape : tuple of int
-        Of an image: (height, width), or (channels, height, width).
-    name, source : str
-    fallback : str
-        Why these are not the real images; empty where they are.
-    """
-
-    train: np.ndarray
-    test: np.ndarray
-    mean: np.ndarray
-    shape: tuple[int, ...]
+    train: np.ndarray  # (samples, pixels), float64, in units of the largest intensity
+    test: np.ndarray  # (test samples, pixels)
+    mean: np.ndarray  # (pixels,)
+    shape: tuple[int, ...]  # of an image: (height, width), or (channels, height, width)
     name: str
     source: str
-    fallback: str = ""
+    fallback: str = ""  # why these are not the real images; empty where they are
 
     def __post_init__(self) -> None:
         if self.train.shape[0] < 2 or self.test.shape[0] < 1 or self.train.shape[1] != self.test.shape[1]:
@@ -74,16 +60,10 @@ def load(
     test_samples: int | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Data:
-    """The first images of a data set, or the digits where it is not there.
+    """The first images of ``"mnist"``, ``"cifar10"`` or ``"digits"``, or the digits where these are not there.
 
-    Parameters
-    ----------
-    name : str
-        ``"mnist"``, ``"cifar10"`` or ``"digits"``.
-    samples, test_samples : int, optional
-        All that there are by default.
-    folder : path, optional
-        Where the files are; ``$XVARPRO_DATA`` by default.
+    There are `samples` to train on and `test_samples`, all by default, of the files in `folder`, ``$XVARPRO_DATA`` by
+    default.
 
     Examples
     --------
@@ -92,7 +72,7 @@ def load(
     >>> data.train.shape, data.test.shape
     ((1400, 64), (397, 64))
     """
-    one_of("data", name, _NAMES)
+    one_of("data", name, ("mnist", "cifar10", "digits"))
     whole(samples=samples, test_samples=test_samples)
     counts, missing = (samples, test_samples), ""
     if name == "mnist":

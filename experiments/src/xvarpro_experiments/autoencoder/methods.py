@@ -39,11 +39,10 @@ class PCA(Method):
 
     def run(self, task: Task, budget: Budget) -> Outcome:
         began = time.perf_counter()
-        X, k = self.data.train, self.width
+        X, k, at = self.data.train, self.width, [Point(0, 0.0, None)]
         upper = X[X.shape[0] // 2 :] if self.splits == 2 else X
         least = float(model.pca_loss(model.principal_axes(upper), upper)[k]) * len(upper) * self.units**2
         loss = float(model.pca_loss(model.principal_axes(X)[:, :k], self.data.test)[k])
-        at = [Point(0, 0.0, None)]
         values = dict(zip(self.names, (loss, float(k)), strict=False))
         return Outcome(
             self.name,
@@ -66,20 +65,11 @@ class Adam(Repeated):
     problem that they are by themselves, decoder and adjoint included, with the ridge of the level in proportion: an
     unbiased gradient of another objective, whose decoder sees fewer images. With `joint` the decoder is a variable
     instead, as a user without the reduction would have it.
-
-    Parameters
-    ----------
-    rate : float
-        Of the first step, > 0.
-    batch : int or None
-        Images of each split, >= 1; all of them, at a constant rate, if None.
-    joint : bool
-        Whether W is kept as a variable.
     """
 
-    rate: float = 1e-3
-    batch: int | None = None
-    joint: bool = False
+    rate: float = 1e-3  # of the first step, > 0
+    batch: int | None = None  # images of each split, >= 1; all of them, at a constant rate, if None
+    joint: bool = False  # whether W is kept as a variable
 
     def __post_init__(self) -> None:
         super().__post_init__()

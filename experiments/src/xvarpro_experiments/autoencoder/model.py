@@ -133,19 +133,8 @@ def start(
 ) -> dict[str, Any]:
     """Gaussian layers, no offsets, every latent with the same share of rho; drawn with NumPy.
 
-    Weights have the standard deviation ``1/sqrt(inputs)``, in the first layer `gain` times that.
-
-    Parameters
-    ----------
-    pixels : int
-        >= 1.
-    widths : sequence of int
-        Of the layers, the last one that of the latents; each >= 1.
-    seed : int
-        >= 0.
-    rho, gain : float
-        > 0.
-    dtype : str
+    Weights have the standard deviation ``1/sqrt(inputs)``, in the first layer `gain` > 0 times that. Of the `widths`
+    of layers, each >= 1, the last one is that of the latents.
     """
     sizes = [pixels, *widths]
     if not widths or min(sizes) < 1:

@@ -30,8 +30,6 @@ HEAD_RATES = (1e-2, 1e-1, 1.0, 10.0)  # of Adam on a head, in units of one over 
 PROBED = 100  # iterations of a linear probe at most, whatever the budget: they cost next to nothing
 RADII = (0.003, 0.01, 0.03, 0.1)  # of a tensor's ball, in units of its norm
 DECAYS = (1e-4, 1e-3, 1e-2)  # of a head, in units of the mean squared length of the features
-SOURCES = ("digits", "cifar10")
-TRAINED = ("layer", "adapter")
 
 
 def evaluate(
@@ -74,13 +72,11 @@ class _Accuracy:
 
     def shown(self, theta: Tree) -> tuple[np.ndarray, np.ndarray]:
         """Features of the test images and of the shots."""
-        key = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in arrays(theta))).digest()
+        key, e = hashlib.sha256(b"".join(np.ascontiguousarray(x).data for x in arrays(theta))).digest(), self.episode
         if key not in self._known:
-            e = self.episode
             X = np.concatenate([e.X, e.lower.X, e.upper.X])
             self._known[key] = evaluate(self.features, theta, X, self.backend, self.device)
-        n = len(self.episode.X)
-        return self._known[key][:n], self._known[key][n:]
+        return self._known[key][: len(e.X)], self._known[key][len(e.X) :]
 
 
 def experiment(
@@ -130,29 +126,23 @@ def experiment(
     """
     positive(units=units)
     whole(validation=validation)
-    one_of("source", source, SOURCES)
-    one_of("trained", trained, TRAINED)
+    one_of("source", source, ("digits", "cifar10"))
+    one_of("trained", trained, ("layer", "adapter"))
     backbone, backend = _backbone(source, data, weights, trained, size, backend, dtype)
     features: Features = backbone.features if units == 1 else Scaled(backbone.features, units)
     episodes = [episode(backbone, shots, tests, seed, "validation") for seed in range(validation)]
     frozen = partial(evaluate, features, backbone.theta0, backend=backend, device=device)
     square, relative = _ridge(episodes, frozen)
+    lam = relative * square
+    place: dict[str, Any] = {"backend": backend, "device": device}
 
     def task(e: Episode) -> Task:
-        seen = _Accuracy(e, features, relative * square, backend, device)
+        seen, splits = _Accuracy(e, features, lam, backend, device), (e.lower, e.upper)
         return FewShotTask(
-            problem=problem(features, e.lower, e.upper, relative * square),
-            theta0=backbone.theta0,
-            over=xv.sets.Free(radius=1.0),
-            measures=seen.measures(),
-            backend=backend,
-            device=device,
-            features=features,
-            shown=seen.shown,
-            splits=(e.lower, e.upper),
-            pool=pooled(features, (e.lower, e.upper), relative * square),
-            lam=relative * square,
-        )
+            problem(features, *splits, lam), backbone.theta0, xv.sets.Free(radius=1.0), **place,
+            measures=seen.measures(), features=features, shown=seen.shown, splits=splits, lam=lam,
+            pool=pooled(features, splits, lam),
+        )  # fmt: skip
 
     config = {
         "source": backbone.source, "trained": trained, "shots": shots, "tests": tests, "validation": validation,
@@ -209,9 +199,8 @@ def _ridge(episodes: Sequence[Episode], frozen: Callable[[np.ndarray], np.ndarra
     """Mean squared length of features, and in its units the ridge with which frozen ridge is most accurate."""
     known = []
     for e in episodes:
-        M = frozen(np.concatenate([e.lower.X, e.upper.X, e.X]))
-        n = len(e.lower.Y) + len(e.upper.Y)
-        known.append((M[:n], np.concatenate([e.lower.Y, e.upper.Y]), M[n:], e.labels))
+        M, Y = frozen(np.concatenate([e.lower.X, e.upper.X, e.X])), np.concatenate([e.lower.Y, e.upper.Y])
+        known.append((M[: len(Y)], Y, M[len(Y) :], e.labels))
     square = float(np.mean([np.mean(np.sum(M * M, axis=1)) for M, *_ in known]))
 
     def right(lam: float) -> float:

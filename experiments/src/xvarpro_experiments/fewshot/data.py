@@ -32,28 +32,13 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network whose first layers are frozen, and what they make of some images.
+    """A network whose first layers are frozen, and what they make of some images."""
 
-    Attributes
-    ----------
-    features : callable
-        The trained layers, ``features(theta, X)``.
-    theta0 : pytree of arrays
-        Their pretrained weights.
-    X : array, shape (samples, ...)
-        What the frozen layers made of the images, computed once.
-    labels : array of int, shape (samples,)
-        0 to ways - 1.
-    half : array of int, shape (samples,)
-        0 for images of validation episodes, 1 for those of test episodes.
-    source : str
-    """
-
-    features: Features
-    theta0: Tree
-    X: np.ndarray
-    labels: np.ndarray
-    half: np.ndarray
+    features: Features  # the trained layers, ``features(theta, X)``
+    theta0: Tree  # their pretrained weights
+    X: np.ndarray  # (samples, ...), what the frozen layers made of the images, computed once
+    labels: np.ndarray  # (samples,), integers from 0 to ways - 1
+    half: np.ndarray  # (samples,), 0 for images of validation episodes, 1 for those of test episodes
     source: str
 
     @property
@@ -91,13 +76,9 @@ def episode(backbone: Backbone, shots: int, tests: int, seed: int, half: str = "
             f"an episode of {shots} + {shots} shots needs more than {2 * shots} {half} images of every class, "
             f"got {min(map(len, drawn))}"
         )
-    first, second, rest = (
-        np.concatenate([d[part] for d in drawn])
-        for part in (slice(shots), slice(shots, 2 * shots), slice(2 * shots, 2 * shots + tests))
-    )
-    one, two = (
-        Split(backbone.X[i], targets(backbone.labels[i], backbone.ways, backbone.X.dtype)) for i in (first, second)
-    )
+    parts = (slice(shots), slice(shots, 2 * shots), slice(2 * shots, 2 * shots + tests))
+    *shown, rest = (np.concatenate([d[part] for d in drawn]) for part in parts)
+    one, two = (Split(backbone.X[i], targets(backbone.labels[i], backbone.ways, backbone.X.dtype)) for i in shown)
     return Episode(lower=two, upper=one, X=backbone.X[rest], labels=backbone.labels[rest])
 
 
@@ -141,10 +122,8 @@ def _labelled_digits(folder: str, required: bool) -> tuple[np.ndarray, np.ndarra
             if test.is_file() and names.is_file():
                 images, labels = datasets.read_idx(test), datasets.read_idx(names).astype(np.int64)
                 if images.ndim != 3 or labels.shape != images.shape[:1]:
-                    raise ProblemError(
-                        f"{names} must hold a label for each image of {test.name}; got arrays of {labels.shape} and "
-                        f"{images.shape}"
-                    )
+                    said = f"{names} must hold a label for each image of {test.name}"
+                    raise ProblemError(f"{said}; got arrays of {labels.shape} and {images.shape}")
                 n = min(10000, len(images))
                 return images[:n].reshape(n, -1) / 255.0, labels[:n], f"MNIST, {n} images"
     if required:

@@ -54,9 +54,6 @@ class FewShotTask(Task):
         return np.concatenate([s.X for s in self.splits]), np.concatenate([s.Y for s in self.splits])
 
 
-# -- rivals ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class FrozenRidge(Method):
     """Ridge regression on the frozen features of all shots: theta stays where it was pretrained."""
@@ -219,9 +216,6 @@ class ThroughSolver(Learner):
         data = {"X1": upper.X, "Y1": upper.Y, "X2": lower.X, "Y2": lower.Y, "eye": eye}
         loss = ThroughRidge(task.features, task.lam)
         return Stage(machine.to_backend({"theta": task.theta0}), machine.to_backend(data), loss)
-
-
-# -- numbers that are chosen on validation episodes --------------------------------------------------------------------
 
 
 class Choice(NamedTuple):

@@ -25,18 +25,10 @@ Features = Callable[[Tree, Array], Array]  # (theta, X) -> (samples, features)
 
 @dataclass(frozen=True)
 class Split:
-    """Examples with their targets.
+    """Examples with their targets."""
 
-    Attributes
-    ----------
-    X : array, shape (samples, ...)
-        What the trained part of the network is given.
-    Y : array, shape (samples, classes)
-        Such as those of `targets`.
-    """
-
-    X: Array
-    Y: Array
+    X: Array  # (samples, ...), what the trained part of the network is given
+    Y: Array  # (samples, classes), such as those of `targets`
 
 
 @dataclass(frozen=True)
@@ -53,13 +45,8 @@ class _Design:
 def problem(features: Features, lower: Split, upper: Split, lam: float) -> Problem:
     """Two splits: the head is fitted on `lower`, the features are evaluated with it on `upper`.
 
-    Parameters
-    ----------
-    features : callable
-        ``features(theta, X)`` -> array of shape (samples, features).
-    lower, upper : Split
-    lam : float
-        Ridge on the head, > 0 where a split has fewer examples than there are features.
+    ``features(theta, X)`` returns an array of shape (samples, features). The ridge `lam` on the head is > 0 where a
+    split has fewer examples than there are features.
 
     Examples
     --------
@@ -121,13 +108,7 @@ def targets(labels: np.ndarray, classes: int, dtype: Any = np.float64) -> np.nda
 
     What all columns of a head have in common decides nothing: it is taken out of the objective.
 
-    Parameters
-    ----------
-    labels : array of int, shape (samples,)
-        0 to classes - 1.
-    classes : int
-        >= 2.
-    dtype : dtype
+    The labels are integers from 0 to ``classes - 1``, of shape (samples,); there are at least two classes.
 
     Examples
     --------

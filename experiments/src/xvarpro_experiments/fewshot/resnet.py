@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -35,45 +37,25 @@ class Block(nn.Module):
         self.bn1 = nn.BatchNorm2d(outside)
         self.conv2 = nn.Conv2d(outside, outside, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(outside)
-        self.downsample = (
-            None
-            if stride == 1 and inside == outside
-            else nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
-        )
+        self.downsample: nn.Module = nn.Identity()
+        if stride != 1 or inside != outside:
+            self.downsample = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
 
     def forward(self, x: Any) -> Any:
         y = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
-        return functional.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return functional.relu(y + self.downsample(x))
 
 
-def _layer(i: int) -> nn.Sequential:
-    inside, outside = _WIDTHS[i - 1], _WIDTHS[i]
-    return nn.Sequential(Block(inside, outside, 1 if i == 1 else 2), Block(outside, outside, 1))
-
-
-class Trunk(nn.Module):
-    """ResNet-18 up to layer 3: images (n, 3, s, s) to (n, 256, s/16, s/16)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.layer1, self.layer2, self.layer3 = (_layer(i) for i in (1, 2, 3))
-
-    def forward(self, x: Any) -> Any:
-        x = functional.max_pool2d(functional.relu(self.bn1(self.conv1(x))), 3, 2, 1)
-        return self.layer3(self.layer2(self.layer1(x)))
-
-
-class Top(nn.Module):
-    """Layer 4 and the mean over pixels: (n, 256, h, w) to (n, 512)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer4 = _layer(4)
-
-    def forward(self, x: Any) -> Any:
-        return self.layer4(x).mean((2, 3))
+def parts() -> tuple[nn.Module, nn.Module]:
+    """ResNet-18 up to layer 3, images (n, 3, s, s) to (n, 256, s/16, s/16); layer 4 and the mean over pixels."""
+    layers = {
+        f"layer{i}": nn.Sequential(Block(inside, outside, 1 if i == 1 else 2), Block(outside, outside, 1))
+        for i, (inside, outside) in enumerate(itertools.pairwise(_WIDTHS), 1)
+    }
+    last = layers.popitem()
+    first = {"conv1": nn.Conv2d(3, 64, 7, 2, 3, bias=False), "bn1": nn.BatchNorm2d(64)}
+    trunk = OrderedDict(**first, relu=nn.ReLU(), maxpool=nn.MaxPool2d(3, 2, 1), **layers)
+    return nn.Sequential(trunk), nn.Sequential(OrderedDict([last, ("avgpool", nn.AdaptiveAvgPool2d(1))]))
 
 
 def as_design(module: nn.Module) -> tuple[dict[str, np.ndarray], Callable[[Any, Any], Any]]:
@@ -113,9 +95,7 @@ def as_design(module: nn.Module) -> tuple[dict[str, np.ndarray], Callable[[Any, 
         raise ProblemError(f"a module needs parameters to be a design, and {type(module).__name__} has none")
 
     def features(theta: Any, X: Any) -> Any:
-        fixed = {
-            name: b.to(X.device, X.dtype) if b.is_floating_point() else b.to(X.device) for name, b in buffers.items()
-        }
+        fixed = {name: b.to(X if b.is_floating_point() else X.device) for name, b in buffers.items()}
         return torch.func.functional_call(module, {**fixed, **theta}, (X,)).flatten(1)
 
     return theta0, features
@@ -133,8 +113,8 @@ def find_weights(path: str | os.PathLike[str] | None = None, folder: str | os.Pa
     return found
 
 
-def load(path: str | os.PathLike[str]) -> tuple[Trunk, Top]:
-    """Layers of a ResNet-18 from a safetensors file with torchvision's names.
+def load(path: str | os.PathLike[str]) -> tuple[nn.Module, nn.Module]:
+    """The `parts` of a ResNet-18 from a safetensors file with torchvision's names.
 
     BatchNorm layers may have statistics of their own or such that are folded into their weights, mean 0 and variance 1.
     """
@@ -147,15 +127,14 @@ def load(path: str | os.PathLike[str]) -> tuple[Trunk, Top]:
         state = load_file(os.fspath(path))
     except SafetensorError as error:
         raise ProblemError(f"{path} is not a safetensors file: {error}") from error
-    trunk, top = Trunk(), Top()
-    for module in (trunk, top):
-        wanted = [name for name in module.state_dict() if not name.endswith(_COUNTER)]
+    found = parts()
+    for module in found:
+        wanted = [name for name in module.eval().state_dict() if not name.endswith(_COUNTER)]
         try:
             module.load_state_dict({name: state[name].float() for name in wanted}, strict=False)
         except (KeyError, RuntimeError) as error:
             raise ProblemError(f"{path} does not hold a ResNet-18 with torchvision's names: {error}") from error
-        module.eval()
-    return trunk, top
+    return found
 
 
 def frozen(trunk: nn.Module, images: np.ndarray, size: int, batch: int = 50) -> np.ndarray:

@@ -18,12 +18,12 @@ from xvarpro_deblurring import data, figures
 from xvarpro_deblurring.experiment import experiment, scenes
 from xvarpro_deblurring.restore import Deblurred, deblur
 
-# for `xvarpro run all --budget small`: one photograph, its coarse scales
-SMALL = {"size": 9, "scale": 5, "side": 96, "photographs": 1, "iterations": 25, "time": 5.0}
-
 
 @frame.command(
-    time=5.0, data=(None, f"Folder with blurred photographs. Default: ${VARIABLE}."), out=Path("xvarpro-out/deblurring")
+    small={"size": 9, "scale": 5, "side": 96, "photographs": 1, "iterations": 25, "time": 5.0},
+    time=5.0,
+    data=(None, f"Folder with blurred photographs. Default: ${VARIABLE}."),
+    out=Path("xvarpro-out/deblurring"),
 )
 def command(
     given: frame.Options,

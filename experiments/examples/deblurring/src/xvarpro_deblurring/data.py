@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -14,28 +15,20 @@ from xvarpro_experiments.datasets import VARIABLE, find
 
 from xvarpro.errors import ProblemError
 
+GREY = np.array([0.299, 0.587, 0.114])  # weights of colours, by Rec. 601
 _FIRST, _KERNELS = "im1_kernel1_img.png", "kernels_conv.npz"
 _NAME = re.compile(r"im(\d+)_kernel(\d+)_img\.png")
 
 
 @dataclass(frozen=True)
 class Photograph:
-    """A blurred image, with the truth about it where that is known.
+    """A blurred image, with the truth about it where that is known."""
 
-    Attributes
-    ----------
-    blurred : array, shape (height, width), float64
-        Grey values in [0, 1].
-    sharp : array, shape (height, width), or None
-        Up to a shift.
-    kernel : array, shape (size, size), or None
-        Nonnegative, sum 1; `sharp` convolved with it is `blurred` up to a shift and noise.
-    name, source : str
-    """
-
-    blurred: np.ndarray
-    sharp: np.ndarray | None
-    kernel: np.ndarray | None
+    blurred: np.ndarray  # (height, width), grey values in [0, 1]
+    sharp: np.ndarray | None  # of that shape, up to a shift
+    kernel: (
+        np.ndarray | None
+    )  # square, nonnegative, sum 1; `sharp` convolved with it is `blurred` up to shift and noise
     name: str
     source: str
 
@@ -58,17 +51,15 @@ def photographs(folder: str | os.PathLike[str] | None = None) -> list[Photograph
         with np.load(where / _KERNELS, allow_pickle=False) as file:
             kernels = {name: np.asarray(file[name], np.float64) for name in file.files}
     found = sorted((int(m[1]), int(m[2]), p) for p in where.iterdir() if (m := _NAME.fullmatch(p.name)))
-    out = []
-    for i, k, path in found:
-        truth = where / "gt" / f"im{i}.png"
-        sharp = read_grey(truth) if truth.is_file() else None
-        source = "Levin et al. 2009"
-        out.append(Photograph(read_grey(path), sharp, kernels.get(f"kernel{k}"), f"image {i}, kernel {k}", source))
-    return out
+    sharp = {i: read_grey(p) for i in {i for i, *_ in found} if (p := where / "gt" / f"im{i}.png").is_file()}
+    return [
+        Photograph(read_grey(p), sharp.get(i), kernels.get(f"kernel{k}"), f"image {i}, kernel {k}", "Levin et al. 2009")
+        for i, k, p in found
+    ]
 
 
 def read_grey(path: str | os.PathLike[str]) -> np.ndarray:
-    """A PNG image as grey values in [0, 1]; colours are weighted by Rec. 601."""
+    """A PNG image as grey values in [0, 1]."""
     from matplotlib.image import imread  # only here
 
     try:
@@ -76,34 +67,23 @@ def read_grey(path: str | os.PathLike[str]) -> np.ndarray:
     except (OSError, SyntaxError) as error:  # Pillow's word for a file that is no PNG
         raise ProblemError(f"{path} is not a readable PNG image: {error}") from error
     if x.ndim == 3:
-        x = x[..., :3] @ np.array([0.299, 0.587, 0.114]) if x.shape[2] >= 3 else x[..., 0]
+        x = x[..., :3] @ GREY if x.shape[2] >= 3 else x[..., 0]
     return x
 
 
 def scene(side: int = 255, size: int = 15, noise: float = 0.003, seed: int = 0, name: str = "flower.jpg") -> Photograph:
     """A photograph bundled with scikit-learn, blurred here by a random path of a camera.
 
-    Parameters
-    ----------
-    side : int
-        Of the square that is cut out, >= 16; at most 300.
-    size : int
-        Of the square that holds the kernel, odd.
-    noise : float
-        Standard deviation of the noise, in grey values of [0, 1].
-    seed : int
-        Of path and noise.
-    name : str
-        flower.jpg, or china.jpg, whose tiles repeat too finely for a blind method to see their blur.
+    Its side is from 16 to 300 pixels, that of the square that holds the kernel odd. `noise` is a standard deviation in
+    grey values of [0, 1], `seed` that of path and noise. The tiles of ``name="china.jpg"`` repeat too finely for a
+    blind method to see their blur.
     """
     from sklearn.datasets import load_sample_image  # only here
 
     margin = size // 2
     if not 16 <= side <= 300 or size < 1 or size % 2 == 0 or side < size:
         raise ProblemError(f"scene needs a side from 16 to 300 and an odd size up to it, got {side} and {size}")
-    grey = load_sample_image(name) @ np.array([0.299, 0.587, 0.114]) / 255.0
-    top, left = 60, 180
-    whole = grey[top : top + side + 2 * margin, left : left + side + 2 * margin]
+    whole = (load_sample_image(name) @ GREY / 255.0)[60:, 180:][: side + 2 * margin, : side + 2 * margin]
     rng = np.random.default_rng(seed)
     kernel = shake(size, rng)
     blurred = convolve2d(whole, kernel, mode="valid")
@@ -114,20 +94,17 @@ def scene(side: int = 255, size: int = 15, noise: float = 0.003, seed: int = 0, 
 
 def shake(size: int, rng: np.random.Generator) -> np.ndarray:
     """Kernel of a camera that moved along a smooth random path, its centre of mass in the middle."""
-    steps = 40 * size
-    t = np.linspace(0.0, 1.0, steps)
     # a few slow waves: smooth, and as wide as the square allows
-    waves = rng.normal(size=(2, 4)) / np.arange(1, 5)
+    t, order = np.linspace(0.0, 1.0, 40 * size), np.arange(1, 5)
+    waves = rng.normal(size=(2, 4)) / order
     phases = rng.uniform(0.0, 2 * math.pi, size=(2, 4, 1))
-    order = np.arange(1, 5)[None, :, None]
-    path = np.sum(waves[..., None] * np.sin(math.pi * order * t + phases), axis=1)
+    path = np.sum(waves[..., None] * np.sin(math.pi * order[:, None] * t + phases), axis=1)
     path -= path.mean(axis=1, keepdims=True)
     path *= 0.45 * (size - 1) / max(float(np.max(np.abs(path))), 1e-12)
-    kernel = np.zeros((size, size))
-    middle = (size - 1) / 2
-    for y, x in path.T + middle:
-        i, j = int(y), int(x)
-        for di, dj in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            if i + di < size and j + dj < size:
-                kernel[i + di, j + dj] += (1 - abs(y - i - di)) * (1 - abs(x - j - dj))
+    path += (size - 1) / 2
+    corner, kernel = path.astype(int), np.zeros((size + 1, size + 1))
+    for step in itertools.product((0, 1), repeat=2):  # a place between pixels is shared by the four around it
+        pixel = corner + np.reshape(step, (2, 1))
+        np.add.at(kernel, tuple(pixel), np.prod(1 - np.abs(path - pixel), axis=0))
+    kernel = kernel[:size, :size]
     return kernel / kernel.sum()

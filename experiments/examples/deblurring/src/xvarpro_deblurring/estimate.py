@@ -2,96 +2,60 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from xvarpro_experiments.trees import Array, Tree
 
 import xvarpro as xv
-from xvarpro import Result
 from xvarpro.errors import ProblemError
-from xvarpro_deblurring.blur import RIDGE, StackedConvolution, differences, gram, problem, start
+from xvarpro_deblurring.blur import RIDGE, Blur, differences, gram, problem, start
 
 CONTINUATION = (30.0, 10.0, 3.0, 1.0)  # factors on the ridge, one after the other: the strongest edges come first
 
 
-class Estimate(NamedTuple):
-    """What was found of a blur.
-
-    Attributes
-    ----------
-    kernel : array, shape (size, size)
-        Nonnegative, sum 1.
-    fits : tuple of Result
-        The last one of every scale, from coarse to fine; ``fits[-1].w`` is the eliminated kernel before `kernel` was
-        fitted to the edges once more, and ``fits[-1].theta`` these edges.
-    """
-
-    kernel: np.ndarray
-    fits: tuple[Result, ...]
-
-
-def estimate(image: np.ndarray, size: int = 27, iterations: int = 15) -> Estimate:
-    """The blur of a photograph, from coarse to fine.
+def estimate(image: np.ndarray, size: int = 27, iterations: int = 15) -> np.ndarray:
+    """The blur of a photograph, from coarse to fine: a kernel of shape (size, size), nonnegative, of sum 1.
 
     At every scale `problem` is solved for a falling ridge, from the edges that the scale before found. The kernel is
     eliminated, so that only edges are handed on. Nothing but the blurred image is used.
 
-    Parameters
-    ----------
-    image : array, shape (height, width)
-        Blurred, grey.
-    size : int
-        Height and width of a square that holds the kernel, odd, >= 3.
-    iterations : int
-        For each factor on the ridge, at each scale.
+    The image is grey, of shape (height, width), and `size`, odd and >= 3, the side of a square that holds the kernel;
+    `iterations` are for each factor on the ridge, at each scale.
 
     Examples
     --------
     >>> import xvarpro_deblurring as deblurring
-    >>> found = deblurring.estimate(deblurring.scene(48).blurred, size=5, iterations=3)
-    >>> found.kernel.shape, round(float(found.kernel.sum()), 12)
+    >>> kernel = deblurring.estimate(deblurring.scene(48).blurred, size=5, iterations=3)
+    >>> kernel.shape, round(float(kernel.sum()), 12)
     ((5, 5), 1.0)
     """
-    u, g, fits = None, np.zeros(0), []
-    for scale in scales(size):
-        g, u = handed_on(image, size, scale, u)
-        u, fit = refined(u, g, scale, iterations)
-        fits.append(fit)
-    assert u is not None
-    return Estimate(spread_function(u, g, size), tuple(fits))
+    g, u = before(image, size, size, iterations)
+    return spread_function(refined(u, g, size, iterations), g, size)
 
 
-def refined(u: np.ndarray, g: np.ndarray, scale: int, iterations: int = 15) -> tuple[np.ndarray, Result]:
-    """Edges at one scale, centred, and the fit they came from; what `estimate` does at every scale."""
-    for factor in CONTINUATION:
-        fit = xv.solve(
-            problem(g, scale, RIDGE * factor),
-            u,
-            over=xv.sets.L1Ball(1.0),
-            algorithm=xv.algorithms.SpectralProjectedGradient(),
-            max_iter=iterations,
-            tol=1e-6,
-            progress=False,
-        )
-        u = fit.theta
-    return centred(u, np.asarray(fit.w).reshape(scale, scale)), fit
-
-
-def before(image: np.ndarray, size: int, scale: int) -> tuple[np.ndarray, np.ndarray]:
+def before(image: np.ndarray, size: int, scale: int, iterations: int = 15) -> tuple[np.ndarray, np.ndarray]:
     """Differences of an image at a scale, and the start that the coarser scales lead to."""
-    if scale not in scales(size):
-        raise ProblemError(f"scale must be one of {scales(size)} for a kernel of size {size}, got {scale}")
-    u = None
-    for each in scales(size):
-        g, u = handed_on(image, size, each, u)
-        if each == scale:
-            break
-        u, _ = refined(u, g, each)
-    assert u is not None
+    known = scales(size)
+    if scale not in known:
+        raise ProblemError(f"scale must be one of {known} for a kernel of size {size}, got {scale}")
+    g, u = handed_on(image, size, known[0], None)
+    for coarse, fine in itertools.pairwise(known[: known.index(scale) + 1]):
+        g, u = handed_on(image, size, fine, refined(u, g, coarse, iterations))
     return g, u
+
+
+def refined(u: np.ndarray, g: np.ndarray, scale: int, iterations: int) -> np.ndarray:
+    """Edges at one scale, centred."""
+    options: dict[str, Any] = {"max_iter": iterations, "tol": 1e-6, "progress": False}
+    spectral, ball = xv.algorithms.SpectralProjectedGradient(), xv.sets.L1Ball(1.0)
+    for factor in CONTINUATION:
+        fit = xv.solve(problem(g, scale, RIDGE * factor), u, over=ball, algorithm=spectral, **options)
+        u = fit.theta
+    return centred(u, np.asarray(fit.w).reshape(scale, scale))
 
 
 def scales(size: int) -> list[int]:
@@ -132,7 +96,7 @@ def spread_function(u: np.ndarray, g: np.ndarray, size: int, ridge: float = 1e-2
     Another separable problem, the amplitude a eliminated, and a small one: its data are compressed to as many rows as
     the kernel has entries.
     """
-    M, half = StackedConvolution(u, (size, size)), size // 2
+    M, half = Blur(size)(u, None), size // 2
     y = np.pad(g, ((0, 0), (half, half), (half, half))).reshape(-1, 1)
     G = np.asarray(gram(M))
     R = np.linalg.cholesky(G + max(ridge, 1e-9) * G[0, 0] * np.eye(size * size)).T

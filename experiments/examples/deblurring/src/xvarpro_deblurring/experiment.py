@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from xvarpro_experiments import deconvolution, race
 from xvarpro_experiments.checks import one_of, positive
-from xvarpro_experiments.methods import Certificate, Measure, Task
+from xvarpro_experiments.methods import Measure, Task
 
 import xvarpro as xv
 from xvarpro.errors import ProblemError
@@ -36,18 +36,10 @@ def experiment(
     """All methods on one scale of the pyramid of a photograph, the one that the seed counts off, from where the coarser
     scales lead.
 
-    Parameters
-    ----------
-    photographs : sequence of Photograph, optional
-        Such as those of `photographs`; `scenes` if None.
-    size : int
-        Of the kernel in the photograph, odd.
-    scale : int
-        Of the kernel at the scale of the race, one of ``scales(size)``; `size` itself is full resolution.
-    units : float
-        Factor on the image, > 0: the reduced problem stays the same.
-    dtype, backend, device : str, optional
-        As in `xvarpro.solve`.
+    `photographs` are such as those of the function of that name, by default `scenes`; `size`, odd, is that of the
+    kernel in them, `scale` that at the scale of the race, one of ``scales(size)``, `size` itself at full resolution.
+    `units` > 0 is a factor on the image, which leaves the reduced problem as it is. The others are as in
+    `xvarpro.solve`.
     """
     positive(units=units)
     one_of("dtype", dtype, ("float64", "float32"))
@@ -62,19 +54,15 @@ def experiment(
         g, u = before(photograph.blurred, size, scale)
         measures: dict[str, Measure] = {}
         if photograph.kernel is not None:
-            measures[deconvolution.KERNEL] = _matching(scaled(photograph.kernel, size, scale))
-        return Task(
-            problem((units * g).astype(dtype), scale),
-            u.astype(dtype),
-            xv.sets.L1Ball(1.0),
-            measures=measures,
-            backend=backend,
-            device=device,
-        )
+            true = scaled(photograph.kernel, size, scale)
+            measures[deconvolution.KERNEL] = lambda found: kernel_match(np.reshape(found.w, true.shape), true)
+        stated = problem((units * g).astype(dtype), scale)
+        return Task(stated, u.astype(dtype), xv.sets.L1Ball(1.0), measures=measures, **place)
 
+    place: dict[str, Any] = {"backend": backend, "device": device}
+    digests = [hashlib.sha256(p.blurred.tobytes()).hexdigest()[:16] for p in given]
     config = {
-        "photographs": [_digest(p.blurred) for p in given], "size": size, "scale": scale,
-        "units": units, "dtype": dtype, "backend": backend, "device": device,
+        "photographs": digests, "size": size, "scale": scale, "units": units, "dtype": dtype, **place,
     }  # fmt: skip
     height, width = (round(n * scale / size) for n in given[0].blurred.shape)
     facts = {
@@ -83,10 +71,8 @@ def experiment(
         f"w {scale} x {scale}, lambda = {RIDGE:g} |g|_2^2 / |g|_1^2",
         "start": "the edges that the coarser scales found",
     }
-    return race.Experiment(
-        "deblurring", "blind deblurring (Example 3 in two dimensions)", task, deconvolution.METHODS, config, facts,
-        notes=notes,
-    )  # fmt: skip
+    title, methods = "blind deblurring (Example 3 in two dimensions)", deconvolution.METHODS
+    return race.Experiment("deblurring", title, task, methods, config, facts, notes=notes)
 
 
 def scaled(kernel: np.ndarray, size: int, scale: int) -> np.ndarray:
@@ -97,19 +83,6 @@ def scaled(kernel: np.ndarray, size: int, scale: int) -> np.ndarray:
     whole = np.pad(kernel, [(s, size - n - s) for s, n in zip(spare, kernel.shape, strict=True)])
     smaller = resized(whole, (scale, scale))
     return smaller / smaller.sum()
-
-
-def _digest(x: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()[:16]
-
-
-def _matching(true: np.ndarray) -> Measure:
-    def measure(found: Certificate) -> float:
-        w = np.asarray(found.w, np.float64)
-        side = math.isqrt(w.size)
-        return kernel_match(w.reshape(side, side), true)
-
-    return measure
 
 
 def notes(found: race.Race) -> list[str]:

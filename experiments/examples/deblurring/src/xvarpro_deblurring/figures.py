@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,34 +14,24 @@ _SHOWN = 4  # photographs in a figure
 
 def before_and_after(rows: Sequence[Deblurred]) -> Figure:
     """Photographs, what came out of them, and the sharp ones, with both kernels; the first few."""
-    shown, titles = [], []
-    for row in rows[:_SHOWN]:
-        photograph = row.photograph
-        side = max(len(k) for k in (row.kernel, photograph.kernel) if k is not None)
-        pictures = [photograph.blurred, row.image, photograph.sharp]
-        found = [None if k is None else _padded(k, side) for k in (row.kernel, photograph.kernel)]
-        shown.append([*pictures, *found])
+    rows = rows[:_SHOWN]
+    figure = Figure(figsize=(9.5, 2.2 * len(rows)), layout="constrained")
+    for axes, row in zip(figure.subplots(len(rows), 5, squeeze=False), rows, strict=True):
+        sharp, true = row.photograph.sharp, row.photograph.kernel
+        side = max(len(k) for k in (row.kernel, true) if k is not None)
         match = f" ({row.match:.2f})" if np.isfinite(row.match) else ""
-        titles.append(
-            (f"{row.name}, blurred{_dB(row.blurred)}", f"deblurred{_dB(row.deblurred)}", "sharp",
-             f"kernel found{match}", "true kernel")
-        )  # fmt: skip
-    return images(shown, lambda i, j: titles[i][j], 1.9)
-
-
-def images(rows: Sequence[Sequence[np.ndarray | None]], title: Callable[[int, int], str], size: float) -> Figure:
-    """Images in rows, each with a title; None is an empty place."""
-    columns = max(len(row) for row in rows)
-    figure = Figure(figsize=(size * columns, (size + 0.3) * len(rows)), layout="constrained")
-    axes = figure.subplots(len(rows), columns, squeeze=False)
-    for ax in axes.ravel():
-        ax.set_axis_off()
-    for i, row in enumerate(rows):
-        for j, image in enumerate(row):
+        shown = {
+            f"{row.name}, blurred{_dB(row.blurred)}": row.photograph.blurred,
+            f"deblurred{_dB(row.deblurred)}": row.image,
+            "sharp": sharp,
+            f"kernel found{match}": _padded(row.kernel, side),
+            "true kernel": None if true is None else _padded(true, side),
+        }
+        for ax, (title, image) in zip(axes, shown.items(), strict=True):
+            ax.set_axis_off()
             if image is not None:
-                top = float(np.max(image)) or 1.0
-                axes[i, j].imshow(image, cmap="gray", vmin=0.0, vmax=top, interpolation="nearest")
-                axes[i, j].set_title(title(i, j), fontsize=7.5)
+                ax.imshow(image, cmap="gray", vmin=0.0, vmax=float(np.max(image)) or 1.0, interpolation="nearest")
+                ax.set_title(title, fontsize=7.5)
     return figure
 
 

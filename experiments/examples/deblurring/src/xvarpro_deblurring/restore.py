@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from xvarpro_experiments import deconvolution
 from xvarpro_experiments.checks import positive
-from xvarpro_experiments.deconvolution import match
 
 from xvarpro.errors import ProblemError
 from xvarpro_deblurring.blur import ramp
@@ -30,46 +30,22 @@ DOUBT = 2 / 3  # the error of the whole over how far parts, which err a little m
 
 
 class Restoration(NamedTuple):
-    """What was made of a photograph.
+    """What was made of a photograph."""
 
-    Attributes
-    ----------
-    image : array
-        Like the photograph, in [0, 1].
-    kernel : array, shape (size, size)
-        Nonnegative, sum 1; from the whole photograph.
-    trust : float
-        How much of the sharpening was kept, in [0, 1]: at 0 the parts agree on nothing, and `image` is the photograph.
-    """
-
-    image: np.ndarray
-    kernel: np.ndarray
-    trust: float
+    image: np.ndarray  # like the photograph, in [0, 1]
+    kernel: np.ndarray  # (size, size), nonnegative, sum 1; from the whole photograph
+    trust: float  # how much of the sharpening was kept: at 0 the parts agree on nothing, and it is the photograph
 
 
 def restore(image: np.ndarray, size: int = 27, iterations: int = 15) -> Restoration:
     """Estimate the blur of a photograph from nothing but the photograph, and undo what of it can be relied on.
 
-    Parameters
-    ----------
-    image : array, shape (height, width)
-        Blurred, grey, in [0, 1].
-    size, iterations : int
-        As in `estimate`.
+    The image is grey, of shape (height, width), in [0, 1]; the other arguments are those of `estimate`.
     """
-    kernel = estimate(image, size, iterations).kernel
-    reach = size // 2
-    sharpened = aligned(sharpen(image, kernel), image, reach)
-    inside = (slice(reach, -reach), slice(reach, -reach))
-
-    def apart(x: np.ndarray, y: np.ndarray) -> float:
-        return float(np.mean((x - y)[inside] ** 2))
-
-    errors = []
-    for part in parts(image, size):
-        other = sharpen(image, estimate(part, size, iterations).kernel)
-        errors.append(apart(aligned(other, sharpened, reach), sharpened))
-    moved = apart(sharpened, image)
+    kernel, reach = estimate(image, size, iterations), size // 2
+    sharpened, moved = aligned(sharpen(image, kernel), image, reach)
+    others = (sharpen(image, estimate(part, size, iterations)) for part in parts(image, size))
+    errors = [aligned(other, sharpened, reach)[1] for other in others]
     trust = max(0.0, 1 - DOUBT * float(np.median(errors)) / moved) if moved else 0.0
     return Restoration(image + trust * (sharpened - image), kernel, trust)
 
@@ -80,20 +56,18 @@ def parts(image: np.ndarray, size: int) -> list[np.ndarray]:
     return [image[:down], image[-down:], image[:, :right], image[:, -right:]]
 
 
-def aligned(image: np.ndarray, like: np.ndarray, reach: int) -> np.ndarray:
-    """`image` moved by whole pixels, at most `reach` along each axis, to where it is nearest to `like`.
+def aligned(image: np.ndarray, like: np.ndarray, reach: int, border: int | None = None) -> tuple[np.ndarray, float]:
+    """`image` moved to where it is nearest to `like`, and the mean square of what is between them within a border.
 
-    A kernel and an image are known up to a shift together.
+    It moves by whole pixels, at most `reach` along each axis, the width of the border by default; what comes in is
+    its own border. A kernel and an image are known up to a shift together.
     """
-    inside = (slice(reach, -reach or None),) * 2
-    return min(shifted(image, reach), key=lambda x: float(np.sum((x - like)[inside] ** 2)))
-
-
-def shifted(image: np.ndarray, reach: int) -> list[np.ndarray]:
-    """An image moved by whole pixels, at most `reach` along each axis; what comes in at a border is the border."""
-    height, width = image.shape
-    padded, n = np.pad(image, reach, mode="edge"), range(2 * reach + 1)
-    return [padded[down : down + height, right : right + width] for down in n for right in n]
+    width = reach if border is None else border
+    moved = np.lib.stride_tricks.sliding_window_view(np.pad(image, reach, mode="edge"), image.shape)
+    inside = (slice(width, -width or None),) * 2
+    errors = [float(np.mean((x - like)[inside] ** 2)) for row in moved for x in row]
+    best = int(np.argmin(errors))
+    return moved[divmod(best, moved.shape[1])], errors[best]
 
 
 def sharpen(image: np.ndarray, kernel: np.ndarray, weight: float = 5e-4) -> np.ndarray:
@@ -107,13 +81,13 @@ def sharpen(image: np.ndarray, kernel: np.ndarray, weight: float = 5e-4) -> np.n
     positive(weight=weight)
     pad = min(2 * len(kernel), *image.shape)
     y = np.pad(image, pad, mode="symmetric")
-    K = _spectrum(kernel, y.shape)
+    K = spectrum(kernel, y.shape)
     fade = np.minimum.outer(ramp(y.shape[0], pad), ramp(y.shape[1], pad))
     for _ in range(3):
         y = fade * y + (1 - fade) * np.fft.irfft2(K * np.fft.rfft2(y), y.shape)
     Y = np.conj(K) * np.fft.rfft2(y)
-    step = np.array([[0.0, 0.0, 0.0], [0.0, -1.0, 1.0], [0.0, 0.0, 0.0]])
-    D = [_spectrum(d, y.shape) for d in (step, step.T)]
+    step = np.array([[0.0, -1.0, 1.0]])
+    D = [spectrum(d, y.shape) for d in (step, step.T)]
     slopes = sum(np.abs(d) ** 2 for d in D)
     X = np.fft.rfft2(y)
     for stage in range(STAGES):
@@ -124,8 +98,7 @@ def sharpen(image: np.ndarray, kernel: np.ndarray, weight: float = 5e-4) -> np.n
             edges = np.sign(edges) * np.maximum(np.abs(edges) - weight / penalty, 0.0)
             right += penalty * np.conj(d) * np.fft.rfft2(edges)
         X = right / (np.abs(K) ** 2 + penalty * slopes)
-    x = np.fft.irfft2(X, y.shape)[pad:-pad, pad:-pad]
-    return np.clip(x, 0.0, 1.0)
+    return np.clip(np.fft.irfft2(X, y.shape)[pad:-pad, pad:-pad], 0.0, 1.0)
 
 
 def psnr(image: np.ndarray, sharp: np.ndarray, shift: int = 8, border: int = 30) -> float:
@@ -138,12 +111,11 @@ def psnr(image: np.ndarray, sharp: np.ndarray, shift: int = 8, border: int = 30)
             f"psnr needs two images of one shape and 0 <= shift <= border < half of it, got shapes {image.shape} and "
             f"{sharp.shape}, shift {shift}, border {border}"
         )
-    inside = (slice(border, -border or None),) * 2
-    best = min(float(np.mean((x - sharp)[inside] ** 2)) for x in shifted(image, shift))
-    return -10 * math.log10(best) if best else math.inf
+    error = aligned(image, sharp, shift, border)[1]
+    return -10 * math.log10(error) if error else math.inf
 
 
-def _spectrum(kernel: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def spectrum(kernel: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Transform of a kernel whose middle is the origin."""
     filled = np.zeros(shape)
     filled[: kernel.shape[0], : kernel.shape[1]] = kernel
@@ -171,43 +143,23 @@ class Deblurred:
 
 
 def deblur(photograph: Photograph, size: int = 27, iterations: int = 15) -> Deblurred:
-    """Estimate the blur of a photograph, undo what is sure of it, and compare with the truth where that is known.
-
-    Parameters
-    ----------
-    photograph : Photograph
-        Only its blurred image is used before the comparison.
-    size, iterations
-        As in `restore`.
-    """
-    began = time.perf_counter()
-    image, kernel, trust = restore(photograph.blurred, size, iterations=iterations)
+    """`restore` a photograph from its blurred image alone, and compare with the truth where that is known."""
+    began, blurred, sharp, true = time.perf_counter(), photograph.blurred, photograph.sharp, photograph.kernel
+    image, kernel, trust = restore(blurred, size, iterations)
     seconds = time.perf_counter() - began
-    sharp, true = photograph.sharp, photograph.kernel
-    border = min(30, photograph.blurred.shape[0] // 4)
-    shift = min(8, border)
+    border = min(30, blurred.shape[0] // 4)
 
     def dB(x: np.ndarray) -> float:
-        return float("nan") if sharp is None else psnr(x, sharp, shift, border)
+        return math.nan if sharp is None else psnr(x, sharp, min(8, border), border)
 
-    return Deblurred(
-        photograph.name,
-        dB(photograph.blurred),
-        dB(image),
-        float("nan") if true is None else dB(sharpen(photograph.blurred, true)),
-        float("nan") if true is None else kernel_match(kernel, true),
-        trust,
-        seconds,
-        image,
-        kernel,
-        photograph,
-    )
+    known = match = math.nan
+    if true is not None:
+        known, match = dB(sharpen(blurred, true)), kernel_match(kernel, true)
+    return Deblurred(photograph.name, dB(blurred), dB(image), known, match, trust, seconds, image, kernel, photograph)
 
 
 def kernel_match(found: np.ndarray, true: np.ndarray) -> float:
     """Cosine of two kernels, whatever their sizes, at the best shift; negative entries of `found` count as 0."""
     side = found.shape[0] + true.shape[0]
-    a, b = (np.zeros((side, side)) for _ in range(2))
-    a[: found.shape[0], : found.shape[1]] = np.maximum(found, 0.0)
-    b[: true.shape[0], : true.shape[1]] = true
-    return match(a, b)
+    a, b = (np.pad(k, [(0, side - n) for n in k.shape]) for k in (np.maximum(found, 0.0), true))
+    return deconvolution.match(a, b)
