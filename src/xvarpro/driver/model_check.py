@@ -418,7 +418,8 @@ def _check_design(prefix: str, M: Any, theta: Array, dtype: str) -> None:
     if isinstance(M, Dense) and M.array.ndim not in (2, 3):
         raise ModelError(
             f"the {prefix}model function M must return a matrix (m, n); got shape {tuple(M.array.shape)}. It has a "
-            "column for each amplitude: a curve is curve[:, None]"
+            "row for each number of a target and a column for each amplitude: a curve is curve[:, None], and a "
+            "function of one sample goes through the vmap of its framework"
         )
 
 

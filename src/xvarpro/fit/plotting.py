@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from numbers import Integral
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.core import trees
 from xvarpro.core.checks import confidence
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
@@ -34,6 +36,7 @@ GREY = "0.45"
 SHOWN = len(COLOURS) - 1  # components that have a colour each
 LABELLED = 12  # rows of a table of correlations that show numbers
 NAMED = 30  # rows of it that have a name, beyond which only some have
+BANDED = 20_000_000  # derivatives, of data by entries of theta, that a band is computed from: networks have more
 ACROSS = 3  # data sets next to one another
 
 
@@ -77,7 +80,7 @@ def plot_fit(
         than 6 names, or one component only.
     level : float or None
         Of the bands, in (0, 1), by linear theory; None for none. They are left out where there are no standard
-        errors.
+        errors, and for networks, where they would take minutes.
     prediction : bool
         Draw the band of new observations too, with the noise of those at the samples.
     absolute_sigma : bool
@@ -113,7 +116,8 @@ def plot_fit(
     root = _roots(fit, len(values), column)
     along = abscissae(fit, x, len(values))
     at, sets = along.at, along.sets
-    s, stderr = (None, np.full(len(at), np.nan)) if level is None else _errors(fit, column, absolute_sigma, len(at))
+    banded = level is not None and math.prod(found[0].shape) * _entries(fit) <= BANDED
+    s, stderr = _errors(fit, column, absolute_sigma, len(at)) if banded else (None, np.full(len(at), np.nan))
     parts = backends.to_numpy(components(*at_solution, column)).T
     orders = [rows[np.argsort(at[rows], kind="stable")] for rows in sets]
     curves = finer(fit, column, along, parts, s, points) or [
@@ -430,6 +434,10 @@ def plot_cross_validation(found: CrossValidation, *, figure: FigureBase | None =
     legend_above(axes, ncols=1)
     tidy(axes)
     return fig
+
+
+def _entries(fit: Outcome) -> int:
+    return sum(backends.to_numpy(x).size for x in trees.leaves(fit.theta))
 
 
 def _errors(fit: Outcome, column: int, absolute_sigma: bool | None, m: int) -> tuple[Statistics | None, np.ndarray]:

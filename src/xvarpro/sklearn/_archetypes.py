@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 
 from xvarpro import lower, sets
 from xvarpro.core.struct import Array
+from xvarpro.errors import warn_caller
 from xvarpro.problem.problem import separable
 from xvarpro.sklearn._base import Factorisation, design, exact_codes, nonnegative, solved, whole
 
@@ -31,7 +32,7 @@ class ArchetypalAnalysis(Factorisation):
     Parameters
     ----------
     n_components : int
-        Number of archetypes, >= 1.
+        Number of archetypes, >= 1; no more than samples, of which others would be copies.
     lam : float
         Ridge on the codes, >= 0, relative to the variance of X, so that codes are unique.
     random_state : int, RandomState or None
@@ -82,6 +83,9 @@ class ArchetypalAnalysis(Factorisation):
         whole(self, "max_iter", least=0)
         nonnegative(self, "lam", "tol")
         X = self._checked(X, reset=True)
+        if len(X) < self.n_components:
+            copies = f"ArchetypalAnalysis: of {self.n_components} archetypes of {len(X)} samples some are copies"
+            warn_caller(copies, UserWarning)
         self._mean = X.mean(axis=0)
         X = X - self._mean
         self._ridge = self.lam * float(np.mean(X**2) or 1.0)
