@@ -4,7 +4,7 @@ python benchmarks/many_against_one.py [--problems 1000] [--batches 4] [--kinds f
                                       [--backends numpy torch jax] [--alone own] [--dtype float64] [--tol 1e-9] [--show]
 
 It takes about two hours, of which NumPy half an hour, and with ``--problems 40 --backends numpy`` about a minute.
-A row for each kind and backend; `--show` prints every problem that differs. What `solve` answers is found once, on
+A row for each kind and backend says how many agree in theta, and in errors; `--show` prints every problem that differs. What `solve` answers is found once, on
 NumPy, for the batches of all backends; with `--alone own` on that of the batch. Theta and w are compared in standard
 errors of the problem alone, and these errors relative to themselves, where both solves succeed. Where the data leave
 all of theta open, as where two rates are one, there are no errors: these are counted. Problems that share a rate are
@@ -255,7 +255,7 @@ class Tally:
 
     def row(self, name: str, backend: str) -> str:
         (of_theta, of_errors), every = PROMISED[self.args.dtype], np.array(self.found).reshape(-1, 3)
-        agree = np.sum((every[:, 0] <= of_theta) & (every[:, 2] <= of_errors))
+        agree = f"{np.sum(every[:, 0] <= of_theta)} and {np.sum(every[:, 2] <= of_errors)}"
         words = {status.code: status.name for status in Status} | {-1: "refused"}
         pairs = sorted(self.pairs.items())
         shown = ", ".join(f"{n} {words[a]}" + f" for {words[b]}" * (a != b) for (a, b), n in pairs)
