@@ -109,6 +109,8 @@ def test_infeasible_theta0_says_how_far_and_offers_a_projection(model, backend):
     text = refused(ProblemError, r"theta0 must be feasible", model, theta0, over=over)
     assert "0.6" in text, "3 beyond an upper bound of 5, relative to a width of 5"
     assert "xv.project(theta0, over)" in text
+    refused(ProblemError, r"theta0\[1\] must be feasible", model, [theta0, theta0], over=[None, over])
+    refused(ProblemError, r"over for theta\[1\]: Box: bounds must be", model, [theta0, theta0], over=[None, (5.0, 0.0)])
     fit = xv.solve(xv.separable(decays, SIGNAL, data={"t": T}), xv.project(theta0, over), over=over, max_iter=1)
     assert fit.verified.violation <= 1e-12
 
