@@ -378,7 +378,7 @@ def test_positive_amplitudes_fixed_parameters_and_bounds_that_are_reached(here):
     assert active == {"slow": active["slow"], "fast": "fixed", "one": "", "two": "at lower bound"}
     path = table(here, t=SAMPLES, y=signal() - 0.3 * SAMPLES - 1.0)  # a background is free
     fits("model.py:matrix", path, *Y, "--positive", "--background", "1", "--out", here / "free")
-    assert {k: values(here / "free")[k] for k in ("w[0]", "w[1]")} == pytest.approx({"w[0]": 2.0, "w[1]": 1.0}, rel=1e-3)
+    assert values(here / "free")["w[0]"] == pytest.approx(2.0, rel=1e-3)
 
 
 def test_as_many_samples_as_amplitudes_are_enough(here):

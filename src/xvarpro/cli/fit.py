@@ -106,7 +106,7 @@ def command(
         str | None,
         typer.Option(metavar="LOSS", help=f"In the place of squares: {', '.join(LOSSES)}."),
     ] = None,
-    positive: Annotated[bool, typer.Option("--positive", help="Amplitudes of the model, not of the background, are at least 0.")] = False,
+    positive: Annotated[bool, typer.Option("--positive", help="Amplitudes, but of a background, are >= 0.")] = False,
     background: Annotated[
         int | None, typer.Option(metavar="DEGREE", help="Add a polynomial: 0 for an offset, 1 for a line.")
     ] = None,
