@@ -314,8 +314,8 @@ def _checked(
             _warn_of_slices(region, trees.unflatten(to.layout.treedef, theta), to.names)
         region = trees.map_arrays(transfer.plain, region)
         if not is_feasible(off := violation(to.backend, region, theta)):
-            alone = [replace(region, constrained=(pair,)) for pair in region.constrained]
-            worst = max(alone, key=lambda one: float(violation(to.backend, one, theta))).constrained[0][0]
+            each = [replace(region, constrained=(pair,)) for pair in region.constrained]
+            worst = max(each, key=lambda one: float(violation(to.backend, one, theta))).constrained[0][0]
             check_feasible(off, to.names[worst].replace("theta", "theta0", 1))
         moved = transfer.problem(problem)
         # before the model is called, since it may write to what it is given
