@@ -252,10 +252,11 @@ def test_an_interruption_leaves_a_bound(problem, monkeypatch):
     assert found.bound <= whole.value
     assert (found.boxes.lower <= whole.theta).all(axis=1).any()
     monkeypatch.undo()
-    late = xv.certify(problem, BOX, within=1e-6, time_limit=1e-9)
+    late = xv.certify(problem, (BOX.lower, BOX.upper), within=1e-6, time_limit=1e-9)
     assert late.status is xv.Status.TIME_LIMIT
     assert late.bound == 0
     assert "Nothing is proven" in str(late)
+    assert "alike= for entries that may change places" in str(late)
 
 
 def test_theta_in_a_dict_weights_a_target_of_theta_and_entries_alike():
@@ -304,9 +305,10 @@ def test_what_is_refused(problem):
         "bounds must be a function": (problem, BOX, {"bounds": 1}),
         "1 or -1 for each entry": (problem, BOX, {"bounds": [1, -1]}),
         "shape (n,), n > 1": (xv.solve(problem, np.ones(1)), xv.sets.Simplex(), {}),
-        "xp.floor": (xv.separable(unknown, y, data=problem.data), BOX, {}),
+        "xp.floor": (xv.separable(unknown, y, data=problem.data), BOX, {"time_limit": 1e-9}),
         "the loss": (xv.separable(waves, y, data=problem.data, loss="huber"), BOX, {}),
-        "a target that is": (xv.separable(waves, y[:, None], data=problem.data), BOX, {}),
+        "one column is certified at a time": (xv.separable(waves, y[:, None], data=problem.data), BOX, {}),
+        "arrays of theta's shape": (problem, (0.0, 1.0), {}),
         "xv.separable": (1, BOX, {}),
     }
     for words, (what, over, options) in refused.items():

@@ -376,6 +376,9 @@ def test_positive_amplitudes_fixed_parameters_and_bounds_that_are_reached(here):
     assert (found["two"], found["fast"]) == (0.0, 4.5)
     active = {row["name"]: row["active"] for row in written(here / "out" / "parameters.csv")}
     assert active == {"slow": active["slow"], "fast": "fixed", "one": "", "two": "at lower bound"}
+    path = table(here, t=SAMPLES, y=signal() - 0.3 * SAMPLES - 1.0)  # a background is free
+    fits("model.py:matrix", path, *Y, "--positive", "--background", "1", "--out", here / "free")
+    assert values(here / "free")["w[0]"] == pytest.approx(2.0, rel=1e-3)
 
 
 def test_as_many_samples_as_amplitudes_are_enough(here):
@@ -442,7 +445,7 @@ MISTAKES = [
     (("model.py:decay", *Y, *S, "--background", "-1"), "degree must be a whole number >= 0"),
     (("model.py:decay", *Y, *S, "--y", "t"), "--x and --y must name different columns; got 't' twice"),
     (("model.py:decay", "--x", "s", "--y", "y", *S), "has no column 's'; its columns are 't', 'y', 'zero', 'none',"),
-    (("model.py:decay", *Y, *S, "--sigma", "zero"), "--sigma must name columns of numbers > 0; got 0"),
+    (("model.py:decay", *Y, *S, "--sigma", "zero"), "--sigma must name columns of numbers > 0; got 0 where t is 0.0"),
     (("model.py:decay", *Y, *S, "--sigma", "y", "--sigma", "y"), "--sigma must be given once, or once for each of"),
     (("model.py:decay", *Y, *S, "--y", "none"), "has no row with numbers in t, none"),
     (("model.py:decay", *Y, *S, "--y", "one"), "as many rows with numbers as amplitudes are required, 2; got 1"),

@@ -9,6 +9,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.components.atoms import Atoms
 from xvarpro.components.proof import proven
+from xvarpro.errors import ModelError
 
 T = np.linspace(0.0, 10.0, 60)
 BOX = {"centre": (0.0, 10.0), "width": (0.2, 1.0)}
@@ -82,6 +83,12 @@ def test_rows_left_out_are_predicted(kind):
     assert 0.5 * variance < found.scores[2] < 2 * variance
     assert found.scores[1] > 10 * variance
     assert found.plot_choice().axes[0].get_yscale() == "log"
+    if kind == "offset":
+        assert np.ptp(found.fit.plot_fit().axes[0].lines[0].get_xdata()) == np.ptp(T), "over x, not over rows"
+        np.testing.assert_allclose(found.fit.predict((T[:7], np.ones(7))), found.fit.fitted[:7])
+        with pytest.raises(ModelError, match=r"a pair, as in predict\(\(x, columns\)\)"):
+            found.fit.predict(T[:7])
+        assert "fixed columns   5.0" in str(found) or "fixed columns   4.9" in str(found)
 
 
 def test_a_number_is_reached_from_above_too():

@@ -109,6 +109,8 @@ def test_infeasible_theta0_says_how_far_and_offers_a_projection(model, backend):
     text = refused(ProblemError, r"theta0 must be feasible", model, theta0, over=over)
     assert "0.6" in text, "3 beyond an upper bound of 5, relative to a width of 5"
     assert "xv.project(theta0, over)" in text
+    refused(ProblemError, r"theta0\[1\] must be feasible", model, [theta0, theta0], over=[None, over])
+    refused(ProblemError, r"over for theta\[1\]: Box: bounds must be", model, [theta0, theta0], over=[None, (5.0, 0.0)])
     fit = xv.solve(xv.separable(decays, SIGNAL, data={"t": T}), xv.project(theta0, over), over=over, max_iter=1)
     assert fit.verified.violation <= 1e-12
 
@@ -380,7 +382,8 @@ def numpys_exponential(theta, data):
 @pytest.mark.filterwarnings("ignore:.*__array_wrap__.*:DeprecationWarning")
 def test_model_that_calls_numpy_is_given_the_line_to_write(backend):
     problem = xv.separable(numpys_exponential, SIGNAL, data={"t": T})
-    message = r"got a call of NumPy's .*In the place of np\.exp, write xp\.exp with xp = xv\.array_namespace\(theta\)"
+    message = r"got a call of NumPy's .*In the place of np\.exp, write xp\.exp with xp = xv\.array_namespace\(theta\)\."
+    message += r" A function of SciPy's goes into xv\.special\.external\(fun, theta\): fun reads .* not those of data"
     with pytest.raises(ModelError, match=message):
         xv.solve(problem, START[:1], backend=backend.name)
     batch = xv.separable(numpys_exponential, np.stack([SIGNAL, SIGNAL]), data={"t": T})

@@ -216,6 +216,13 @@ def test_differences_are_one_sided_where_a_function_ends():
     assert slope[0] < 0
 
 
+def test_a_function_in_the_data_predicts_elsewhere():
+    t = np.arange(4.0)
+    problem = xv.separable(lambda theta, f: xv.special.external(f, theta), t**2, data=lambda x: np.outer(t, x))
+    fit = xv.solve(problem, np.array([1.0]), over=(1.0, 1.0))
+    np.testing.assert_allclose(fit.predict(lambda x: np.outer([2.0, 3.0], x)), [2.0, 3.0] * fit.w)
+
+
 def test_functions_of_numpy_say_what_is_wrong():
     x = np.array([1.0, 2.0])
     with pytest.raises(ModelError, match="real floating"):

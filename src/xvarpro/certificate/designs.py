@@ -247,7 +247,9 @@ def _check(problem: Any) -> None:
         f"the loss {level.loss!r}": level.loss is not None,
         "a covariance": level.covariance is not None,
         f"W={level.W!r}": not (level.W is None or isinstance(level.W, Nonnegative | Bounded)),
-        "a target that is no array (m,) and no function": not (callable(level.y) or getattr(level.y, "ndim", 0) == 1),
+        f"y of shape {getattr(level.y, 'shape', None)}: one column is certified at a time, as y[:, 0]": not (
+            callable(level.y) or getattr(level.y, "ndim", 0) == 1
+        ),
         "weights that are no array (m,)": not (level.weights is None or getattr(level.weights, "ndim", 0) == 1),
         "a lam that is no number": callable(level.lam) or getattr(level.lam, "ndim", 0) > 0,
         "an Omega that is no array": not (level.Omega is None or getattr(level.Omega, "ndim", 0) == 2),

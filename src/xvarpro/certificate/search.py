@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def certify(
     problem : Problem or Result
         From `separable`, with one target, w free, `lower.Nonnegative` or `lower.Bounded`, a constant ridge and no loss,
         covariance or penalty R. A `Result`, as in ``fit.certify(...)``, has the first theta to beat.
-    over : Box, Simplex, CappedSimplex or tree of them, optional
+    over : Box, pair of bounds, Simplex, CappedSimplex or tree of them, optional
         Where theta is searched: at most 8 entries, with finite bounds. Boxes have arrays of theta's shape where a
         problem is given; simplices need a fit, whose leaf is a vector. None takes the sets of the fit.
     within : float
@@ -108,7 +109,8 @@ def certify(
 def _box(over: Tree, theta: Tree) -> tuple[Any, Any, Any]:
     """The box of theta as a vector, how a tree is made of one, and simplices: the sum, and whether all is spent."""
     if theta is None:
-        sets, treedef = optree.tree_flatten(over, is_leaf=lambda x: isinstance(x, Set), namespace=NAMESPACE)
+        sets, treedef = optree.tree_flatten(over, is_leaf=lambda x: isinstance(x, Set) or _pair(x), namespace=NAMESPACE)
+        sets = [Box(*C) if _pair(C) else C for C in sets]
         like: list[Any] = [None] * len(sets)
     else:
         like, treedef = trees.flatten(theta)
@@ -143,6 +145,11 @@ def _box(over: Tree, theta: Tree) -> tuple[Any, Any, Any]:
     return Box(np.asarray(lower), np.asarray(upper)), (treedef, parts), simplices
 
 
+def _pair(x: Any) -> bool:
+    """Whether it is a lower and an upper bound, which stand for a `Box`."""
+    return isinstance(x, list | tuple) and len(x) == 2 and all(isinstance(e, Real) or trees.is_array(e) for e in x)
+
+
 class _Search:
     """The state of a search: open boxes with their bounds, and the best fit."""
 
@@ -166,6 +173,7 @@ class _Search:
         """Rounds until the gap is small enough, or no box can be split, or for so many seconds."""
         begun, status = time.perf_counter(), Status.TIME_LIMIT
         try:
+            self.design.bounds(self.lower[None], self.upper[None], math.inf)  # a model without enclosures is not fitted
             if fit is not None:
                 self.take(fit)
             self.descend(0.5 * (self.lower + self.upper), STARTS)

@@ -23,7 +23,7 @@ from xvarpro.core.namespace import dtype_name, is_complex
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
-from xvarpro.lower import Nonnegative
+from xvarpro.lower import Bounded
 from xvarpro.problem.loading import failures, find
 from xvarpro.problem.parameters import Parameters
 from xvarpro.results.files import write_atomically
@@ -106,7 +106,7 @@ def command(
         str | None,
         typer.Option(metavar="LOSS", help=f"In the place of squares: {', '.join(LOSSES)}."),
     ] = None,
-    positive: Annotated[bool, typer.Option("--positive", help="Amplitudes are at least 0.")] = False,
+    positive: Annotated[bool, typer.Option("--positive", help="Amplitudes, but of a background, are >= 0.")] = False,
     background: Annotated[
         int | None, typer.Option(metavar="DEGREE", help="Add a polynomial: 0 for an offset, 1 for a line.")
     ] = None,
@@ -131,12 +131,14 @@ def command(
     parameters = _parameters(found, _pairs("start", start), _pairs("bounds", bounds), fix or [])
     design = parameters.model(_Design(found, background, (float(given.x.min()), float(given.x.max()))))
     amplitudes = _amplitudes(found, parameters.values(), given, background)
+    added = 0 if background is None else background + 1
+    least = np.repeat([0.0, -np.inf], [len(amplitudes) - added, added])
     problem = xvarpro.separable(
         design,
         given.y[:, 0] if len(y) == 1 else given.y,
         data={x: given.x},
         weights=given.weights if given.weights is None or len(y) > 1 else given.weights[:, 0],
-        W=Nonnegative() if positive else None,
+        W=Bounded(least, np.inf) if positive else None,
         loss=loss,
     )
     own = problem.lower.loss
@@ -149,7 +151,7 @@ def command(
     report = fit.report(parameters, named, absolute_sigma=absolute)
     logarithms = own is not None and own.linked  # are what amplitudes add up to
     units = ["" if logarithms else columns.unit(name) for name in y]
-    report = _with_units(report, found, given.unit, units, 0 if background is None else background + 1)
+    report = _with_units(report, found, given.unit, units, added)
     texts = [str(report)]
     if interval is not None:
         texts.append(str(fit.interval(0.95, interval, names=parameters, amplitudes=named, absolute_sigma=absolute)))
@@ -364,8 +366,8 @@ def _columns(path: Path, x: str, y: Sequence[str], sigma: Sequence[str]) -> Colu
         deviations = np.stack([found[name][rows] for name in sigma], axis=1)
         if (deviations <= 0).any():
             raise ProblemError(
-                f"--sigma must name columns of numbers > 0; got {np.nanmin(deviations):g}. Rows whose cell is empty "
-                "are left out"
+                f"--sigma must name columns of numbers > 0; got {np.nanmin(deviations):g} where {x} is "
+                f"{found[x][rows][np.argmax((deviations <= 0).any(axis=1))]}. Rows whose cell is empty are left out"
             )
         weights = weights * np.where(np.isfinite(deviations), deviations, np.inf) ** -2.0
     if not weights.any(axis=0).all():
@@ -404,11 +406,16 @@ def _summary(report: Report) -> dict[str, object]:
         "success": fit.success,
         "objective": fit.value,
         "iterations": fit.n_iter,
-        **({} if found is None else {name: float(getattr(found, name)) for name in names}),
+        **({} if found is None else {name: _whole(float(getattr(found, name))) for name in names}),
         "values": {row.name: value for row, value in zip(report.rows, values, strict=True)},
         "stderr": {row.name: error for row, error in zip(report.rows, errors, strict=True)},
         "notes": report.notes,
     }
+
+
+def _whole(x: float) -> float:
+    """The integer that a number, such as a trace, is up to rounding; else the number."""
+    return int(near) if (near := round(x, 9)).is_integer() else x
 
 
 def _write(path: Path, table: Mapping[str, Iterable[Any]]) -> None:

@@ -34,13 +34,24 @@ class Design:
 
     atom: Atom
     normalise: bool
+    fixed: bool  # whether data are a pair, of which the second are columns
 
-    def __call__(self, theta: Tree, data: tuple[Tree, Array]) -> Array:
-        A = self.atom(theta, data[0])
+    def __call__(self, theta: Tree, data: Tree) -> Array:
+        if self.fixed and not (isinstance(data, tuple) and len(data) == 2):
+            raise ModelError(
+                "data of a fit with fixed columns are a pair, as in predict((x, columns)), with as many rows each; "
+                f"got {described(data)}"
+            )
+        own, columns = data if self.fixed else (data, None)
+        A = self.atom(theta, own)
         xp = namespace_of(A)
         if self.normalise:
             A = A / xp.sqrt(xp.sum(xp.real(A * xp.conj(A)) if is_complex(A) else A * A, axis=0))
-        return xp.concat([xp.reshape(A, (A.shape[0], -1)), xp.astype(data[1], A.dtype)], axis=1)
+        A = xp.reshape(A, (A.shape[0], -1))
+        if columns is None:
+            return A
+        columns = columns if columns.ndim == 2 else columns[:, None]
+        return xp.concat([A, xp.astype(columns, A.dtype)], axis=1)
 
 
 class Atoms:

@@ -99,7 +99,8 @@ def find_components(
     Returns
     -------
     FoundComponents
-        The components with standard errors, an ordinary fit of them, the certificate, and how the number was chosen.
+        The components with standard errors, an ordinary fit of them, None where there is none, whose data with
+        `columns` are the pair ``(data, columns)``, the certificate, and how the number was chosen.
         Without a `weight` the search is greedy: what it finds is a local minimum for its number of components.
 
     Raises
@@ -216,9 +217,10 @@ def _orders(
 
 
 def _problem(atoms: Atoms, normalise: bool, **options: Any) -> Problem:
-    plain = atoms.block == 1 and not atoms.given.shape[1] and not normalise
-    design: Any = atoms.atom if plain else Design(atoms.atom, normalise)
-    data = atoms.data if plain else (atoms.data, atoms.given)
+    fixed = atoms.given.shape[1] > 0
+    plain = atoms.block == 1 and not fixed and not normalise
+    design: Any = atoms.atom if plain else Design(atoms.atom, normalise, fixed)
+    data = (atoms.data, atoms.given) if fixed else atoms.data
     return separable(design, atoms.y, data=data, weights=atoms.weights, **options)
 
 

@@ -137,6 +137,8 @@ class FoundComponents:
         lines = [f"{self.n} {what}, {how}"]
         lines += [] if self.fit is None or self.fit.success else [f"the fit ended with {self.fit.status.name}"]
         lines += ["", str(self.components)] if self.n else []
+        fixed: Any = [] if self.fit is None else on_host(self.fit.w).ravel()[self.components.amplitudes.size :]
+        lines += aligned([("fixed columns", *(f"{x:.7g}" for x in fixed))]) if 0 < len(fixed) <= WIDE else []
         size = " x ".join(map(str, c.shape))
         at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(self.components.names, c.where, strict=True))
         rows = [("largest value", f"{c.largest:.6g} at {at}")]

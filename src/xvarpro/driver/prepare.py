@@ -19,7 +19,7 @@ from xvarpro.backends.registry import uncompiled
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.model_check import check_feasible, check_model, first_rows, outputs_of
+from xvarpro.driver.model_check import check_feasible, check_model, first_rows, is_feasible, outputs_of
 from xvarpro.driver.transfer import CallerLayout, Destination, Transfer, destination
 from xvarpro.driver.units import for_design, multiplied, targets_near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError, warn_caller
@@ -313,7 +313,10 @@ def _checked(
         if solving:
             _warn_of_slices(region, trees.unflatten(to.layout.treedef, theta), to.names)
         region = trees.map_arrays(transfer.plain, region)
-        check_feasible(violation(to.backend, region, theta))
+        if not is_feasible(off := violation(to.backend, region, theta)):
+            each = [replace(region, constrained=(pair,)) for pair in region.constrained]
+            worst = max(each, key=lambda one: float(violation(to.backend, one, theta))).constrained[0][0]
+            check_feasible(off, to.names[worst].replace("theta", "theta0", 1))
         moved = transfer.problem(problem)
         # before the model is called, since it may write to what it is given
         theta0 = (

@@ -140,6 +140,8 @@ def _in_data(data: Tree, m: int) -> tuple[str, list[int]]:
         for path, places in found.items()
         if sum(math.prod(leaves[i].shape) for i in places) == m and (len(places) > 1 or path in paths)
     ]
+    flat = [(path, places) for path, places in fits if all(leaves[i].ndim == 1 for i in places)]
+    fits = flat if len(fits) > 1 else fits  # next to columns (m, 1) of a design
     if len(fits) != 1:
         return "index", []
     path, places = fits[0]

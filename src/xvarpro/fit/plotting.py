@@ -70,7 +70,8 @@ def plot_fit(
     fit : Result
     x : array, shape (m,), or list of arrays, optional
         Abscissae, numbers or dates, a list for data sets whose rows follow one another; by default the only array
-        of that length in the problem's `data`, or the only list of arrays of that length together, else the index.
+        of that length in the problem's `data`, or the only one of one axis, or the only list of arrays of that length
+        together, else the index.
     column : int
         The right-hand side that is drawn.
     xlabel, ylabel : str

@@ -154,7 +154,7 @@ class _Profiles:
         if self.by_likelihood and not self.entrywise.all():
             raise ProblemError(
                 "profiles of a likelihood hold an entry of theta by its bounds: each entry must be free or in a Box; "
-                "got another set. Use Linear()"
+                "got another set. Use the method 'linear'"
             )
         # by how much, at most, the objective of the fit is above its own minimum, for a descent without second order
         self.open = 2 * fit.recipe.tol * fit.value / statistics.variance if self.by_likelihood else 0.0

@@ -26,13 +26,13 @@ def to_solve_again(fit: Outcome) -> Problem:
     if fit.loss is not None:
         raise ProblemError(
             "bootstraps must be of least squares, and profiles of least squares or of a log likelihood; got a fit by "
-            f"{fit.loss!r}. Use Linear()"
+            f"{fit.loss!r}. Use the method 'linear'"
         )
     if fit.stated.in_rows or fit.in_columns:
         which = "rows" if fit.stated.in_rows else "right-hand sides"
         raise ProblemError(
             f"profiles and bootstraps solve in batches, with all {which} of the target in memory; got them in chunks. "
-            "Use Linear(), or pass y as one array"
+            "Use the method 'linear', or pass y as one array"
         )
     if complex_w(fit):
         raise ProblemError(

@@ -17,7 +17,8 @@ def named(loss: Any) -> Loss | None:
     found: Loss | None = instance(loss, Loss)
     if found is None:
         raise ProblemError(
-            "loss must be one of xvarpro.losses, such as xv.losses.Huber(1.0), or a name such as 'softmax', 'logistic' "
-            f"or 'log_poisson'; got {described(loss)}. A function of prediction and target goes into xv.losses.Custom"
+            "loss must be one of xvarpro.losses, such as xv.losses.Huber(1.0), or a name: huber, soft_l1, cauchy, "
+            "quantile, poisson, log_poisson, logistic, softmax or squared_hinge; got "
+            f"{described(loss)}. A function of prediction and target goes into xv.losses.Custom"
         )
     return None if isinstance(found, Squares) else found

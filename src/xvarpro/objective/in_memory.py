@@ -391,7 +391,8 @@ def model_failures(
             raise ModelError(
                 f"{what} must compute with functions of its arrays' namespace; got a call of NumPy's on an array that "
                 f"the {backend.name} backend differentiates or compiles. In the place of np.exp, write xp.exp with "
-                f"xp = xv.array_namespace({argument})"
+                f"xp = xv.array_namespace({argument}). A function of SciPy's goes into xv.special.external(fun, "
+                f"{argument}): fun reads NumPy arrays of its own, not those of data"
             ) from error
         if any(dates in str(error) for dates in ("DateTime64", "<M8[")):
             advice = "Dates are no numbers: pass the time since one, such as (t - t.min()) / np.timedelta64(1, 'h')"

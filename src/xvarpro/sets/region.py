@@ -386,7 +386,10 @@ def _box(pair: list[Any] | tuple[Any, ...], path: str) -> Box:
             "For bounds of each entry write Box(lower, upper) with arrays, or bounds([(low, high), ...]), of xv.sets"
         )
     lower, upper = pair
-    return Box(-math.inf if lower is None else lower, math.inf if upper is None else upper)
+    try:
+        return Box(-math.inf if lower is None else lower, math.inf if upper is None else upper)
+    except ProblemError as error:
+        raise ProblemError(f"over for {path}: {error}") from None
 
 
 def _same_kind(over: Tree, at: Tree, kind: type, path: str) -> None:
