@@ -138,16 +138,16 @@ STATED = {
 def test_files_of_another_model_are_refused(stated, backend, tmp_path):
     """Functions have no fingerprint: one evaluation of what has been read tells, and takes no rounding for a change."""
     y, more = STATED[stated]
-    of = {"over": BOX, "chunks": 4, "checkpoint": tmp_path, "dtype": "float32" if stated == "complex" else None}
+    of = {"over": BOX, "chunks": 4, "checkpoint": tmp_path, "backend": backend}
 
-    def solved(M, **where):
-        return xv.solve_many(xv.separable(M, y, data={"t": T}, **more), START, **of, **where)
+    def solved(M):
+        return xv.solve_many(xv.separable(M, y, data={"t": T}, **more), START, **of)
 
-    first = solved(together, backend=backend)
-    np.testing.assert_array_equal(solved(together, backend=backend).theta, first.theta)
+    first = solved(together)
+    np.testing.assert_array_equal(solved(together).theta, first.theta)
     for other in (twice, slower, one_more):
         with pytest.raises(ProblemError, match="same model functions; got others: .* there is an objective of"):
-            solved(other, backend=backend)
+            solved(other)
 
 
 KILLED = """
