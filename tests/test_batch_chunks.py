@@ -102,7 +102,7 @@ def test_files_of_other_problems_or_damaged_ones_are_refused(tmp_path):
             xv.solve_many(**given)
     file = tmp_path / "problems_000000000004.npz"
     file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(ProblemError, match="damaged.* Remove this file alone"):
+    with pytest.raises(ProblemError, match=r"damaged.* Remove this file alone"):
         xv.solve_many(problem(), START, BOX, chunks=4, checkpoint=tmp_path)
     with pytest.raises(ProblemError, match="whole number > 0"):
         xv.solve_many(problem(), START, BOX, chunks=0)
@@ -146,7 +146,7 @@ def test_files_of_another_model_are_refused(stated, backend, tmp_path):
     first = solved(together)
     np.testing.assert_array_equal(solved(together).theta, first.theta)
     for other in (twice, slower, one_more):
-        with pytest.raises(ProblemError, match="same model functions; got others: .* there is an objective of"):
+        with pytest.raises(ProblemError, match=r"same model functions; got others: .* there is an objective of"):
             solved(other)
 
 
