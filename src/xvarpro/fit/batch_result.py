@@ -49,7 +49,7 @@ class ManyResult:
         Condition number of the matrix that was factored, its columns at length 1; a gradient is off by about this
         times the machine epsilon.
     status : NumPy array of int, shape (b,)
-        ``Status.code`` of each problem.
+        ``Status.code`` of each problem, of which ``Status.of(code)`` is the status.
     n_iter : NumPy array of int, shape (b,)
         Iterations while the problem ran, each one trial point.
     method : str
