@@ -77,7 +77,7 @@ class Coupled:
         self.weights = [level.weights for level in stated.levels if trees.is_array(level.weights)]
         given += [*self.weights, *(level.y for level in stated.levels)]
         counts = (level for level in stated.levels if level.loss is not None and level.loss.positive)
-        self.counts = [level.y for level in counts if not isinstance(stated.lower.W, Bounded)]
+        self.counts: list[Any] = [level.y for level in counts if not isinstance(stated.lower.W, Bounded)]
         self.given = [x for x in given if trees.is_array(x) and trees.is_inexact(x)]
 
     def __getattr__(self, name: str) -> Any:

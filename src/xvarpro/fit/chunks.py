@@ -90,8 +90,9 @@ def in_chunks(
             stamp = {**Fingerprints(part, start), **hashes(sets, "over"), "options": repr(options)}
             kept = Path(folder) / f"problems_{picked.start:012d}.npz", stamp
         if kept is not None and kept[0].exists():
-            found = _read(*kept, start)
-            same = same or _is_model(part, sets, found, options, kept[0])
+            path, stamp = kept
+            found = _read(path, stamp, start)
+            same = same or _is_model(part, sets, found, options, path)
             read += len(found)
             tasks.append((picked, None, _here(lambda: found), bar.skip))
         else:

@@ -211,8 +211,8 @@ class Outcome:
             )
         if self.status is Status.NON_FINITE and self._problem is not None:
             advice = " ".join([*self._problem.advice, advice])
-        ended = self.status in (Status.NON_FINITE, Status.RANK_DEFICIENT) and self._problem is not None
-        if ended and (said := empty_columns(self._problem.lower)):
+        lost = self.status in (Status.NON_FINITE, Status.RANK_DEFICIENT)
+        if lost and self._problem is not None and (said := empty_columns(self._problem.lower)):
             return said
         sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
         least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
