@@ -79,9 +79,11 @@ def test_a_chunk_that_is_kept_is_not_solved_again(tmp_path, monkeypatch):
     same(again, first)
     assert max(calls) == 4
     assert bars == {(7, 11)}  # the rate counts those after the first seven, which were read
+    assert again.read == 7
+    assert str(again).startswith("11 problems, 4 of them solved by this call, in ")
     calls.clear()
     same(xv.solve_many(one, START, BOX, chunks=4, checkpoint=tmp_path / "fits"), first)
-    assert not calls
+    assert set(calls) == {1}  # one problem of all tells whether the model is the same
 
 
 def test_files_of_other_problems_or_damaged_ones_are_refused(tmp_path):
@@ -91,19 +93,61 @@ def test_files_of_other_problems_or_damaged_ones_are_refused(tmp_path):
         ({"over": xv.sets.Box(0.0, 19.0)}, "over.upper"),
         ({"theta0": START + 0.1}, "theta0"),
         ({"problem": problem(Y + 1.0)}, "lower.y"),
-        ({"chunks": 5}, "theta0"),
+        ({"problem": problem(W=xv.lower.Nonnegative())}, "lower.W"),
+        ({"problem": problem(weights=np.ones(T.size))}, "lower.weights"),
+        ({"chunks": 5}, "a chunk of 4 problems, where this call has 5"),
     ):
         given = {"problem": problem(), "theta0": START, "over": BOX, "chunks": 4, "checkpoint": tmp_path} | changed
         with pytest.raises(ProblemError, match=f"in chunks of the same size; got others: .*{match}"):
             xv.solve_many(**given)
     file = tmp_path / "problems_000000000004.npz"
     file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(ProblemError, match="damaged"):
+    with pytest.raises(ProblemError, match=r"damaged.* Remove this file alone"):
         xv.solve_many(problem(), START, BOX, chunks=4, checkpoint=tmp_path)
     with pytest.raises(ProblemError, match="whole number > 0"):
         xv.solve_many(problem(), START, BOX, chunks=0)
     with pytest.raises(ProblemError, match="need chunks="):
         xv.solve_many(problem(), START, BOX, checkpoint=tmp_path)
+
+
+def twice(theta, data):
+    return 2.0 * together(theta, data)
+
+
+def slower(theta, data):
+    return together(theta, {"t": 1.001 * data["t"]})
+
+
+def one_more(theta, data):
+    M = together(theta, data)
+    xp = xv.array_namespace(M)
+    return xp.concat([M, xp.ones_like(M[..., :1])], axis=2)
+
+
+HELD = {"W": xv.lower.Nonnegative()}
+COUNTS = np.round(np.abs(100 * np.nan_to_num(Y)))
+STATED = {
+    "complex": (Y * (1 + 1j), {}),
+    "nonnegative": (Y, HELD),
+    "counts": (COUNTS, HELD | {"loss": "poisson"}),
+    "one by one": (Y, {"W": xv.lower.Simplex(3.0)}),
+}
+
+
+@pytest.mark.parametrize("stated", STATED)
+def test_files_of_another_model_are_refused(stated, backend, tmp_path):
+    """Functions have no fingerprint: one evaluation of what has been read tells, and takes no rounding for a change."""
+    y, more = STATED[stated]
+    of = {"over": BOX, "chunks": 4, "checkpoint": tmp_path, "backend": backend}
+
+    def solved(M):
+        return xv.solve_many(xv.separable(M, y, data={"t": T}, **more), START, **of)
+
+    first = solved(together)
+    np.testing.assert_array_equal(solved(together).theta, first.theta)
+    for other in (twice, slower, one_more):
+        with pytest.raises(ProblemError, match=r"same model functions; got others: .* there is an objective of"):
+            solved(other)
 
 
 KILLED = """

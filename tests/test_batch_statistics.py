@@ -218,6 +218,9 @@ def image():
     return xv.solve_many(problem, {"rates": start}, {"rates": BOX})
 
 
+HELD = xv.sets.Box(xv.Each(np.zeros((4, 1))), xv.Each(np.array([[2.0], [2.0], [9.0], [9.0]])))
+
+
 def test_a_map_has_values_and_errors_with_failures_hollow_and_dead_pixels_blank():
     fit = image()
     assert [xv.Status.of(fit.status[i]).name for i in (1, 2, 4)] == ["NO_DATA", "RANK_DEFICIENT", "NO_DATA"]
@@ -237,10 +240,21 @@ def test_a_map_has_values_and_errors_with_failures_hollow_and_dead_pixels_blank(
     for name, shape, match in (
         ("theta[0]", (2, 3), r"one of rates\[0\], rates\[1\], w\[0\]"),
         ("value", (2, 2), "of 6 problems"),
+        ("value", (1, 2, 3), r"\(rows, columns\) of an image; got \(1, 2, 3\)"),
         (1 / fit.value, (2, 3), r"such as 'w\[0\]'; got .* x.reshape"),
     ):
         with pytest.raises(xv.errors.ProblemError, match=match):
             fit.plot_map(name, shape=shape)
+
+
+def test_a_map_has_no_error_of_what_a_bound_holds():
+    fit = xv.solve_many(
+        xv.separable(together, np.exp(-3.0 * T) * np.ones((4, 1)), data={"t": T}), np.ones((4, 1)), HELD
+    )
+    errors = next(
+        ax for ax in fit.plot_map("theta[0]", shape=(2, 2)).axes if ax.images and ax.collections[0].get_paths()
+    )
+    assert errors.images[0].get_array().mask.ravel().tolist() == [True, True, False, False]
 
 
 def test_a_dataset_has_the_shape_of_the_image(monkeypatch):

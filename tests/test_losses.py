@@ -250,6 +250,26 @@ def test_classes_in_a_set_without_a_ridge_have_many_best_w():
     assert fit.status is xv.Status.RANK_DEFICIENT
 
 
+def test_columns_that_end_the_solve_of_all_are_named(subtests):
+    def M(theta, data):
+        return xv.array_namespace(theta).exp(-data[:, None] * theta)
+
+    t, held = np.linspace(0.0, 1.0, 9), {"W": xv.lower.Nonnegative(), "loss": "poisson"}
+    y = np.round(20 * np.exp(-t[:, None] * np.ones(5)))
+    dark, weights = y.copy(), np.ones(y.shape)
+    dark[:, 3] = weights[:, 1::2] = 0.0
+    for match, stated in {
+        "Column 3 of y has counts that are all 0": xv.separable(M, dark, data=t, **held),
+        "2 columns of y, the first 1, 3, have no weight but 0": xv.separable(M, y, data=t, weights=weights),
+    }.items():
+        with subtests.test(match):
+            fit = xv.solve(stated, np.ones(1))
+            assert not fit.success
+            assert fit.message.startswith(match)
+            with pytest.warns(RuntimeWarning, match=match):
+                xv.solve_lower(stated, np.ones(1))
+
+
 def test_classes_at_a_bound_are_held_in_the_statistics():
     fit = xv.solve(one_level("softmax", lam=0.1, W=xv.lower.Nonnegative()), THETA, xv.sets.Box(0.1, 3.0))
     errors = fit.statistics().w_stderr

@@ -256,6 +256,7 @@ def test_lengths_and_sources_that_cannot_be():
     supply = iter([(T, SIGNAL)] * 2)
     for message, call in (
         (r"columns must be a whole number > 0 per chunk; got 2\.5", lambda: xv.ColumnChunks.cut(WIDE, 2.5)),
+        (r"cube\.reshape\(ny \* nx, m\)\.T", lambda: xv.ColumnChunks.cut(np.ones((2, 3, 4)))),
         (r"source of ReadAhead must be a list of chunks or a function", lambda: xv.ReadAhead(iter([]))),
         ("must start a fresh pass", lambda: evaluate(xv.RowChunks(xv.ReadAhead(lambda: supply)))),
         ("at least one chunk", lambda: evaluate(xv.RowChunks(xv.ReadAhead([])))),

@@ -261,6 +261,10 @@ WRONG = [
         "W must be the same for all columns",
     ),
     (lambda: lower.Bounded(np.array([1j, 0.0])), "Bounded: lower must be real, got complex128"),
+    (
+        lambda: lower.Bounded(xv.Each(np.zeros((50, 1)))),
+        "got Each. Bounds of each problem, xv.Each, are for theta alone",
+    ),
     (lambda: lower.Bounded(object()), "Bounded: lower must be a number or a vector or a matrix of numbers"),
     (lambda: lower.Given(1), "Given needs a function fun(M, parameters, x) -> P x, got int"),
     (lambda: lower.choose(WithSolver(A23, "QR")), "WithSolver.solver must return a solver of xvarpro.lower"),

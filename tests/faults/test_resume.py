@@ -111,6 +111,7 @@ CHANGES = {
     r"data\['t'\] has other values": lambda: {"problem": changed(data={"t": T + 1e-12})},
     "lower.y has other values": lambda: {"problem": changed(noise=1e-9)},
     "lower.lam has other values": lambda: {"problem": changed(lam=1e-12)},
+    "lower.W is given and was missing": lambda: {"problem": changed(W=xv.lower.Nonnegative())},
     "lower.M is twice and was decays": lambda: {"problem": changed(M=twice)},
     "objective at theta0 is": lambda: {"problem": changed(M=namesake())},
     "theta0 has other values": lambda: {"theta0": np.array([0.5, 6.0 + 1e-12])},

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xvarpro.backends import modules, to_numpy
-from xvarpro.batch.objective import Batch, Outputs
+from xvarpro.batch.objective import Batch, Outputs, rows
 from xvarpro.batch.prepare import Prepared, batch_size, prepare
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Tree
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
+from xvarpro.lower import Bounded
 from xvarpro.objective.gauss_newton import Arrow, Local, joined
 from xvarpro.problem.problem import Problem
 from xvarpro.sets import Box, Free, each
@@ -66,6 +67,7 @@ def _taken(x: Array, at: Any, axis: int) -> Array:
 class Coupled:
     """The sum of the objectives of a batch. Problems without data do not count: NaN or inf in them, or no weight.
 
+    Nor do counts that are all 0, where a model must be positive: it nears the 0 that is the best value, at any theta.
     What is not said here is that of the batch.
     """
 
@@ -74,6 +76,8 @@ class Coupled:
         given = [x.array for x in each.leaves(stated.data) if each.is_each(x)]
         self.weights = [level.weights for level in stated.levels if trees.is_array(level.weights)]
         given += [*self.weights, *(level.y for level in stated.levels)]
+        counts = (level for level in stated.levels if level.loss is not None and level.loss.positive)
+        self.counts: list[Any] = [level.y for level in counts if not isinstance(stated.lower.W, Bounded)]
         self.given = [x for x in given if trees.is_array(x) and trees.is_inexact(x)]
 
     def __getattr__(self, name: str) -> Any:
@@ -95,7 +99,9 @@ class Coupled:
         """Numbers of all problems with 0 for those that do not count."""
         xp = namespace_of(x)
         finite = [xp.all(xp.isfinite(y), axis=tuple(range(1, y.ndim))) for y in self.given]
-        for fine in [*finite, *(xp.any(w != 0, axis=(1, 2)) for w in self.weights)]:
+        seen = [xp.any(w != 0, axis=(1, 2)) for w in self.weights]
+        seen += [xp.all(xp.any(rows(y) != 0, axis=2), axis=1) for y in self.counts]
+        for fine in [*finite, *seen]:
             x = xp.where(xp.reshape(fine, (-1, *(1,) * (x.ndim - 1))), x, xp.zeros_like(x))
         return x
 

@@ -16,7 +16,7 @@ from xvarpro.driver.weights import coefficients
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
-from xvarpro.results.outcome import joined
+from xvarpro.results.outcome import empty_columns, joined
 from xvarpro.sets.region import resolve
 
 
@@ -145,6 +145,8 @@ def solve_lower(
 
 
 def _why_not(prepared: Prepared) -> str:
+    if said := empty_columns(prepared.original.lower):
+        return said
     report = prepared.call(diagnosed, prepared.theta, once=True)
     if bool(report.deficient) and bool(report.finite):
         return f"{Status.RANK_DEFICIENT.sentence} {Status.RANK_DEFICIENT.advice}"

@@ -49,7 +49,7 @@ class ManyResult:
         Condition number of the matrix that was factored, its columns at length 1; a gradient is off by about this
         times the machine epsilon.
     status : NumPy array of int, shape (b,)
-        ``Status.code`` of each problem.
+        ``Status.code`` of each problem, of which ``Status.of(code)`` is the status.
     n_iter : NumPy array of int, shape (b,)
         Iterations while the problem ran, each one trial point.
     method : str
@@ -61,6 +61,8 @@ class ManyResult:
         As given.
     shared : tuple of str
         The leaves of theta that all problems share, in their own shape: ``("theta['tau']",)``.
+    read : int
+        Problems whose answers come from the files of an earlier call, by ``checkpoint=``.
     """
 
     statistics = Method("xvarpro.statistics.many.statistics")
@@ -81,6 +83,7 @@ class ManyResult:
     over: Tree = None
     chunks: int | None = None
     shared: tuple[str, ...] = ()
+    read: int = 0
     _problem: Problem | None = None
     _prepared: Any = None  # a `batch.prepare.Prepared` at theta, where the solve was one of this process
     _fits: Any = None  # of problems that were solved one after the other, a `Result` each or None
@@ -179,9 +182,10 @@ class ManyResult:
 
     def __str__(self) -> str:
         n = self.n_iter if len(self) else np.zeros(1, int)
-        rate = len(self) / self.seconds if self.seconds > 0 else float("inf")
+        rate = (len(self) - self.read) / self.seconds if self.seconds > 0 else float("inf")
         took = f"{self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)"
-        lines = [f"{len(self)} problems in {took}, {rate:.3g} per second"]
+        solved = f", {len(self) - self.read} of them solved by this call," if self.read else ""
+        lines = [f"{len(self)} problems{solved} in {took}, {rate:.3g} per second"]
         for status, count in self.counts.items():
             first = ", ".join(map(str, self.ended(status)[:3]))
             where = "" if status.success else f"  first: {first}"

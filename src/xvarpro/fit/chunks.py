@@ -22,7 +22,7 @@ import numpy as np
 from xvarpro.backends import get, to_numpy
 from xvarpro.backends.registry import owner
 from xvarpro.batch.driver import put
-from xvarpro.batch.lift import members
+from xvarpro.batch.lift import members, single
 from xvarpro.batch.prepare import batch_size
 from xvarpro.core import trees
 from xvarpro.core.checks import pickled
@@ -33,6 +33,7 @@ from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.fit.batch_result import NUMBERS, PER_PROBLEM, ManyResult
 from xvarpro.fit.missing import chosen
+from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
 from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Fingerprints, hashes
@@ -41,6 +42,7 @@ from xvarpro.sets import each
 TOGETHER = 1000  # problems of a series whose errors are computed together
 AHEAD = 2  # chunks for each processor of this machine that are handed out before their turn
 WRITER = "solve_many(..., checkpoint=)"
+ANEW = "Take another folder for checkpoint=, or remove this one"
 
 
 def _here(fun: Callable[..., Any], *args: Any, **options: Any) -> Future[Any]:
@@ -69,6 +71,7 @@ def in_chunks(
     whole: Any = None  # the answers on the host, at one place from the start: pieces would lie between what is freed
     start: Tree = None
     last: Any = None
+    read, same = 0, False  # problems in files; whether the model has been found to be that of the files
     _check_lengths(problem, b)
     if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
         raise ProblemError(f"chunks, or order, must be a whole number > 0 of problems; got {size!r}")
@@ -77,7 +80,7 @@ def in_chunks(
         Path(folder).mkdir(parents=True, exist_ok=True)
 
     def begin(picked: slice) -> None:
-        nonlocal start
+        nonlocal start, same, read
         _trim()
         part, sets = members(problem, picked), members(over, picked)
         own = trees.map_leaves(lambda x: x[picked, ...], theta0)
@@ -87,7 +90,11 @@ def in_chunks(
             stamp = {**Fingerprints(part, start), **hashes(sets, "over"), "options": repr(options)}
             kept = Path(folder) / f"problems_{picked.start:012d}.npz", stamp
         if kept is not None and kept[0].exists():
-            tasks.append((picked, None, _here(_read, *kept, start), bar.skip))
+            path, stamp = kept
+            found = _read(path, stamp, start)
+            same = same or _is_model(part, sets, found, options, path)
+            read += len(found)
+            tasks.append((picked, None, _here(lambda: found), bar.skip))
         else:
             tasks.append((picked, kept, hand_out(solve_many, part, start, sets, progress=False, **options), bar.update))
 
@@ -112,7 +119,7 @@ def in_chunks(
     layout, host = given.layout, get("numpy")
     whole |= {name: layout.array(whole[name], host) for name in NUMBERS[1:]}
     whole["theta"] = layout.to_caller(tuple(trees.leaves(whole["theta"])), host)
-    seconds = {"seconds": time.perf_counter() - began, "setup_seconds": 0.0}
+    seconds: Any = {"seconds": time.perf_counter() - began, "setup_seconds": 0.0, "read": read}
     return replace(last, **whole, **seconds, over=over, chunks=max(int(size), follow * TOGETHER), _problem=problem)
 
 
@@ -146,19 +153,48 @@ def _write(found: ManyResult, path: Path, stamp: dict[str, str]) -> None:
     write_atomically(path, lambda file: np.savez(file, record=text, **arrays))
 
 
+def _is_model(problem: Problem, over: Tree, found: ManyResult, options: dict[str, Any], path: Path) -> bool:
+    """Whether functions, which have no fingerprint, give the objective and w that a file has; an error where not.
+
+    By one evaluation, of the best determined problem of a chunk; False where none has an objective.
+    """
+    value, condition, w = map(to_numpy, (found.value, found.condition, found.w))
+    rank = np.where(np.isfinite(value) & np.isfinite(condition), condition, np.inf)
+    if not np.isfinite(rank).any():
+        return False
+    i = int(np.argmin(rank))
+    place = {name: options[name] for name in ("backend", "device", "dtype")}
+    theta = trees.map_leaves(lambda x: x[i, ...], found.theta)
+    now = solve(single(problem, i), theta, single(over, i), max_iter=0, progress=False, **place)
+    eps, (v, own) = float(np.finfo(w.dtype).eps), map(to_numpy, (now.value, now.w))
+    close = own.shape == w.shape[1:] and abs(v - value[i]) <= 1e4 * eps * max(abs(value[i]), now.recipe.scale)
+    if not close or np.linalg.norm(own - w[i]) > eps**0.5 * rank[i] * np.linalg.norm(w[i]):
+        raise ProblemError(
+            f"{path} must be of the same model functions; got others: at the theta of its problem {i} there is "
+            f"{_end(v, own)}, and it has {_end(value[i], w[i])}. {ANEW}"
+        )
+    return True
+
+
+def _end(value: np.ndarray, w: np.ndarray) -> str:
+    return f"an objective of {value:.10g} with a w of shape {w.shape} and length {np.linalg.norm(w):.10g}"
+
+
 def _read(path: Path, stamp: dict[str, str], start: Tree) -> ManyResult:
     leaves, treedef = trees.flatten(start)
     backend, place = owner(leaves[0]), device(leaves[0])
-    with reading(path, WRITER) as file:
+    with reading(path, WRITER, ". Remove this file alone: its problems are solved again") as file:
         record = json.loads(file.text("record"))
         changed = sorted(name for name in {*stamp, *record["stamp"]} if stamp.get(name) != record["stamp"].get(name))
         shapes = [None if changed else tuple(x.shape) for x in leaves]
         theta = [file.array(f"theta_{i}", shape=shape) for i, shape in enumerate(shapes)]
         arrays: dict[str, Any] = {name: file[name] for name in PER_PROBLEM[1:]}
     if changed:
+        then, now = arrays["value"].shape[0], leaves[0].shape[0]
+        what = ", ".join(changed) if then == now else f"a chunk of {then} problems, where this call has {now}"
         raise ProblemError(
-            f"{path} must be of the same problems, starts and options, in chunks of the same size; got others: "
-            f"{', '.join(changed)}. Take another folder for checkpoint=, or remove this one"
+            f"{path} must be of the same problems, starts and options, in chunks of the same size; got others: {what}. "
+            f"{ANEW}"
         )
     return ManyResult(
         theta=trees.unflatten(treedef, [backend.asarray(x, device=place) for x in theta]),

@@ -29,8 +29,8 @@ def plot_map(
 ) -> Figure:
     """An entry of theta or w of all problems as an image, with its standard errors next to it.
 
-    Problems without success are hollow and hatched, and so are errors that the data do not determine; problems without
-    data are blank. Colours range over the middle 98 % of the others.
+    Problems without success are hollow and hatched, and so are errors that the data do not determine or that are 0, as
+    of what a bound holds; problems without data are blank. Colours range over the middle 98 % of the others.
 
     Parameters
     ----------
@@ -51,17 +51,21 @@ def plot_map(
     Raises
     ------
     ProblemError
-        There is no such entry; `shape` has another number of problems; there are no statistics.
+        There is no such entry; `shape` is not that of an image of all problems; there are no statistics.
     """
     if not isinstance(name, str):
         raise ProblemError(
             f"name must be that of an entry, such as 'w[0]'; got {described(name)}. Other numbers of all problems are "
             "an image as x.reshape(shape)"
         )
+    if len(shape) != 2:
+        raise ProblemError(f"shape must be (rows, columns) of an image; got {shape}. Slices lie one below the other")
     columns, empty = fit.columns(name != "value"), fit.status == Status.NO_DATA.code
     if name not in columns:
         known = ", ".join(x for x in columns if not x.endswith("_stderr"))
         raise ProblemError(f"name must be one of {known}; got {name!r}")
+    if (errors := columns.get(f"{name}_stderr")) is not None:
+        columns[f"{name}_stderr"] = np.where(errors == 0, np.nan, errors)
     images = {label or name: name, f"standard error of {label or name}": f"{name}_stderr"}
     drawn = {title: columns[x] for title, x in images.items() if x in columns}
     fig = blank(figure, (1.2 + 3.2 * np.clip(shape[1] / shape[0], 0.4, 2.5)) * len(drawn), 3.6, "compressed")

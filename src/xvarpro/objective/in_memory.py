@@ -401,6 +401,8 @@ def model_failures(
                 ". M is called once, with all of data, and returns all rows, (m, n): a function of one sample is "
                 "mapped over them, in JAX by jax.vmap(f)(x), in PyTorch by torch.func.vmap(f)(x)"
             )
+        if "positional argument" in str(error):
+            advice += ". Functions of the standard take options by name: xp.stack([a, b], axis=-1)"
         if "Inference tensors" in str(error):
             advice = (
                 "PyTorch takes no derivatives through arrays that were made inside torch.inference_mode(), such as one "

@@ -91,7 +91,8 @@ class ColumnChunks(Struct):
         """
         check_length("columns", columns)
         if len(getattr(y, "shape", ())) != 2:
-            raise ProblemError(f"y must be an array (m, k); got {described(y)}")
+            cube = ". Of a cube (ny, nx, m) give cube.reshape(ny * nx, m).T, of one that is stored as an array of Dask"
+            raise ProblemError(f"y must be an array (m, k); got {described(y)}{cube if np.ndim(y) == 3 else ''}")
         width = columns or length([y], axis=1)
         source = partial(_slices, sliceable(y, axis=1), y.shape[1], width)
         return cls(partial(_ahead, source) if waits(y, width, axis=1) else source, group)

@@ -67,7 +67,7 @@ def _remove_abandoned(pattern: str) -> None:
 
 
 @contextlib.contextmanager
-def reading(path: str | bytes | PathLike[Any], writer: str) -> Iterator[ArrayFile]:
+def reading(path: str | bytes | PathLike[Any], writer: str, advice: str = "") -> Iterator[ArrayFile]:
     """The arrays of an ``.npz`` file of a writer, for a ``with`` block that parses them.
 
     An OSError where it cannot be opened; any error of the block is a ProblemError: the file is none of the writer's, or
@@ -84,7 +84,8 @@ def reading(path: str | bytes | PathLike[Any], writer: str) -> Iterator[ArrayFil
         # own for each kind of damage, and document few of them
         except Exception as error:
             reason = str(error) if isinstance(error, ProblemError) else f"{type(error).__name__}: {error}"
-            raise ProblemError(f"{name} is not a file that {writer} wrote, or it is damaged: {reason[:500]}") from error
+            what = f"{name} is not a file that {writer} wrote, or it is damaged"
+            raise ProblemError(f"{what}: {reason[:500]}{advice}") from error
 
 
 class ArrayFile:

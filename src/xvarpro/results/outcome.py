@@ -14,7 +14,7 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.column_chunks import ColumnChunks
-from xvarpro.problem.problem import Problem
+from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.recipe import Recipe, changed
 
 if TYPE_CHECKING:
@@ -211,6 +211,9 @@ class Outcome:
             )
         if self.status is Status.NON_FINITE and self._problem is not None:
             advice = " ".join([*self._problem.advice, advice])
+        lost = self.status in (Status.NON_FINITE, Status.RANK_DEFICIENT)
+        if lost and self._problem is not None and (said := empty_columns(self._problem.lower)):
+            return said
         sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
         least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
         if self.status is Status.NO_DESCENT and most >= FAR_UNITS * least:
@@ -268,3 +271,22 @@ def joined(blocks: Iterable[Array], axis: int = 1) -> Array:
     """Blocks of columns, or along another axis, as one array; a vector is one block."""
     parts = list(blocks)
     return parts[0] if len(parts) == 1 else trees.array_namespace(parts[0]).concat(parts, axis=axis)
+
+
+def empty_columns(level: Level) -> str:
+    """What to do about columns of a target that end the solve of all, as dark pixels; empty where there are none."""
+    if not trees.is_array(level.y) or level.y.ndim != 2:
+        return ""
+    y, given = to_numpy(level.y), level.weights
+    weights = to_numpy(given).reshape(len(y), -1) if trees.is_array(given) else np.ones((1, 1))
+    bare = np.broadcast_to(~np.any(weights, axis=0), y.shape[1:])
+    dark = ~np.any(y * (weights != 0), axis=0) & (level.loss is not None and level.loss.positive)
+    for what, at in (
+        ("no weight but 0: leave out what has no data", bare),
+        ("counts that are all 0, to which no positive model fits best: leave out what has none", dark),
+    ):
+        if at.any():
+            first = ", ".join(map(str, np.flatnonzero(at)[:3]))
+            count = f"{at.sum()} columns of y, the first {first}, have" if at.sum() > 1 else f"Column {first} of y has"
+            return f"{count} {what}, of y and of weights; weights of 0 do not help."
+    return ""

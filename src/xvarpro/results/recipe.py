@@ -54,8 +54,8 @@ class Recipe:
         Size of the objective that rounding is relative to: ``1/2 |y|^2`` of the upper level, or the first objective if
         that is larger.
     fingerprints : mapping of str to str
-        Hashes of theta0, of every array and number of the problem and of the classes of losses, by the name that a user
-        would write, made when they are first asked for: see `Fingerprints`.
+        Hashes of theta0, of every array and number of the problem and of the classes of losses and W, by the name that
+        a user would write, made when they are first asked for: see `Fingerprints`.
     problem : str, optional
         Name of the problem, ``package.module:function`` or ``file.py:function``.
     folder : str
@@ -85,14 +85,14 @@ class Fingerprints(Mapping[str, str]):
     def __init__(self, problem: Problem, theta0: Tree = None) -> None:
         self._leaves, names, _ = trees.named(problem, "")
         self._names, self._theta0 = [name.lstrip(".") for name in names], theta0
-        self._losses = _losses(problem)
+        self._classes = _classes(problem)
         self._sums = list(map(_checksum, self._leaves, self._names))
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
         own = zip(self._names, self._leaves, self._unchanged(), strict=True)
         found = {name: _hash(x, name) if same else WRITTEN for name, x, same in own}
-        found |= {name: _hash(x, name) for name, x in self._losses.items()}
+        found |= {name: _hash(x, name) for name, x in self._classes.items()}
         return {name: hashed for name, hashed in found.items() if hashed} | hashes(self._theta0, "theta0")
 
     def __getitem__(self, name: str) -> str:
@@ -115,13 +115,14 @@ class Fingerprints(Mapping[str, str]):
         """Whether a problem consists of the same arrays and numbers, and none has been written to."""
         found = trees.leaves(problem)
         own = len(found) == len(self._leaves) and all(map(operator.is_, found, self._leaves))
-        return own and _losses(problem) == self._losses and all(self._unchanged())
+        return own and _classes(problem) == self._classes and all(self._unchanged())
 
 
-def _losses(problem: Problem) -> dict[str, str]:
-    """Names of the classes of losses, which arrays and numbers do not tell."""
-    named = {"lower.loss": problem.lower.loss, "upper.loss": problem.upper and problem.upper.loss}
-    return {name: type(loss).__name__ for name, loss in named.items() if loss is not None}
+def _classes(problem: Problem) -> dict[str, str]:
+    """Names of the classes of losses and of W, which arrays and numbers do not tell."""
+    lower, upper = problem.lower, problem.upper
+    named = {"lower.loss": lower.loss, "lower.W": lower.W, "upper.loss": upper and upper.loss}
+    return {name: type(x).__name__ for name, x in named.items() if x is not None}
 
 
 def _names(tree: Tree, root: str) -> list[str]:
@@ -138,7 +139,7 @@ def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
     """Names of the arrays and numbers of a problem whose fingerprints are other ones than those `stored`."""
     if isinstance(stored, Fingerprints) and stored.hold(problem):
         return []
-    now = hashes(problem, "") | {name: _hash(x, name) for name, x in _losses(problem).items()}
+    now = hashes(problem, "") | {name: _hash(x, name) for name, x in _classes(problem).items()}
     return [name for name, x in now.items() if x != stored.get(name)]
 
 

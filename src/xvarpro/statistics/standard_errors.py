@@ -387,7 +387,7 @@ def _reasons(s: Statistics) -> list[str]:
         said.append(
             "constraints are active with a multiplier of zero, "
             f"{constraints.listed([name for name, limit in names if limit.kink])}: errors there are "
-            "one-sided and not given, and linear theory does not hold for the others"
+            "one-sided and not given, 0 in arrays, and linear theory does not hold for the others"
         )
     elif s.at.degenerate and not any(limit.multiplier for limit in s.limits[: len(s.names)]):
         said.append("a constraint is active with a multiplier of zero: linear theory does not hold there")
