@@ -104,7 +104,7 @@ def test_a_bound_without_a_slope_is_cut_off_at_the_width_of_the_set():
 
 
 def test_a_density_that_is_not_normal_is_named():
-    """A rate that the data do not have comes to equal another: a ridge leads away, of which Laplace's method sees nothing."""
+    """A rate that the data do not have comes to equal another, and a ridge leads away."""
     y = decays(np.array([1.0, 5.0]), T) @ np.ones(2) + 0.01 * np.random.default_rng(0).normal(size=T.size)
     m = xv.marginal(xv.separable(decays, y, data=T, lam=1e-4))
     two, three = (xv.solve(m, np.array(x), over=BOX) for x in ([0.5, 8.0], [0.5, 4.0, 15.0]))
