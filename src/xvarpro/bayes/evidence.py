@@ -90,8 +90,8 @@ def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None,
     The density is taken for a normal one around theta, with its exact Hessian, in the entries of theta that no bound
     stops, and cut off at the bounds of each by itself. An entry at a bound that the density rises toward, with a slope
     g and a curvature h, gives the integral of ``exp(-g d - h d^2 / 2)`` over the width of its set: ``1 / g`` where
-    it is steep. This is exact for a normal density with one entry near a bound; `Draws.log_evidence` is for several, and
-    `not_normal` has the entries of a density that is far from a normal one.
+    it is steep. This is exact for a normal density with one entry near a bound; `Draws.log_evidence` is for several,
+    and `not_normal` has the entries of a density that is far from a normal one.
 
     Parameters
     ----------
