@@ -1,6 +1,7 @@
 """Amplitudes integrated out: numbers of components, samplers, smoothness, and cost.
 
 python benchmarks/marginal.py evidence [--sets 20]       how often the right number of decays, and by BIC: a minute
+python benchmarks/marginal.py grid                       that of docs/marginal.md by quadrature: a quarter of one
 python benchmarks/marginal.py ringdown                   effective samples, amplitudes integrated out or not: half one
 python benchmarks/marginal.py spline mcycle.csv          restricted maximum likelihood, and mgcv's figures
 python benchmarks/marginal.py cost                       value and gradient, over those of the reduced objective
@@ -57,6 +58,32 @@ def evidence(args: argparse.Namespace) -> None:
         right += xv.compare_models(models).best == str(n)
         by_bic += min(bic, key=bic.__getitem__) == n
     print(f"right in {right} of {sets}, BIC in {by_bic}")
+
+
+def grid(_: argparse.Namespace) -> None:
+    """The evidence of the models of docs/marginal.md: its likelihood at the middles of cells of log rates."""
+    t = np.linspace(0.0, 2.0, 60)
+    y = decays(np.array([1.0, 5.0]), t) @ np.ones(2) + 0.01 * np.random.default_rng(0).normal(size=t.size)
+    m = xv.marginal(xv.separable(decays, y, data=t, lam=1e-4))
+    for k, N in ((1, 2000), (2, 700), (3, 170), (3, 240)):
+        ends = np.geomspace(0.1, 20.0, N + 1)
+        at, width, total = np.sqrt(ends[1:] * ends[:-1]), np.log(np.diff(ends) / 19.9), []
+        for first in range(N):  # rates in order: k! over the factorials of those that are equal
+            rest = first + np.indices((N - first,) * (k - 1)).reshape(k - 1, (N - first) ** (k - 1)).T
+            index = np.insert(rest[(np.diff(rest, axis=1) >= 0).all(1)], 0, first, axis=1)
+            same = np.sum(np.diff(index, axis=1) == 0, axis=1)
+            orders = math.factorial(k) / np.array([1, 2, 6])[same]
+            total.append(np.logaddexp.reduce(_closed(at[index], t, y) + width[index].sum(1) + np.log(orders)))
+        shift = float(m.log_density(at[:k])) - _closed(at[None, :k], t, y)[0]
+        print(f"{k} decays, {N} cells each: log evidence {np.logaddexp.reduce(total) + shift:.3f}", flush=True)
+
+
+def _closed(rates: np.ndarray, t: np.ndarray, y: np.ndarray, lam: float = 1e-4) -> np.ndarray:
+    """The log density of rates (n, k) but for a constant, from normal equations."""
+    k, X = rates.shape[1], np.exp(-t[:, None] * rates[:, None])
+    G, b = np.swapaxes(X, 1, 2) @ X + lam * np.eye(k), np.einsum("nmk,m->nk", X, y)
+    S = y @ y - np.sum(b * np.linalg.solve(G, b[..., None])[..., 0], axis=1)
+    return 0.5 * (k * math.log(lam) - np.linalg.slogdet(G)[1] - t.size * np.log(S))
 
 
 def ringdown(_: argparse.Namespace) -> None:
@@ -149,7 +176,7 @@ def cost(_: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    RUNS = {run.__name__: run for run in (evidence, ringdown, spline, cost)}
+    RUNS = {run.__name__: run for run in (evidence, grid, ringdown, spline, cost)}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=RUNS)
     parser.add_argument("file", nargs="?")

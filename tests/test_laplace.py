@@ -103,6 +103,28 @@ def test_a_bound_without_a_slope_is_cut_off_at_the_width_of_the_set():
     assert beside.parameters == 1
 
 
+def test_a_density_that_is_not_normal_is_named():
+    """A rate that the data do not have comes to equal another, and a ridge leads away."""
+    y = decays(np.array([1.0, 5.0]), T) @ np.ones(2) + 0.01 * np.random.default_rng(0).normal(size=T.size)
+    m = xv.marginal(xv.separable(decays, y, data=T, lam=1e-4))
+    two, three = (xv.solve(m, np.array(x), over=BOX) for x in ([0.5, 8.0], [0.5, 4.0, 15.0]))
+    found = [two.laplace(components=2), three.laplace(components=3)]
+    assert [x.not_normal for x in found] == [[], ["theta[1]", "theta[2]"]]
+    assert str(xv.compare_models(found)).splitlines()[3].startswith("model 1: far from a normal density along theta[1]")
+    draws, ridge = two.sample(500, components=2), three.sample(500, components=3)
+    assert draws.log_evidence == pytest.approx(found[0].log_evidence, abs=0.1)
+    assert "to be trusted" not in str(draws)
+    assert "to be trusted" in str(ridge)
+    with pytest.raises(xv.errors.ProblemError, match="whole number"):
+        two.sample(5, components=0)
+
+
+def test_a_density_takes_theta_of_another_size():
+    m = xv.marginal(xv.separable(decays, target(), data=T, lam=1e-4))
+    one, two = (float(m.log_density(np.array(x))) for x in ([1.0], [1.0, 5.0]))
+    assert one < two
+
+
 def test_what_has_no_evidence_is_a_sentence(subtests):
     problem = xv.separable(decays, target(), data=T, lam=1e-4)
     m = xv.marginal(problem, 0.01)

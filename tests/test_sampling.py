@@ -344,7 +344,8 @@ def test_predictions_of_complex_columns_have_bands_of_both_parts():
 def test_draws_are_a_table_and_a_figure(draws):
     lines = str(draws).splitlines()
     assert lines[0].startswith("300 draws, ")
-    assert [line.split()[0] for line in lines[2:]] == ["theta[0]", "w[0]", "sigma"]
+    assert lines[1] == f"log evidence {draws.log_evidence:.2f} +- {draws.log_evidence_error:.2g}"
+    assert [line.split()[0] for line in lines[3:]] == ["theta[0]", "w[0]", "sigma"]
     figure = draws.plot(["rate"])
     shown = [ax for ax in figure.axes if ax.get_visible()]
     assert len(shown) == 6

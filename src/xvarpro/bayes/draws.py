@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SHOWN = 8  # columns of a figure
 LISTED = 40  # rows of a table
+TRUSTED = 0.1  # error of a log evidence: that of a hundred independent draws
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -46,8 +47,8 @@ class Draws:
         Share of accepted proposals.
     log_evidence, log_evidence_error : float or None
         The logarithm of the integral of the density of the data times that of theta, from the proposals as importance
-        samples, and its standard error: at bounds and far from a normal density too. k components that may change
-        places have ``log k!`` more. None where the set of theta has no bound and no density of it was given.
+        samples, and its standard error, which above 0.1 is itself too small. The orders of ``components`` are counted.
+        None where the set of theta has no bound and no density of it was given.
 
     Examples
     --------
@@ -168,8 +169,12 @@ class Draws:
 
     def __repr__(self) -> str:
         head = f"{len(self)} draws, {100 * self.acceptance:.0f} % of the proposals accepted"
-        if self.acceptance < 0.1:
+        if self.acceptance < 0.1 or min(self.ess, default=len(self)) < 0.1 * len(self):
             head += ": the density is far from a normal one; use another sampler of problem.unconstrained(...)"
+        if self.log_evidence is not None and self.log_evidence_error is not None:
+            head += f"\nlog evidence {self.log_evidence:.2f} +- {self.log_evidence_error:.2g}"
+            if not self.log_evidence_error < TRUSTED:
+                head += ", not to be trusted, the error included: a few of the proposals make up the integral"
         rows: list[tuple[str, ...]] = [("", "mean", "sd", "5 %", "95 %", "ess")]
         for name, x in list((columns := self.columns()).items())[:LISTED]:
             low, high = np.quantile(x, (0.05, 0.95))

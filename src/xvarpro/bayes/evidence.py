@@ -12,6 +12,7 @@ import numpy as np
 from xvarpro import backends
 from xvarpro.backends.calculus import hessian_product
 from xvarpro.bayes.charts import bounds
+from xvarpro.bayes.coordinates import density
 from xvarpro.core import trees
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.prepare import Prepared, prepare
@@ -24,6 +25,8 @@ from xvarpro.statistics.frames import aligned
 from xvarpro.statistics.names import entry_names
 
 AT_BOUND = 1e-8  # of the width of a set: entries nearer to a bound are at it
+STEPS = np.arange(-4.0, 5.0)  # standard deviations from the maximum: their sum has a normal integral to 1e-4
+NEAR_NORMAL = 0.25  # by how much the logarithm of an integral may differ from that of a normal density
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +47,9 @@ class Laplace:
         Entries of theta that a set does not fix.
     active : list of str
         Entries at a bound that the density rises toward.
+    not_normal : list of str
+        Entries along which the density is far from a normal one, on lines of four standard deviations to both sides,
+        so that `log_evidence` may be far off. With more components than the data have it is too low.
     effective_parameters : float
         `parameters`, and the amplitudes that the data determine, ``tr H^-1 M^H M``; a complex one counts twice.
     data : int
@@ -60,6 +66,7 @@ class Laplace:
     theta_stderr: Tree
     parameters: int
     active: list[str]
+    not_normal: list[str]
     effective_parameters: float
     data: int
     flat: bool
@@ -83,7 +90,8 @@ def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None,
     The density is taken for a normal one around theta, with its exact Hessian, in the entries of theta that no bound
     stops, and cut off at the bounds of each by itself. An entry at a bound that the density rises toward, with a slope
     g and a curvature h, gives the integral of ``exp(-g d - h d^2 / 2)`` over the width of its set: ``1 / g`` where
-    it is steep. This is exact for a normal density with one entry near a bound; `Draws.log_evidence` is for others.
+    it is steep. This is exact for a normal density with one entry near a bound; `Draws.log_evidence` is for several,
+    and `not_normal` has the entries of a density that is far from a normal one.
 
     Parameters
     ----------
@@ -94,7 +102,8 @@ def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None,
         sets. None is the uniform density over these, which must then be bounded.
     components : int
         The number of components that may change places: each order of them is another maximum, and the evidence is
-        the factorial of that number times as large.
+        the factorial of that number times as large. Orders of components that coincide have one maximum: then
+        `not_normal` has their entries.
 
     Raises
     ------
@@ -122,8 +131,7 @@ def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None,
         raise ProblemError(f"laplace needs a fit of xv.marginal with all rows in memory; got {found}")
     if not fit.success:
         raise ProblemError(f"laplace needs a fit at a maximum; got one that ended with {fit.status.name}. Solve again")
-    if not isinstance(components, int) or components < 1:
-        raise ProblemError(f"components must be a whole number >= 1; got {components!r:.80}")
+    log_orders = orders(components)
     prepared = prepare(problem, fit.theta, over=fit.recipe.over)
     names = np.array(entry_names(fit.theta))
     lower, upper = _bounds(prepared.region)
@@ -138,29 +146,40 @@ def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None,
     held = width == 0
     active = ~held & (((x - lower <= room) & (g > 0)) | ((upper - x <= room) & (g < 0)))
     free = ~(held | active)
-    covariance, log_volume = _normal(x[free], g[free], H[np.ix_(free, free)], lower[free], upper[free], names[free])
+    root, log_volume = _normal(x[free], g[free], H[np.ix_(free, free)], lower[free], upper[free], names[free])
+    covariance = root @ root.T
     across = H[np.ix_(active, free)]
     bends = np.diagonal(H)[active] - np.sum((across @ covariance) * across, axis=1)
     log_volume += _faces(np.abs(g[active]), bends, width[active])
     if prior_theta is None:
         log_volume -= float(np.sum(np.log(width[~held])))
-    whole = np.zeros(H.shape)
-    whole[np.ix_(free, free)] = covariance
+    whole, axes = np.zeros(H.shape), np.zeros((H.shape[0], root.shape[1]))
+    whole[np.ix_(free, free)], axes[free] = covariance, root
+    far = [a for a in axes.T if not abs(_excess(prepared, prior_theta, x, a, g @ a, lower, upper)) < NEAR_NORMAL]
+    bent = (np.abs(far) > 0.3 * np.sqrt(np.diagonal(whole))).any(axis=0) if far else np.zeros(held.shape, bool)
     noise: Any = prepared.problem.noise
     y: Any = problem.lower.y
     return Laplace(
-        log_evidence=-value + log_volume + math.lgamma(components + 1),
+        log_evidence=-value + log_volume + log_orders,
         log_density=-float(fit.value),
         covariance=whole,
         theta_stderr=prepared.layout.measures(_leaves(prepared, np.sqrt(np.diagonal(whole))), prepared.backend),
         parameters=int(np.sum(~held)),
         active=names[active].tolist(),
+        not_normal=names[bent].tolist(),
         effective_parameters=float(np.sum(~held)) + amplitudes,
         data=round(float(noise.freedom) + noise.flat),
         flat=noise.flat > 0,
         unscaled=noise.sigma is None and not noise.shape,
         target=backends.to_numpy(y) if trees.is_array(y) else None,
     )
+
+
+def orders(components: int) -> float:
+    """The logarithm of their number."""
+    if not isinstance(components, int) or components < 1:
+        raise ProblemError(f"components must be a whole number >= 1; got {components!r:.80}")
+    return math.lgamma(components + 1)
 
 
 def _bounds(region: Region) -> np.ndarray:
@@ -192,29 +211,34 @@ def _derivatives(
     def host(leaves: Leaves) -> np.ndarray:
         return np.concatenate([backend.to_numpy(x).ravel() for x in leaves]).astype(float)
 
-    value, slope, amplitudes = prepared.call(_at, theta)
-    x, g, found = host(theta), host(slope), float(value)
+    slope, amplitudes = prepared.call(_at, theta)
+    x, g = host(theta), host(slope)
     units = [_leaves(prepared, e) for e in np.eye(x.size)]
     H = np.stack([host(prepared.call(marginal_hessian, theta, u)) for u in units])
     if prior is not None:
         with backend.scope(prepared.dtype):
             gradient, product = hessian_product(backend, lambda *leaves: prior(prepared.tree(leaves)), theta)
-            found -= float(prior(prepared.tree(theta)))
             g, H = g - host(gradient), H - np.stack([host(product(u)) for u in units])
-    return x, found, g, 0.5 * (H + H.T), float(amplitudes)
+    return x, _posterior(prepared, prior, theta), g, 0.5 * (H + H.T), float(amplitudes)
 
 
-def _at(f: Marginal, theta: Leaves) -> tuple[Array, Leaves, Array]:
+def _posterior(prepared: Prepared, prior: Callable[[Tree], Array] | None, theta: Leaves) -> float:
+    """Minus the logarithm of the posterior density."""
+    with prepared.backend.scope(prepared.dtype):
+        return float(prepared.call(density, theta)) - (0.0 if prior is None else float(prior(prepared.tree(theta))))
+
+
+def _at(f: Marginal, theta: Leaves) -> tuple[Leaves, Array]:
     point, slope = f.value_and_gradient(theta)
     _, _, solver, system = f.solved(f.evaluate(theta, f.constants))
     volume: Any = solver.volume(f.backend, system, point.factor)
-    return point.value, slope, volume.dof() * (f.noise.parts * f.noise.columns / volume.stack)
+    return slope, volume.dof() * (f.noise.parts * f.noise.columns / volume.stack)
 
 
 def _normal(
     x: np.ndarray, g: np.ndarray, H: np.ndarray, lower: np.ndarray, upper: np.ndarray, names: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """The inverse of H, and the logarithm of the integral of ``exp(-g d - d H d / 2)`` over d, ``x + d`` in bounds."""
+    """A root of ``H^-1``, and the log of the integral of ``exp(-g d - d H d / 2)`` over d, ``x + d`` in bounds."""
     if not g.size:
         return H, 0.0
     bends, V, sizes = scaled_eigen(H)
@@ -225,14 +249,14 @@ def _normal(
             f"{found}, which the data do not determine. Fix one of them, bound them more closely, or give prior_theta="
         )
     root = V / np.sqrt(bends) / sizes[:, None]
-    covariance, turned = root @ root.T, root.T @ g
-    ends = [(end - x + root @ turned) / np.sqrt(2 * np.diagonal(covariance)) for end in (lower, upper)]
+    turned, spread = root.T @ g, np.sqrt(2 * np.sum(root**2, axis=1))
+    ends = [(end - x + root @ turned) / spread for end in (lower, upper)]
     inside = np.array([0.5 * (math.erf(b) - math.erf(a)) for a, b in zip(*ends, strict=True)])
     if not inside.all():
         found = ", ".join(names[inside == 0][:6])
         raise ProblemError(f"laplace needs a prior_theta whose maximum lies in the set; got another for {found}")
     logs = math.log(2 * math.pi) - np.log(bends) - 2 * np.log(sizes) + turned**2 + 2 * np.log(inside)
-    return covariance, 0.5 * float(np.sum(logs))
+    return root, 0.5 * float(np.sum(logs))
 
 
 def scaled_eigen(H: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -240,6 +264,24 @@ def scaled_eigen(H: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     sizes = np.sqrt(np.abs(np.diagonal(H)))
     sizes = np.where(sizes > 0, sizes, 1.0)
     return *np.linalg.eigh(H / np.outer(sizes, sizes)), sizes
+
+
+def _excess(
+    prepared: Prepared,
+    prior: Callable[[Tree], Array] | None,
+    x: np.ndarray,
+    axis: np.ndarray,
+    slope: float,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> float:
+    """The logarithm of the integral of the density on a line through x in the bounds, over that of the normal one."""
+    line = x + STEPS[:, None] * axis
+    inside = ((lower <= line) & (line <= upper)).all(axis=1) | (STEPS == 0)
+    steps = STEPS[inside]
+    found = np.array([_posterior(prepared, prior, _leaves(prepared, there)) for there in line[inside]])
+    normal = found[steps == 0] + slope * steps + 0.5 * steps**2
+    return float(np.logaddexp.reduce(-found) - np.logaddexp.reduce(-normal))
 
 
 def _faces(g: np.ndarray, h: np.ndarray, width: np.ndarray) -> float:
@@ -281,7 +323,13 @@ class ModelComparison:
         for name, m, p in zip(self.names, self.models, self.probabilities, strict=True):
             numbers = f"{m.log_evidence:.2f} {p:.3g} {m.aic:.2f} {m.bic:.2f} {m.effective_parameters:.2f}"
             rows.append((name, *numbers.split()))
-        return "\n".join(aligned(rows))
+        notes = [
+            f"{name}: far from a normal density along {', '.join(m.not_normal[:6])}, so that the evidence and the "
+            "probabilities may be far off. Integrate log_density over the set"
+            for name, m in zip(self.names, self.models, strict=True)
+            if m.not_normal
+        ]
+        return "\n".join([*aligned(rows), *notes])
 
 
 def compare_models(models: Sequence[Outcome | Laplace] | Mapping[str, Outcome | Laplace]) -> ModelComparison:

@@ -13,7 +13,7 @@ import numpy as np
 from xvarpro.backends import to_numpy
 from xvarpro.bayes.coordinates import Unconstrained
 from xvarpro.bayes.draws import Draws
-from xvarpro.bayes.evidence import scaled_eigen
+from xvarpro.bayes.evidence import orders, scaled_eigen
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -29,7 +29,14 @@ STEPS = 50  # of Newton's method
 EXACT, ROUGH = 1e-10, 0.1  # twice what the logarithm of the density may still rise
 
 
-def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[[Tree], Array] | None = None) -> Draws:
+def sample(
+    fit: Outcome,
+    n: int = 1000,
+    *,
+    seed: int = 0,
+    prior_theta: Callable[[Tree], Array] | None = None,
+    components: int = 1,
+) -> Draws:
     """Draws of theta, w and the noise given the data, of a fit of a marginal likelihood.
 
     Independence Metropolis: proposals have Student's t distribution with 5 degrees of freedom in the coordinates of
@@ -52,6 +59,9 @@ def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[
     prior_theta : callable, optional
         The log density of theta, ``prior_theta(theta)``, 0-d, written with the namespace of theta; by default theta is
         uniform in its set, which where that has no bound is proper only if the likelihood falls off.
+    components : int
+        The number of components that may change places, for `Draws.log_evidence`, as for `Result.laplace`: the draws
+        are of one order of them, unless components overlap.
 
     Raises
     ------
@@ -84,11 +94,11 @@ def sample(fit: Outcome, n: int = 1000, *, seed: int = 0, prior_theta: Callable[
         raise ProblemError(f"n must be a whole number >= 1; got {described(n)}")
     if isinstance(over := fit.recipe.over, Opaque):
         raise ProblemError(f"draws need the set of theta, which the file of this fit does not hold; got {over}")
-    backend = fit.provenance["backend"]
+    log_orders, backend = orders(components), fit.provenance["backend"]
     target = Unconstrained(problem, fit.theta, over, prior_theta, backend)
     draw = np.random.default_rng(seed)
     us, logs, acceptance, evidence = _chain(target, int(n), draw)
-    volume = 0.0 if prior_theta is not None else sum(chart.log_volume for chart in target._charts)
+    volume = (0.0 if prior_theta is not None else sum(c.log_volume for c in target._charts)) - log_orders
     kept, index = np.unique(us, axis=0, return_inverse=True)
     thetas, jacobians = zip(*(target._jacobian(u) for u in kept), strict=True)
     prepared = prepare(replace(problem, compress=False), fit.theta, backend=backend)

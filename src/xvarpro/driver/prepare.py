@@ -135,7 +135,10 @@ class Prepared:
         """
         leaves, treedef = trees.flatten(modules.taken(theta))
         here = self.backend, self.dtype, self.device
-        own = treedef == self.layout.treedef and all((registry.of(x), dtype_name(x), device(x)) == here for x in leaves)
+        own = treedef == self.layout.treedef and all(
+            (registry.of(x), dtype_name(x), device(x)) == here and tuple(x.shape) == tuple(y.shape)
+            for x, y in zip(leaves, self.theta, strict=True)
+        )
         stated = problem is self.original and self.y_unit == 1.0 and set(self.theta_units) == {1.0}
         chunks = isinstance(problem.lower.y, ColumnChunks)
         if chunks or self.compressed or self.group is not None or not (own and stated):
