@@ -1,6 +1,7 @@
 """Fitted values, residuals, predictions and the lower level at a theta, against products written out."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,6 +111,8 @@ def test_a_result_without_its_problem_takes_it_again(tmp_path):
         np.testing.assert_array_equal(found.statistics().theta_stderr, fit.statistics().theta_stderr)
         with pytest.raises(ProblemError, match=r"got another lower\.y"):
             other.attach(xv.separable(decays, Y + 1.0, data={"t": T}, lam=0.1))
+        with pytest.raises(ProblemError, match=r"model functions of the solve; got an objective"):
+            other.attach(replace(problem, lower=replace(problem.lower, M=lambda *given: decays(*given) ** 2)))
 
 
 def test_data_that_has_changed_since_the_solve_is_refused():

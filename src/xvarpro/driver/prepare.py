@@ -192,8 +192,8 @@ class Prepared:
                 f"by {narrow:.6g}, give or take {unsure:.1g}. A part of the model may hide from the derivative: take "
                 ".detach(), .item(), float(), stop_gradient and constants computed from theta out of it"
             )
-        if slope == 0 and (found := self.steps(theta, [True] * len(theta))):
-            raise ModelError(found)
+        if slope == 0 and (words := self.steps(theta, [True] * len(theta))):
+            raise ModelError(words)
 
     def _direction(self, theta: Leaves) -> tuple[Leaves, float]:
         """A feasible direction that is drawn, and the multiple of it that is as long as theta; 0 where none is."""
