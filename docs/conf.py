@@ -19,13 +19,6 @@ sys.path.insert(0, str(HERE))  # for gallery_style
 # programs of the gallery run once and need no optimised code
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
-# modules that are public under a shorter name than the one of their file
-for name in ("implicit", "layers", "layers.jax", "layers.torch", "many", "steps"):
-    module = xvarpro
-    for part in name.split("."):
-        module = getattr(module, part)
-    sys.modules[f"xvarpro.{name}"] = module
-
 
 def exported(module, name):
     """Full name and value of all that a module, and what modules it exports, have for their users."""

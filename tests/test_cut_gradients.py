@@ -137,6 +137,44 @@ def test_a_start_without_any_gradient_is_no_minimum_where_values_move(name, part
         xv.solve(problem, rng(1).normal(size=(4, 3)), over=over, backend=name, algorithm=algorithm)
 
 
+T = np.linspace(0.0, 2.0, 100)
+TWO = 2.0 * np.exp(-T) + np.exp(-5.0 * T) + 0.01 * rng(0).normal(size=100)
+
+
+def rounded(theta, t):
+    xp = xv.array_namespace(theta)
+    return xp.round(1e3 * xp.exp(-xp.expand_dims(t, axis=1) * theta)) / 1e3
+
+
+def simulated(theta, t):
+    return xv.special.external(lambda x: np.floor(1e3 * np.exp(-T[:, None] * x)) / 1e3, theta)
+
+
+def cosines(theta, t):  # a saddle at 0
+    xp = xv.array_namespace(theta)
+    return xp.cos(xp.expand_dims(t, axis=1) * theta)
+
+
+@pytest.mark.parametrize(
+    ("M", "name", "over"),
+    [(rounded, "numpy", None), (simulated, "numpy", (0.0, 20.0)), (simulated, "torch", None)],
+)
+def test_a_model_that_goes_in_steps_is_refused(M, name, over):
+    with pytest.raises(ModelError, match=r"derivatives by theta are 0, while the objective changes by .* in steps"):
+        xv.solve(xv.separable(M, TWO, data=T), np.array([0.5, 8.0]), over=over, backend=name)
+    saddle = xv.solve(xv.separable(cosines, TWO, data=T), np.zeros(1), over=(-1.0, 1.0), max_iter=1)
+    assert np.isfinite(saddle.value)
+
+
+def test_a_leaf_in_which_a_model_goes_in_steps_is_named():
+    def M(theta, t):
+        xp = xv.array_namespace(theta["a"])
+        return xp.stack([xp.exp(-t * theta["a"]), xp.round(1e3 * xp.exp(-t * theta["b"])) / 1e3], axis=1)
+
+    with pytest.warns(UserWarning, match=r"derivatives by theta\['b'\] are 0"):
+        xv.solve(xv.separable(M, TWO, data=T), {"a": np.array(0.5), "b": np.array(8.0)})
+
+
 SETS = [None, xv.sets.L2Ball(20.0), xv.sets.Box(-np.inf, 5.0)]
 RIGHT = [("numpy", over, dtype) for over in SETS for dtype in ("float64", "float32")]
 

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from functools import cache
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -362,6 +364,14 @@ def test_every_public_name_exists():
         assert sorted(set(module.__all__)) == sorted(module.__all__)
         assert all(hasattr(module, name) for name in module.__all__)
     assert dir(xvarpro) == sorted(xvarpro.__all__)
+
+
+def test_public_modules_import_by_their_names():
+    """As the same modules that attributes give, and that their own names do."""
+    for name in ("steps", "many", "implicit", "layers", "layers.torch", "layers.jax"):
+        found, own = import_module(f"xvarpro.{name}"), attrgetter(name)(xvarpro)
+        assert found is own is sys.modules[found.__name__]
+        assert found.__spec__.name == found.__name__
 
 
 def test_at_most_four_modules_are_in_no_room():

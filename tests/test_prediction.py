@@ -1,6 +1,8 @@
 """Fitted values, residuals, predictions and the lower level at a theta, against products written out."""
 
+import io
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,6 +112,8 @@ def test_a_result_without_its_problem_takes_it_again(tmp_path):
         np.testing.assert_array_equal(found.statistics().theta_stderr, fit.statistics().theta_stderr)
         with pytest.raises(ProblemError, match=r"got another lower\.y"):
             other.attach(xv.separable(decays, Y + 1.0, data={"t": T}, lam=0.1))
+        with pytest.raises(ProblemError, match=r"model functions of the solve; got an objective"):
+            other.attach(replace(problem, lower=replace(problem.lower, M=lambda *given: decays(*given) ** 2)))
 
 
 def test_data_that_has_changed_since_the_solve_is_refused():
@@ -278,3 +282,18 @@ def test_complex_data_with_real_weights_have_intervals_and_a_band_for_each_part(
         band, wanted = fit.band(level=0.9, prediction=prediction), real.band(level=0.9, prediction=prediction)
         for got, want in zip(band, wanted, strict=True):
             np.testing.assert_allclose(np.concatenate([got.real, got.imag]), want, rtol=1e-6, atol=1e-8)
+
+
+def test_a_result_is_saved_to_a_path():
+    fit = xv.solve(PROBLEMS["vector"][0], RATES, over=BOX, max_iter=1)
+    with pytest.raises(ProblemError, match="writes to a path; got BytesIO"):
+        fit.save(io.BytesIO())
+
+
+def test_an_objective_beyond_the_largest_number_is_no_success():
+    huge = 1e200 * Y
+    fit = xv.solve(xv.separable(decays, huge, data={"t": T}), RATES, over=BOX)
+    problem = xv.many.lifted(xv.separable(decays, xv.Each(np.stack([huge, Y])), data={"t": T}))
+    many = xv.solve_many(problem, np.stack([RATES] * 2), BOX)
+    assert fit.status is xv.Status.NON_FINITE
+    assert many.status.tolist() == [xv.Status.NON_FINITE.code, xv.Status.CONVERGED.code]

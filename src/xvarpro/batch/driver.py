@@ -287,7 +287,7 @@ class Run:
         numbers = [np.broadcast_to(x, own.shape) / unit / unit for x in (own, point.gap_A, point.gap_B)]
         value, gap_A, gap_B, condition = (layout.array(self._moved(x), backend) for x in (*numbers, condition))
         # among problems that share leaves of theta, those that do not count in the sum
-        lost = ~np.isfinite(own) & (status != Status.RANK_DEFICIENT.code)
+        lost = ~np.isfinite(numbers[0]) & (status != Status.RANK_DEFICIENT.code)
         status = np.where(lost, Status.NON_FINITE.code, status)
         w, theta = self._moved(w / unit[:, None, None]), self._moved(point.theta)
         return dict(

@@ -6,8 +6,10 @@ import ast
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import MethodType
+from types import MethodType, ModuleType
 from typing import Any
 
 
@@ -34,6 +36,35 @@ def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]],
         return found
 
     return load, lambda: names, names
+
+
+class Aliases(MetaPathFinder, Loader):
+    """Imports modules by the public names that are not those of their folders, as the same modules.
+
+    Parameters
+    ----------
+    origin : dict of str to str
+        Full names of modules by their public full names; what lies below is found by both.
+    """
+
+    def __init__(self, origin: dict[str, str]) -> None:
+        self._origin = origin
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Where one of the public names, or a module below, comes from."""
+        public = next((public for public in self._origin if f"{name}.".startswith(f"{public}.")), None)
+        return None if public is None else ModuleSpec(name, self, origin=self._origin[public] + name[len(public) :])
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module itself, whose own specification is kept aside while Python replaces it."""
+        module = import_module(str(spec.origin))
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run: it has been."""
+        spec: Any = module.__spec__
+        module.__spec__ = spec.loader_state
 
 
 class Method:

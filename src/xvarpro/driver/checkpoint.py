@@ -161,7 +161,8 @@ def _of_all(parts: list[dict[str, str]]) -> dict[str, str]:
 def continuation(run: Run, over: Tree, given: dict[str, str]) -> tuple[Tree, Checkpoint, dict[str, Any]]:
     """Start and position of a run, and arguments that it had."""
     prepared = run.prepared
-    had = {"over": over, "algorithm": run.algorithm, "backend": prepared.compiler, "device": prepared.device}
+    had = {"over": over, "algorithm": run.algorithm, "tol": run.tol}
+    had |= {"backend": prepared.compiler, "device": prepared.device}
     return prepared.to_caller(prepared.theta), Checkpoint.of(run, given), had
 
 

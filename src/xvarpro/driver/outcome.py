@@ -46,6 +46,8 @@ def outcome(
     theta = found.theta
     status, verified, w = _verified(run, status, found)
     value, gap_A, gap_B, *_ = run.row(found)
+    if status.success and not np.isfinite(value):  # in the caller's units
+        status = Status.NON_FINITE
     columns = ("iteration", "seconds", *RECORD)
     table = {name: np.array(x) for name, x in zip(columns, record.table().T, strict=True) if name != "status"}
     table["iteration"] = table["iteration"].astype(np.int64)

@@ -18,7 +18,7 @@ from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.backends.interface import linalg_errors
 from xvarpro.core import trees
 from xvarpro.core.checks import described, number
-from xvarpro.core.namespace import copied
+from xvarpro.core.namespace import copied, namespace_of
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.iteration import ROUNDING, Program, Tracked, doubtful, noise, running
@@ -26,7 +26,7 @@ from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.restarts import kinked, restart
 from xvarpro.driver.weights import weights
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.objective.interface import Objective
 from xvarpro.sets.promises import Promises
 from xvarpro.sets.region import event
@@ -389,6 +389,10 @@ class Run:
         self.certify()
         status = status if self.status is Status.RUNNING else self.status
         self._check_sets(status)
+        pairs = zip(self.prepared.theta, self.state.iterate.theta, strict=True)
+        still = [bool(namespace_of(a).all(a == b)) for a, b in pairs] if status.success and self.record.done else []
+        if any(still) and (found := self.prepared.steps(self.state.iterate.theta, still)):
+            warn_caller(found, UserWarning)
         # a certificate is of the last iterate
         if status.success and (self.cut or self.best()[0] is not self.state.iterate):
             limit = Status.STOPPED if self.stopped else Status.MAX_ITER

@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from xvarpro.backends.registry import installed, known
 from xvarpro.core import trees
 from xvarpro.core.lazy import Method
 from xvarpro.core.struct import Array, Tree
+from xvarpro.errors import ProblemError
 from xvarpro.problem.problem import Problem, with_loss
 from xvarpro.results.outcome import Outcome
 
@@ -177,11 +181,23 @@ class Result(Outcome):
         Raises
         ------
         ProblemError
-            Arrays or numbers of the problem are others than those of the solve.
+            Arrays or numbers of the problem are others than those of the solve, or functions: the objective at theta,
+            which is evaluated once, is another one.
         """
+        from xvarpro.driver.evaluate import value_and_gradient
+
         problem = with_loss(problem, self.loss)
         found = replace(self, _problem=problem, loss=problem.levels[-1].loss)
-        _ = found.stated
+        solved, dtype = self.provenance["backend"], self.provenance["dtype"]
+        there = solved if solved in known() and installed(solved) else None
+        now = float(value_and_gradient(found.stated, self.theta, there, dtype=dtype)[0])
+        rounding = 1e4 * float(np.finfo(dtype).eps)
+        close = math.isclose(now, self.value, rel_tol=max(rounding, 1e-6), abs_tol=rounding * self.recipe.scale)
+        if math.isfinite(self.value) and not close:
+            raise ProblemError(
+                f"attach needs the model functions of the solve; got an objective of {now:.10g} at theta, which was "
+                f"{self.value:.10g}"
+            )
         return found
 
     def __str__(self) -> str:

@@ -37,7 +37,7 @@ def solve(
     over: Tree = None,
     *,
     algorithm: Algorithm | None = None,
-    tol: float = 1e-6,
+    tol: float | None = None,
     max_iter: int = 1000,
     time_limit: float | None = None,
     callback: Callable[[IterationInfo], bool | None] | None = None,
@@ -60,18 +60,18 @@ def solve(
         From `separable` or `bilevel`.
     theta0 : array or pytree of arrays, module, or Result
         Feasible start, float32 or float64, all of one framework. It is never written to. From a result of this process
-        the solve goes on, to the same bits as one that was not interrupted; `over`, `algorithm`, `backend`, `device`
-        and `deterministic` are then the result's where they are left out. Of a module (`torch.nn.Module`, Flax NNX,
-        Equinox) the trainable parameters are theta, by dotted name; the functions of the problem receive a module.
+        the solve goes on, to the same bits as one that was not interrupted; `over`, `algorithm`, `tol`, `backend`,
+        `device` and `deterministic` are then the result's where they are left out. Of a module (`torch.nn.Module`,
+        Flax NNX, Equinox) the trainable parameters are theta, by dotted name; the problem's functions receive a module.
     over : Set, Free, a pair of bounds or a tree of them, optional
         Sets for the leaves of theta, or ``(lower, upper)`` or SciPy's ``Bounds`` for a `Box`; leaves without one are
         free. Keys may be patterns: ``{"*.weight": set}``.
     algorithm : Algorithm, optional
         One of `xvarpro.algorithms`; None chooses one for the sets of the problem, which the result names.
-    tol : float
-        Relative to the objective: the gap of the sets must fall below ``tol * |f|``, and what a quadratic model
-        promises in the free leaves below ``tol^2 * |f|``; for `LevenbergMarquardt` a hundredth of the latter in all
-        leaves. Neither has the units of theta.
+    tol : float, optional
+        1e-6 by default. Relative to the objective: the gap of the sets must fall below ``tol * |f|``, and what a
+        quadratic model promises in the free leaves below ``tol^2 * |f|``; for `LevenbergMarquardt` a hundredth of the
+        latter in all leaves. Neither has the units of theta.
     max_iter : int
         Iterations at most, >= 0, those before `resume` included.
     time_limit : float, optional
@@ -143,7 +143,6 @@ def solve(
     (array([1., 5.]), array([2., 1.]))
     """
     began = time.perf_counter()
-    tol, max_iter = check_limits(tol, max_iter)
     _check_options(time_limit, algorithm, callback, progress)
     for name, value in (("debug", debug), ("deterministic", deterministic)):
         switch(name, value)
@@ -155,8 +154,10 @@ def solve(
             raise ProblemError("resume= and a result in the place of theta0 both say where to go on: leave one out")
         theta0, earlier, had = going_on(theta0)
         over, algorithm = had["over"] if over is None else over, algorithm or had["algorithm"]
+        tol = had["tol"] if tol is None else tol
         if backend is None:
             backend, device = had["backend"], had["device"] if device is None else device
+    tol, max_iter = check_limits(1e-6 if tol is None else tol, max_iter)
     if isinstance(problem, Problem) and problem.lower.loss is not None and problem.lower.loss.needs_scale:
         from xvarpro.fit.scale import with_scale
 

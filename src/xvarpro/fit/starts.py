@@ -52,7 +52,8 @@ def _sobol(n: int, d: int, seed: int) -> np.ndarray:
         from scipy.stats import qmc
     except ModuleNotFoundError as error:
         raise BackendNotInstalledError(
-            "xv.multistart draws starts by the package 'scipy', which is not installed: pip install 'xvarpro[scipy]'"
+            "xv.multistart and xv.certify draw starts by the package 'scipy', which is not installed: "
+            "pip install 'xvarpro[scipy]'"
         ) from error
     # whole powers of two have the balance that the sequence is for; a part of one comes without a warning
     return qmc.Sobol(d, scramble=True, seed=seed).random_base2(max(n - 1, 0).bit_length())[:n]

@@ -75,6 +75,8 @@ def save(fit: Outcome, path: str | PathLike[str], problem: str | None = None) ->
     >>> xv.Result.load(path).recipe.problem
     'mine.py:powers'
     """
+    if not isinstance(path, str | bytes | PathLike):
+        raise ProblemError(f"Result.save writes to a path; got {type(path).__name__}")
     arrays = {f"trace_{name}": getattr(fit.trace, name) for name in _TRACE}
     tree, recipe = encode(modules.by_name(fit.theta), "theta", arrays), fit.recipe
     if lost := opaque(decode(tree, "theta", arrays)):
