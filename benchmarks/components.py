@@ -170,8 +170,7 @@ def main():
     if args.draws:
         compare_tones(args.draws)
         return
-    grid, right, close, seconds = by_grid(*args.grid), {}, {}, {}
-    by_threshold = []
+    grid, by_threshold, right, close, seconds = by_grid(*args.grid), [], {}, {}, {}
     for seed in range(args.spectra):
         theta, y, sigma = spectrum(seed)
         n, bound = len(theta["centre"]), cramer_rao(theta, y, sigma)

@@ -4,12 +4,11 @@ python benchmarks/many_against_one.py [--problems 1000] [--batches 4] [--kinds f
                                       [--backends numpy torch jax] [--alone own] [--dtype float64] [--tol 1e-9] [--show]
 
 It takes about two hours, of which NumPy half an hour, and with ``--problems 40 --backends numpy`` about a minute. A
-row for each kind and backend says how many agree in theta, and in errors; `--show` prints every problem that differs.
-What `solve` answers is found once, on NumPy, for the batches of all backends; with `--alone own` on that of the
-batch. Theta and w are compared in standard errors of the problem alone, and these errors relative to themselves,
-where both solves succeed. Where the data leave all of theta open, as where two rates are one, there are no errors:
-these are counted. Problems that share a rate are compared with one solve of all of them; kinds without a batch of
-their own, such as `l1`, are solved alone in either.
+row counts what agrees in theta and in errors; `--show` prints what differs. What `solve` answers is found once, on
+NumPy, for the batches of all backends; with `--alone own` on that of the batch. Theta and w are compared in standard
+errors of the problem alone, and these errors relative to themselves, where both solves succeed. Where the data leave
+all of theta open, as where two rates are one, there are no errors: these are counted. Problems that share a rate are
+compared with one solve of all of them; kinds without a batch of their own, such as `l1`, are solved alone in either.
 """
 
 from __future__ import annotations

@@ -167,8 +167,8 @@ def test_trees_without_an_end(depth):
 
 NUMBERS = {
     "tol": (
-        [np.float32(1e-6), np.float64(1e-6), Fraction(1, 10**6), 1],
-        [True, np.True_, "1e-6", None, 1j, -1, 10**400, math.nan],
+        [np.float32(1e-6), np.float64(1e-6), Fraction(1, 10**6), 1, None],
+        [True, np.True_, "1e-6", 1j, -1, 10**400, math.nan],
     ),
     "max_iter": ([np.int64(3), np.int32(3), np.uint8(3), 0], [True, np.True_, 3.0, "3", None, [3], -1, math.inf]),
     "time_limit": ([np.float32(9), np.int64(9), 10**400, None], [True, np.True_, "9", -1, math.nan, [9], np.ones(1)]),

@@ -382,7 +382,7 @@ def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     xp = namespace_of(point.theta)
     value = point.local.value
     # towards vertices alone a digit more takes ten times the steps
-    share, most = (1.0, 1.0) if f.region.without_projection else (OWN_MODEL, OPEN)
+    share, most = (1.0, None) if f.region.without_projection else (OWN_MODEL, OPEN)
     done = point.decrease <= negligible_decrease(value, share * tol, floor, most)
     finite = xp.isfinite(value) & xp.isfinite(point.gap_A) & xp.isfinite(point.gap_B)
     running = xp.zeros(done.shape, dtype=xp.int32, device=device(done))

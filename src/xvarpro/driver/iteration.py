@@ -281,10 +281,10 @@ def negligible_gap(value: Array, tol: Array, floor: Array) -> Array:
     return xp.maximum(tol * xp.abs(value), (ROUNDING * xp.finfo(value.dtype).eps) * floor)
 
 
-def negligible_decrease(value: Array, tol: Array, floor: Array, most: float = 1.0) -> Array:
+def negligible_decrease(value: Array, tol: Array, floor: Array, most: float | None = None) -> Array:
     """The decrease below which a solve has converged: ``tol^2 |f|``, or what rounding of the data leaves open.
 
-    The latter is no more than `most` of the value, unless a tenth of the rounding leaves more open.
+    The latter is no more than `most` of the value where that is given, unless a tenth of the rounding leaves more open.
 
     Twice a Gauss-Newton model's decrease over ``|r|^2`` is the square of the relative offset of Bates and Watts (1981),
     which does not change with the units of theta.
@@ -292,7 +292,7 @@ def negligible_decrease(value: Array, tol: Array, floor: Array, most: float = 1.
     xp = namespace_of(value)
     rounding = ROUNDING * xp.finfo(value.dtype).eps
     size, smallest = xp.abs(value), rounding**2 * floor
-    least = xp.clip(most * size, 0.01 * smallest, smallest)
+    least = smallest if most is None else xp.clip(most * size, 0.01 * smallest, smallest)
     # a residual that is 0 to rounding has no slope that means anything
     return xp.where(size <= 100 * smallest, xp.inf, xp.maximum((tol * tol) * size, least))
 
