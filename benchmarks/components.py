@@ -135,7 +135,7 @@ def pairs(theta, f):
 
 
 def compare_ports(path):
-    """Errors of fits with some numbers of pairs, beside a polynomial of i f: a constant, or of degree 1 or 4."""
+    """Print the error of a fit for some numbers of pairs and degrees of a polynomial in the frequency."""
     with open(path) as file:
         numbers = [float(x) for line in file if line[0] not in "!#" for x in line.split()]
     ports = int(path.rpartition(".s")[2].rstrip("p"))
