@@ -399,7 +399,7 @@ def model_failures(
         if advice is ADVICE and any(word in str(error) for word in ("shape", "dimension")):
             advice += (
                 ". M is called once, with all of data, and returns all rows, (m, n): a function of one sample is "
-                "mapped over them, in JAX by jax.vmap(f)(x), in PyTorch by torch.func.vmap(f)(x)"
+                "mapped over them by the vmap of its framework"
             )
         if "positional argument" in str(error):
             advice += ". Functions of the standard take options by name: xp.stack([a, b], axis=-1)"
