@@ -712,14 +712,14 @@ def test_the_slope_of_w_by_its_target_is_its_change_on_the_face(subtests):
 
 
 def test_fits_in_single_precision_have_the_digits_of_the_data(subtests):
-    """A standard error is 1e-3 of theta here; w without refinement moves theta by 0.02 of one, as on a simplex."""
+    """A standard error is 1e-3 of theta here; w without refinement moves theta by 0.02 of one, r as w is by 0.01."""
     t = np.linspace(0.0, 2.0, 40)
 
     def M(theta, t):
         return xv.array_namespace(theta).exp(-t[:, None] * theta)
 
     clean = M(np.array([1.36, 3.15]), t) @ np.array([1.7, 1.75])
-    for W, most in ((lower.Nonnegative(), 0.008), (lower.Bounded(0.0, 3.0), 0.008), (lower.Simplex(3.45), 0.02)):
+    for W in (lower.Nonnegative(), lower.Bounded(0.0, 3.0), lower.Simplex(3.45)):
         with subtests.test(repr(W)):
             for seed in range(4):
                 y = (clean + 1.5e-3 * rng(seed).normal(size=t.size)).astype(np.float32)
@@ -731,4 +731,4 @@ def test_fits_in_single_precision_have_the_digits_of_the_data(subtests):
                     for kind in (np.float64, np.float32)
                 ]
                 off = (fits[1].theta - fits[0].theta) / fits[0].statistics().theta_stderr
-                assert np.max(np.abs(off)) < most
+                assert np.max(np.abs(off)) < 1e-3

@@ -24,6 +24,7 @@ from xvarpro.lower.weight_sets._pivoting import (
     nearly,
     pivot,
     product,
+    solved,
 )
 
 SHORT = 1e-10  # w is refined where the machine epsilon is larger, as in float32
@@ -169,14 +170,18 @@ class InBox(OnFace):
     def refine(
         self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array
     ) -> tuple[Array, Array]:
-        """By pivoting anew in single precision, where the rounding of w leaves a gradient few digits."""
+        """In single precision by pivoting anew, and by a step on that face, so that r does not round as w does."""
         xp = namespace_of(w)
         if xp.finfo(w.dtype).eps < SHORT or w.shape[1] > FEW or system.ridge.present:
             return w, r
-        own = xp.real(w) if trees.is_complex(w) else w
-        z = product(factor.R, own) - _projected(backend, factor, r)
-        w = as_complex(self.weights(backend, factor.R, z)[0], y)
-        return w, system.M.matvec(w) - y
+        w = xp.real(w) if trees.is_complex(w) else w
+        z = _projected(backend, factor, r)
+        level = _scaled(factor.R, product(factor.R, w) - z)
+        found, box, u = self._pivoted(backend, level), self._box(level), w * level.lengths
+        equation = box.equation and (box.equation[0], box.equation[1] - xp.sum(w, axis=0))
+        rest = Box(box.R, -z, box.lower - u, box.upper - u, equation)
+        step = solved(Inverter(backend, box.R), rest, found.free, found.high).x / level.lengths
+        return as_complex(self._feasible(level, w + step, found), y), r + system.M.matvec(as_complex(step, y))
 
     def improved(
         self, backend: Backend, system: System, factor: QRFactor, g: Array, y: Array, w: Array, r: Array
@@ -188,14 +193,17 @@ class InBox(OnFace):
         return as_complex(self.weights(backend, R, z)[0], y)
 
     def solution(self, backend: Backend, level: Scaled) -> tuple[Array, Array]:
-        solution, xp = self._pivoted(backend, level), namespace_of(level.z)
-        w = solution.x / level.lengths
-        lower, upper = self._bounds(level)
+        solution = self._pivoted(backend, level)
+        return self._feasible(level, solution.x / level.lengths, solution), solution.free
+
+    def _feasible(self, level: Scaled, w: Array, solution: Solution) -> Array:
+        """`w` to the last bits in the set, on the face of a solution; NaN where pivoting has not ended."""
+        xp, (lower, upper) = namespace_of(w), self._bounds(level)
         held = xp.where(solution.high, upper, lower)
         w = xp.where(solution.free, xp.minimum(xp.maximum(w, lower), upper), held)
-        if self.total is not None:  # to the last bits, which columns of very different lengths take from it
+        if self.total is not None:  # columns of very different lengths take the last bits from it
             w = w * (self.total / xp.sum(w, axis=0))
-        return _ended(w, solution), solution.free
+        return _ended(w, solution)
 
     def kinks(self, backend: Backend, level: Scaled, y: Array) -> Array:
         """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly."""
