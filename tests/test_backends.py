@@ -46,24 +46,36 @@ def test_unknown_names_list_the_known(name):
     assert all(known in str(caught.value) for known in backends.known())
 
 
-WITHOUT = """
+EXTRAS = {  # what needs one: the package, and the extra
+    "xv.backends.get('torch')": ("torch", "torch"),
+    "xv.backends.get('jax')": ("jax", "jax"),
+    "xv.backends.get('cupy')": ("cupy", "cuda12"),
+    "xv.layers.torch": ("torch", "torch"),
+    "xv.layers.jax": ("jax", "jax"),
+    "xv.distributed.TorchGroup": ("torch", "torch"),
+    "xv.distributed.dask_rows": ("dask", "dask"),
+    "import xvarpro.sklearn": ("sklearn", "sklearn"),
+    "import xvarpro.results.figures": ("matplotlib", "plot"),
+    "from xvarpro.statistics import intervals; intervals.quantile(0.5)": ("scipy", "scipy"),
+}
+
+WITHOUT = f"""
 import sys
-for name in ("torch", "jax", "cupy"):
-    sys.modules[name] = None
+sys.modules |= dict.fromkeys({[package for package, _ in EXTRAS.values()]})
 import xvarpro as xv
-for name in ("torch", "jax", "cupy"):
+for line in {list(EXTRAS)}:
     try:
-        xv.backends.get(name)
+        exec(line)
     except xv.errors.BackendNotInstalledError as error:
         print(error)
 """
 
 
-def test_a_framework_that_is_missing_names_the_extra():
+def test_what_is_missing_names_the_extra():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
-    for name, extra in (("torch", "torch"), ("jax", "jax"), ("cupy", "cuda12")):
-        said = f"backend '{name}' needs the package '{name}'.*pip install 'xvarpro\\[{extra}"
-        assert re.search(said, done.stdout), done.stdout
+    for (package, extra), line in zip(EXTRAS.values(), done.stdout.splitlines(), strict=True):
+        said = rf".+ needs the package '{package}'.*: pip install 'xvarpro\[{extra}\].* clone pip install '\.\[{extra}"
+        assert re.match(said, line), line
 
 
 def test_arrays_are_known_by_their_type(backend):

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import xvarpro as xv
 from xvarpro import cli
 from xvarpro.cli.conformance import command as conformance
+from xvarpro.errors import pip_install
 
 from .support import CODE, invoke
 
@@ -26,7 +27,7 @@ def test_without_its_packages_the_command_says_what_to_install(module, monkeypat
     with pytest.raises(SystemExit) as caught:
         spec.loader.exec_module(module_from_spec(spec))
     assert caught.value.code == 2
-    assert capsys.readouterr().err == f"the xvarpro command needs {module}: pip install 'xvarpro[cli]'\n"
+    assert capsys.readouterr().err == f"the xvarpro command needs {module}: {pip_install('cli')}\n"
 
 
 MINE = """

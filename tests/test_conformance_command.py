@@ -127,7 +127,7 @@ def test_without_the_suite_the_command_says_how_to_get_it(monkeypatch):
     result = CliRunner().invoke(app, ["conformance"])
     assert result.exit_code == 2
     assert result.stderr.startswith("error: xvarpro.conformance needs the package 'xvarpro-conformance'")
-    assert result.stderr.endswith(": pip install xvarpro-conformance\n")
+    assert result.stderr.endswith(": pip install xvarpro-conformance, or in a clone pip install ./conformance\n")
 
 
 def test_the_table_counts_cases_and_the_status_is_that_of_pytest(tmp_path):

@@ -2,6 +2,8 @@
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 __all__ = [
@@ -41,7 +43,7 @@ class UnknownBackendError(XvarproError, ValueError):
 
 
 class BackendNotInstalledError(XvarproError, ImportError):
-    """The framework of a known backend is not installed; the message gives the pip command."""
+    """A framework, or another optional package, is not installed; the message gives the pip command."""
 
 
 class PluginError(XvarproError, TypeError):
@@ -58,6 +60,24 @@ class UnsupportedDtypeError(ExchangeError, UnsupportedError):
 
 class GroupError(XvarproError, RuntimeError):
     """Another process of a group failed, or was lost; the message is that of the process."""
+
+
+def pip_install(*extras: str) -> str:
+    """The command that installs an extra, or one of several: from the index, and from a clone."""
+    index, clone = (" or ".join(f"'{name}[{extra}]'" for extra in extras) for name in ("xvarpro", "."))
+    return f"pip install {index}, or in a clone pip install {clone}"
+
+
+@contextmanager
+def needs(what: str, extra: str) -> Iterator[None]:
+    """Around imports of packages of an extra, without which there is no `what`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        raise BackendNotInstalledError(
+            f"{what} needs the package {name!r}, which is not installed: {pip_install(extra)}", name=name
+        ) from error
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:

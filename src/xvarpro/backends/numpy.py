@@ -17,7 +17,7 @@ from numpy import ndarray
 from xvarpro.backends.eager import TapedBackend, each_matrix, nan_if_not_finite
 from xvarpro.backends.special import derivative
 from xvarpro.core.namespace import adjoint, adopt
-from xvarpro.errors import BackendNotInstalledError
+from xvarpro.errors import needs
 
 adopt(ndarray, xp, "cpu")
 
@@ -87,12 +87,8 @@ class NumPyBackend(TapedBackend):
         return coo_array((data, (rows, columns)), shape=shape) @ w
 
     def special(self, x: ndarray, name: str, n: int) -> Any:
-        try:
+        with needs(f"xv.special.{name}", "scipy"):
             import scipy.special
-        except ImportError as error:
-            raise BackendNotInstalledError(
-                f"xv.special.{name} needs the package 'scipy', which is not installed: pip install 'xvarpro[scipy]'"
-            ) from error
         return derivative(scipy.special, x, name, n)
 
     @contextmanager

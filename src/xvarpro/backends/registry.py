@@ -16,7 +16,7 @@ from xvarpro.backends import plugin
 from xvarpro.backends.interface import Backend, Function, Placement
 from xvarpro.core.namespace import dtype_name, namespace_of
 from xvarpro.core.struct import Leaves
-from xvarpro.errors import BackendNotInstalledError, PluginError, ProblemError, UnknownBackendError
+from xvarpro.errors import BackendNotInstalledError, PluginError, ProblemError, UnknownBackendError, pip_install
 
 ENTRY_POINT_GROUP = plugin.GROUP
 
@@ -25,16 +25,19 @@ class _BuiltIn(NamedTuple):
     target: str  # module:class
     package: str  # what has to be importable
     roots: tuple[str, ...]  # top-level modules of its array types
-    install: str  # what pip installs
+    install: str  # by which command
 
 
 _BUILT_IN = {
-    "numpy": _BuiltIn("xvarpro.backends.numpy:NumPyBackend", "numpy", ("numpy",), "xvarpro"),
-    "torch": _BuiltIn("xvarpro.backends.torch:TorchBackend", "torch", ("torch",), "xvarpro[torch]"),
-    "jax": _BuiltIn("xvarpro.backends.jax:JaxBackend", "jax", ("jax", "jaxlib"), "xvarpro[jax]"),
-    "cupy": _BuiltIn("xvarpro.backends.cupy:CuPyBackend", "cupy", ("cupy",), "xvarpro[cuda12]' or 'xvarpro[cuda13]"),
+    "numpy": _BuiltIn("xvarpro.backends.numpy:NumPyBackend", "numpy", ("numpy",), "pip install numpy"),
+    "torch": _BuiltIn("xvarpro.backends.torch:TorchBackend", "torch", ("torch",), pip_install("torch")),
+    "jax": _BuiltIn("xvarpro.backends.jax:JaxBackend", "jax", ("jax", "jaxlib"), pip_install("jax")),
+    "cupy": _BuiltIn("xvarpro.backends.cupy:CuPyBackend", "cupy", ("cupy",), pip_install("cuda12", "cuda13")),
     "array-api-strict": _BuiltIn(
-        "xvarpro.backends.strict:StrictBackend", "array_api_strict", ("array_api_strict",), "array-api-strict"
+        "xvarpro.backends.strict:StrictBackend",
+        "array_api_strict",
+        ("array_api_strict",),
+        "pip install array-api-strict",
     ),
 }
 _FAMILY = {root: name for name, built_in in _BUILT_IN.items() for root in built_in.roots}
@@ -100,8 +103,7 @@ def _made(name: str) -> Backend:
     built_in = _BUILT_IN[name]
     if not installed(name):
         raise BackendNotInstalledError(
-            f"backend {name!r} needs the package {built_in.package!r}, which is not installed: "
-            f"pip install '{built_in.install}'"
+            f"backend {name!r} needs the package {built_in.package!r}, which is not installed: {built_in.install}"
         )
     module, _, attribute = built_in.target.partition(":")
     return getattr(importlib.import_module(module), attribute)()

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch import Tensor
-
 from xvarpro.backends import exchange, registry
 from xvarpro.backends.group import Group
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array, Leaves
-from xvarpro.errors import GroupError, ProblemError
+from xvarpro.errors import GroupError, ProblemError, needs
+
+with needs("xv.distributed.TorchGroup", "torch"):
+    import torch
+    import torch.distributed as dist
+    from torch import Tensor
 
 
 class TorchGroup(Group):

@@ -19,7 +19,9 @@ try:
     from typer.core import TyperGroup
     from typer.main import get_command
 except ImportError as error:
-    print(f"the xvarpro command needs {error.name}: pip install 'xvarpro[cli]'", file=sys.stderr)
+    from xvarpro.errors import pip_install
+
+    print(f"the xvarpro command needs {error.name}: {pip_install('cli')}", file=sys.stderr)
     raise SystemExit(2) from None
 
 import numpy as np
@@ -40,8 +42,8 @@ _OPTIONAL = {"matplotlib": "matplotlib", "sklearn": "scikit-learn", "threadpoolc
 GROUP = "xvarpro.experiments"  # of entry points: a command for ``xvarpro run`` each
 NO_EXPERIMENTS = (
     "xvarpro run needs an experiment, and no installed package registers one. Those of the paper: "
-    "pip install xvarpro-experiments. One of your own, in the pyproject.toml of your package: "
-    f'[project.entry-points."{GROUP}"] NAME = "package.module:function"'
+    "pip install xvarpro-experiments, or in a clone pip install ./experiments. One of your own, in the pyproject.toml "
+    f'of your package: [project.entry-points."{GROUP}"] NAME = "package.module:function"'
 )
 
 

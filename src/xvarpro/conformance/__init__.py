@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(
         "xvarpro.conformance needs the package 'xvarpro-conformance', which is not installed: "
-        "pip install xvarpro-conformance"
+        "pip install xvarpro-conformance, or in a clone pip install ./conformance"
     ) from None
 
 __all__ = ["Check", "Exemption", "Hooks", "Inapplicable", "Measured", "Target", "check", "run", "targets"]

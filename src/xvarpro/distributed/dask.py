@@ -9,19 +9,20 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import dask
-from distributed import Client, Future, KilledWorker, default_client
-from distributed.comm import CommClosedError
-
 from xvarpro.backends import Backend, registry
 from xvarpro.core import trees
 from xvarpro.core.checks import described, number
 from xvarpro.core.namespace import device, dtype_name
 from xvarpro.core.struct import Tree
 from xvarpro.driver.transfer import Transfer
-from xvarpro.errors import GroupError, ProblemError
+from xvarpro.errors import GroupError, ProblemError, needs
 from xvarpro.objective.reductions import tree
 from xvarpro.problem.row_chunks import Remote, RowChunks
+
+with needs("xv.distributed.dask_rows", "dask"):
+    import dask
+    from distributed import Client, Future, KilledWorker, default_client
+    from distributed.comm import CommClosedError
 
 TIMEOUT = 1800.0  # seconds, as of torch.distributed
 ASKING = 10.0  # seconds for an answer of the scheduler that only a message needs

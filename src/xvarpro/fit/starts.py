@@ -12,7 +12,7 @@ from xvarpro import backends
 from xvarpro.core import trees
 from xvarpro.core.checks import shown
 from xvarpro.core.struct import NAMESPACE, Tree
-from xvarpro.errors import BackendNotInstalledError, ProblemError
+from xvarpro.errors import ProblemError, needs
 from xvarpro.sets import Box
 from xvarpro.sets.interface import Set
 from xvarpro.sets.region import event, resolve
@@ -48,13 +48,8 @@ def per_leaf(given: Tree, theta: Tree, name: str, default: Any) -> list[Any]:
 
 def _sobol(n: int, d: int, seed: int) -> np.ndarray:
     """The first `n` points of a scrambled Sobol sequence in [0, 1)^d."""
-    try:
+    with needs("a draw of starts, as of xv.multistart and xv.certify,", "scipy"):
         from scipy.stats import qmc
-    except ModuleNotFoundError as error:
-        raise BackendNotInstalledError(
-            "xv.multistart and xv.certify draw starts by the package 'scipy', which is not installed: "
-            "pip install 'xvarpro[scipy]'"
-        ) from error
     # whole powers of two have the balance that the sequence is for; a part of one comes without a warning
     return qmc.Sobol(d, scramble=True, seed=seed).random_base2(max(n - 1, 0).bit_length())[:n]
 

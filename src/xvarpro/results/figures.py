@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from xvarpro.core.checks import described
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, needs
 
-try:
+with needs("a figure", "plot"):
     from matplotlib.axes import Axes
     from matplotlib.collections import PolyCollection
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -18,8 +18,6 @@ try:
     from matplotlib.figure import FigureBase
     from matplotlib.patches import Patch
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
-except ImportError as error:
-    raise ImportError("figures need matplotlib: pip install 'xvarpro[plot]'", name="matplotlib") from error
 
 __all__ = [
     "COLOURS",

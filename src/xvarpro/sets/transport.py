@@ -15,7 +15,7 @@ from xvarpro.backends import registry
 from xvarpro.backends.transformations import with_derivative
 from xvarpro.core.namespace import device, dtype_name, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.errors import BackendNotInstalledError, ProblemError
+from xvarpro.errors import ProblemError, needs
 from xvarpro.sets._faces import negligible
 from xvarpro.sets.interface import Set, check_matrix
 from xvarpro.sets.vectors import as_like, finite, norm, positive_part
@@ -236,12 +236,8 @@ def _solved_on_host(owner: Set, solve: Callable[[np.ndarray], np.ndarray], g: Ar
 
 
 def _scipy(module: str) -> Any:
-    try:
+    with needs("the solver of Birkhoff and Transport", "scipy"):
         return importlib.import_module(f"scipy.{module}")
-    except ModuleNotFoundError as error:
-        raise BackendNotInstalledError(
-            "Birkhoff and Transport need the package 'scipy', which is not installed: pip install 'xvarpro[scipy]'"
-        ) from error
 
 
 def _system(xp: Any, M: Any) -> Any:

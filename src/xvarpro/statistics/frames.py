@@ -11,7 +11,7 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.core import trees
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, needs
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -20,19 +20,15 @@ if TYPE_CHECKING:
 
 def data_frame(columns: Mapping[str, Any], names: Sequence[Any]) -> DataFrame:
     """Columns as a data frame whose rows have names; an ImportError with the pip command without pandas."""
-    try:
+    with needs("a data frame", "pandas"):
         from pandas import DataFrame
-    except ImportError as error:
-        raise ImportError("data frames need pandas: pip install 'xvarpro[pandas]'", name="pandas") from error
     return DataFrame(columns, index=names)
 
 
 def dataset(variables: Mapping[str, Any]) -> Dataset:
     """Axes and arrays as a dataset; an ImportError with the pip command without xarray."""
-    try:
+    with needs("a dataset", "xarray"):
         from xarray import Dataset
-    except ImportError as error:
-        raise ImportError("datasets need xarray: pip install 'xvarpro[xarray]'", name="xarray") from error
     return Dataset(variables)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from xvarpro import backends
+from xvarpro.errors import needs
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics import constraints
 from xvarpro.statistics.frames import data_frame, html_table, vector
@@ -112,10 +113,8 @@ class Linear(IntervalMethod):
 
 def quantile(p: Any, dof: float = math.inf) -> Any:
     """Quantiles of Student's distribution, of the normal one for infinite `dof`."""
-    try:
+    with needs("a quantile", "scipy"):
         from scipy.special import ndtri, stdtrit
-    except ImportError as error:
-        raise ImportError("quantiles need SciPy: pip install 'xvarpro[scipy]'", name="scipy") from error
     return ndtri(p) if dof == math.inf else stdtrit(dof, p)
 
 

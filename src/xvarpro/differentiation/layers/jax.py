@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 
 from xvarpro import backends
@@ -20,9 +19,12 @@ from xvarpro.differentiation.layers import Solution, no_third_derivative
 from xvarpro.driver.iteration import Program
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.transfer import FLOATS
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, needs
 from xvarpro.fit.solve import chosen
 from xvarpro.problem.problem import Problem
+
+with needs("xv.layers.jax", "jax"):
+    import jax
 
 __all__ = ["solve"]
 

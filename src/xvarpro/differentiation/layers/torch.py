@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeAlias
 
-import torch
 from optree import PyTreeSpec
 
 from xvarpro import backends
@@ -20,10 +19,14 @@ from xvarpro.core.status import Status
 from xvarpro.core.struct import Tree
 from xvarpro.differentiation import implicit
 from xvarpro.differentiation.layers import Solution, no_third_derivative
+from xvarpro.errors import needs
 from xvarpro.fit.many import solve_many
 from xvarpro.fit.solve import solve
 from xvarpro.problem.problem import Problem
 from xvarpro.sets.each import Each
+
+with needs("xv.layers.torch", "torch"):
+    import torch
 
 __all__ = ["Solve"]
 
