@@ -1,6 +1,7 @@
 """Statistics of a batch: those of each of its problems by itself."""
 
 import copy
+import pickle
 import sys
 from functools import lru_cache
 
@@ -280,6 +281,8 @@ def test_a_copy_has_its_problem_no_more():
     fit = batch("plain")[0]
     with pytest.raises(xv.errors.ProblemError, match="need the problem"):
         copy.copy(fit).statistics()
+    found = fit.statistics()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).covariance, found.covariance)
 
 
 def test_problems_of_other_kinds_have_no_errors():

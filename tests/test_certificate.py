@@ -1,6 +1,7 @@
 """`xv.certify`: enclosures that hold, bounds below brute force, and what a search says."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -308,9 +309,9 @@ def test_what_is_refused(problem):
         "xp.floor": (xv.separable(unknown, y, data=problem.data), BOX, {"time_limit": 1e-9}),
         "the loss": (xv.separable(waves, y, data=problem.data, loss="huber"), BOX, {}),
         "one column is certified at a time": (xv.separable(waves, y[:, None], data=problem.data), BOX, {}),
-        "arrays of theta's shape": (problem, (0.0, 1.0), {}),
+        "(np.array([0.0]), np.array([1.0])) for one entry": (problem, (0.0, 1.0), {}),
         "xv.separable": (1, BOX, {}),
     }
     for words, (what, over, options) in refused.items():
-        with pytest.raises(ProblemError, match=words.replace("(", r"\(").replace(")", r"\)")):
+        with pytest.raises(ProblemError, match=re.escape(words)):
             xv.certify(what, over, **options)

@@ -86,8 +86,9 @@ def test_rows_left_out_are_predicted(kind):
     if kind == "offset":
         assert np.ptp(found.fit.plot_fit().axes[0].lines[0].get_xdata()) == np.ptp(T), "over x, not over rows"
         np.testing.assert_allclose(found.fit.predict((T[:7], np.ones(7))), found.fit.fitted[:7])
-        with pytest.raises(ModelError, match=r"a pair, as in predict\(\(x, columns\)\)"):
-            found.fit.predict(T[:7])
+        for data, got in ((T[:7], "an array of shape"), ((T[:7], np.ones(60)), "7 rows for x, and 60 of columns")):
+            with pytest.raises(ModelError, match=rf"a pair, as in predict\(\(x, columns\)\).* got {got}"):
+                found.fit.predict(data)
         assert "fixed columns   5.0" in str(found) or "fixed columns   4.9" in str(found)
 
 

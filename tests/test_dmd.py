@@ -107,8 +107,8 @@ def test_on_torch():
 def test_what_cannot_be_is_said():
     X = noisy(0)
     for given, fit, says in (
-        ({}, {"t": T[::-1]}, "t must be 64 ascending times"),
-        ({}, {"t": T[1:]}, "t must be 64 ascending times"),
+        ({}, {"t": T[::-1]}, rf"t must be 64 ascending times.* of shape \(64,\), {T[63]} and then {T[62]} at 1$"),
+        ({}, {"t": T[1:]}, r"t must be 64 ascending times, .* got an array of shape \(63,\)$"),
         ({"real": (1.0, 0.0)}, {}, r"real must be bounds \(lower, upper\)"),
         ({"imag": (-2.0, -1.0)}, {}, "imag must be bounds"),
         ({"n_components": 3, "imag": (1.0, 2.0)}, {}, "n_components must be even"),

@@ -87,11 +87,11 @@ def test_tuples_match_tuples():
     ("over", "message"),
     [
         ({"t": Box()}, r"over must have keys of theta, \['D', 'net', 's'\], got 't'"),
-        ({"net": Box()}, r"must hold a set per array, got Box\(.*\) for theta\['net'\], a list of several"),
+        ({"net": Box()}, r"set per array; got Box\(.*\) for theta\['net'\], which is a list of 2"),
         ({"net": [Box()]}, r"over must have 2 entries for theta\['net'\], got 1: None marks a free one"),
         ({"s": scipy.optimize.LinearConstraint(np.eye(3), 0.0, 1.0)}, r"must hold sets such as .*LinearConstraint"),
-        ({"net": {"a": Box()}}, r"over must match theta\['net'\], which is a list, got a dict of sets"),
-        ([Box()], r"over must match theta, which is a dict, got a list of sets"),
+        ({"net": {"a": Box()}}, r"got {'a': Box.* for theta\['net'\], which is a list of 2"),
+        ([Box()], r"got \[Box.* for theta, which is several by name: 's', 'net', 'D'"),
         ({"s": [Box()]}, r"over must hold a set or one pair .* for theta\['s'\], which is one array, got \[Box"),
         ({"s": [(0, 1), (0, 2)]}, r"bounds of each entry write Box\(lower, upper\) .* or bounds\(\[\(low, high\)"),
         ({"s": (0.0,)}, r"one pair of bounds \(lower, upper\) for theta\['s'\]"),
@@ -103,7 +103,7 @@ def test_tuples_match_tuples():
         ("box", r"over must hold sets such as .*, got 'box' for theta"),
         ({"s": Box(np.zeros(4), np.ones(4))}, r"must broadcast to a point of shape \(3,\), got shape \(4,\)"),
         ({"s": Columns()}, r"Columns constrains a matrix: .* got shape \(3,\)"),
-        (Simplex(), r"got Simplex\(radius=1.0\) for theta, a dict of several"),
+        (Simplex(), r"got Simplex\(radius=1.0\) for theta, which .*: 's', 'net', 'D'\. Write a dict such as {'s': "),
     ],
 )
 def test_sets_that_do_not_match_theta(over, message):

@@ -125,8 +125,8 @@ def _box(over: Tree, theta: Tree) -> tuple[Any, Any, Any]:
         shape = np.broadcast_shapes(low.shape, high.shape) if x is None else tuple(x.shape)
         if not (shape or x is not None) or not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise ProblemError(
-                f"over must have finite bounds, arrays of theta's shape where no fit is given; got {C!r}. A fit "
-                "knows the shape: fit.certify()"
+                "over must have finite bounds, arrays of theta's shape where no fit is given, as (np.array([0.0]), "
+                f"np.array([1.0])) for one entry; got {C!r}. A fit knows the shape: fit.certify()"
             )
         if not isinstance(C, Box):
             if len(shape) != 1 or shape[0] < 2:

@@ -37,11 +37,9 @@ class Design:
     fixed: bool  # whether data are a pair, of which the second are columns
 
     def __call__(self, theta: Tree, data: Tree) -> Array:
+        pair = "data of a fit with fixed columns are a pair, as in predict((x, columns)), with as many rows each; got"
         if self.fixed and not (isinstance(data, tuple) and len(data) == 2):
-            raise ModelError(
-                "data of a fit with fixed columns are a pair, as in predict((x, columns)), with as many rows each; "
-                f"got {described(data)}"
-            )
+            raise ModelError(f"{pair} {described(data)}")
         own, columns = data if self.fixed else (data, None)
         A = self.atom(theta, own)
         xp = namespace_of(A)
@@ -51,6 +49,8 @@ class Design:
         if columns is None:
             return A
         columns = columns if columns.ndim == 2 else columns[:, None]
+        if columns.shape[0] != A.shape[0]:
+            raise ModelError(f"{pair} {A.shape[0]} rows for x, and {columns.shape[0]} of columns")
         return xp.concat([A, xp.astype(columns, A.dtype)], axis=1)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
+from xvarpro.core.checks import shown
 from xvarpro.core.namespace import device, is_array, namespace_of
 from xvarpro.core.struct import Array, Leaves, Struct, Tree
 from xvarpro.errors import ProblemError
@@ -319,17 +320,15 @@ def resolve(over: Tree, theta: Tree, b: int | None = None) -> Region:
             free.append((tuple(trees.leaves(at)), over))
         elif isinstance(over, Set):
             if not isinstance(at, int):
-                raise ProblemError(
-                    f"over must hold a set per array, got {over!r} for {path}, a {type(at).__name__} of several. Join "
-                    "them to one array, as np.array, or give a set for each"
-                )
+                raise _unlike(over, at, path)
             if 0 in leaves[at].shape:
                 raise ProblemError(f"a leaf with a set must have entries, got {path} of shape {leaves[at].shape}")
             own = {"b": b} if isinstance(over, Box) else {}
             over.check(tuple(leaves[at].shape), **own)
             constrained[at] = over
         elif isinstance(over, Mapping):
-            _same_kind(over, at, Mapping, path)
+            if not isinstance(at, Mapping):
+                raise _unlike(over, at, path)
             by_key = _spread(over, at, path)
             for key in at:
                 walk(by_key.get(key), at[key], f"{path}[{key!r}]")
@@ -338,7 +337,8 @@ def resolve(over: Tree, theta: Tree, b: int | None = None) -> Region:
         elif isinstance(over, list | tuple) and isinstance(at, int):
             walk(_box(over, path), at, path)
         elif isinstance(over, Sequence) and not isinstance(over, str):
-            _same_kind(over, at, Sequence, path)
+            if not isinstance(at, Sequence):
+                raise _unlike(over, at, path)
             if len(over) != len(at):
                 raise ProblemError(
                     f"over must have {len(at)} entries for {path}, got {len(over)}: None marks a free one"
@@ -392,7 +392,16 @@ def _box(pair: list[Any] | tuple[Any, ...], path: str) -> Box:
         raise ProblemError(f"over for {path}: {error}") from None
 
 
-def _same_kind(over: Tree, at: Tree, kind: type, path: str) -> None:
-    if not isinstance(at, kind):
-        what = "one array" if isinstance(at, int) else f"a {type(at).__name__}"
-        raise ProblemError(f"over must match {path}, which is {what}, got a {type(over).__name__} of sets")
+def _unlike(over: Tree, at: Tree, path: str) -> ProblemError:
+    """The error for what is not shaped as a part of theta, with how to write it."""
+    what, how = "one array", "one set, or a pair of bounds"
+    if isinstance(at, Mapping):
+        names = [repr(name) for name in at]
+        what = f"several by name: {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}"
+        how = (
+            f"a dict such as {{{names[0]}: xv.sets.Box(0.0, 1.0)}}; '*' stands for all names, what is left out is free"
+        )
+    elif not isinstance(at, int):
+        what = f"a {type(at).__name__} of {len(at)}"
+        how = "as many sets, None for what is free, or join the arrays to one, as by np.array"
+    return ProblemError(f"over must hold a set per array; got {shown(over)} for {path}, which is {what}. Write {how}")

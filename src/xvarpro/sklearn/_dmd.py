@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from xvarpro import sets
 from xvarpro.algorithms import LevenbergMarquardt
+from xvarpro.core.checks import described
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
@@ -116,7 +117,11 @@ class DMD(Factorisation):
         X = self._checked(X, reset=True)
         t = np.arange(float(len(X))) if t is None else np.asarray(t, dtype=np.float64)
         if t.shape != (len(X),) or not np.all(np.diff(t) > 0):
-            raise ProblemError(f"DMD: t must be {len(X)} ascending times, one for each row of X; got {t!r}")
+            falls = np.flatnonzero(~(np.diff(t) > 0))[:1] if t.shape == (len(X),) else []
+            where = "".join(f", {t[i]} and then {t[i + 1]} at {i + 1}" for i in falls)
+            raise ProblemError(
+                f"DMD: t must be {len(X)} ascending times, one for each row of X; got {described(t)}{where}"
+            )
         self.t_ = t
         U, sizes, Vh = np.linalg.svd(X, full_matrices=False)
         theta0 = self._start(U * sizes, t - t[0], min(self._number(sizes), len(X) // 2))

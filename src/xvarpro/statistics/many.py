@@ -83,6 +83,10 @@ class BatchStatistics:
         """Covariances of theta's entries, then w's, row by row, (b, q, q): see `Statistics.covariance`."""
         return self._covariances()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies: covariances are computed, and the function that holds the solve is left out."""
+        return {**vars(self), "covariance": self.covariance, "_covariances": None}
+
     def __repr__(self) -> str:
         b, lines = len(self.data), [f"standard errors of {len(self.data)} problems, medians"]
         theta = spread(self.theta_stderr, self.shared, b)
