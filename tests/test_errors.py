@@ -396,6 +396,24 @@ def test_model_that_moves_to_another_framework(name):
     rejects(leaves_through_torch, ModelError, r"xv\.array_namespace\(theta\)", xv.backends.get(name))
 
 
+@pytest.mark.parametrize(
+    ("M", "advice"),
+    [
+        (lambda theta, t: (t[:, None] @ theta[None]).exp(), r"Integers of data stay integers: .* x\.double\(\)$"),
+        (lambda theta, t: theta[t.double()[:, None]], "from `data` only$"),  # which has to be integers
+        ("module", r"given as theta0, and M calls it: M = lambda net, x: net\(x\)$"),
+    ],
+    ids=["integers", "indices", "module"],
+)
+def test_what_torch_says_comes_with_advice(M, advice):
+    import torch
+
+    M = torch.nn.Linear(1, 2) if M == "module" else M
+    problem = xv.separable(M, torch.ones(3), data=torch.arange(3))
+    with pytest.raises(ModelError, match=advice):
+        xv.solve(problem, torch.ones(2))
+
+
 def test_arrays_of_inference_mode_are_named():
     import torch
 

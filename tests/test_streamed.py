@@ -366,9 +366,17 @@ def evaluate(chunks, M=decays, **keywords):
 
 def test_a_source_without_chunks(subtests):
     supply = iter([*GOOD, *GOOD])
+
+    class Loader:  # as one of PyTorch whose workers live on
+        persistent_workers = True
+
+        def __iter__(self):
+            return supply
+
     empty = (T[:0], SIGNAL[:0])
     for message, source in (
-        ("must start a fresh pass .* same list_iterator twice", lambda: supply),
+        ("must start a fresh pass .* same list_iterator twice$", lambda: supply),
+        ("same list_iterator twice. Make the DataLoader with persistent_workers=False$", Loader()),
         ("must return an iterable of chunks; got int", lambda: 3),
         ("the source must yield at least one chunk with rows; got none", []),
         ("the source must yield at least one chunk with rows; got 2 without rows", [empty, empty]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -401,7 +402,11 @@ def model_failures(
                 ". M is called once, with all of data, and returns all rows, (m, n): a function of one sample is "
                 "mapped over them by the vmap of its framework"
             )
-        if "positional argument" in str(error):
+        if re.search("Long|long int|int32|int64|Integers", str(error)) and not re.search("index|indices", str(error)):
+            advice += ". Integers of data stay integers: of what is computed with pass x.astype(float) or x.double()"
+        if ".forward() takes" in str(error):
+            advice = "A module is given as theta0, and M calls it: M = lambda net, x: net(x)"
+        elif "positional argument" in str(error):
             advice += ". Functions of the standard take options by name: xp.stack([a, b], axis=-1)"
         if "Inference tensors" in str(error):
             advice = (

@@ -354,9 +354,10 @@ class Stream:
             raise ProblemError(f"the {self.name}source must return an iterable of chunks; got {type(given).__name__}")
         supply = iter(given)
         if supply is self._supply:
+            kept = getattr(given, "persistent_workers", False)
             raise ProblemError(
                 f"the {self.name}source must start a fresh pass whenever it is called; got the same "
-                f"{type(supply).__name__} twice"
+                f"{type(supply).__name__} twice{'. Make the DataLoader with persistent_workers=False' if kept else ''}"
             )
         self._supply = supply
         return Reader(supply, self._scope) if ahead else supply
