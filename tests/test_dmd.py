@@ -107,7 +107,11 @@ def test_on_torch():
 def test_what_cannot_be_is_said():
     X = noisy(0)
     for given, fit, says in (
-        ({}, {"t": T[::-1]}, rf"t must be 64 ascending times.* of shape \(64,\), {T[63]} and then {T[62]} at 1$"),
+        (
+            {},
+            {"t": T[::-1]},
+            rf"t must be 64 ascending times.* of shape \(64,\), where t\[0\] = {T[63]} and t\[1\] = {T[62]}$",
+        ),
         ({}, {"t": T[1:]}, r"t must be 64 ascending times, .* got an array of shape \(63,\)$"),
         ({"real": (1.0, 0.0)}, {}, r"real must be bounds \(lower, upper\)"),
         ({"imag": (-2.0, -1.0)}, {}, "imag must be bounds"),

@@ -506,7 +506,7 @@ def test_jax_says_where_there_is_no_gradient(monkeypatch):
             jax.jit(lambda x: xv.layers.jax.report(x, x > 0.5, 2 * x))(jnp.asarray(1.0))
             jax.effects_barrier()
     assert said == [(1.0, 1.0, 2.0)]
-    with pytest.warns(DifferentiabilityWarning, match=r"multiplier of zero.*least norm.*0.01 only"):
+    with pytest.warns(DifferentiabilityWarning, match=r"multiplier of zero.*tanh saturate.*least norm.*0.01 only"):
         xv.implicit.warn(1.0, 1.0, 1e-2)
 
 

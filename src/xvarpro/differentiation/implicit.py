@@ -106,7 +106,10 @@ def reasons(degenerate: float, singular: float, residual: float) -> list[str]:
             "a constraint is active with a multiplier of zero, so the solution has different derivatives to each side"
         )
     if singular:
-        said.append("the solution is not unique nearby, so the derivative of least norm was taken")
+        said.append(
+            "the solution is not unique nearby, or theta runs off, as where units such as tanh saturate, so the "
+            "derivative of least norm was taken: bounds (over) or a penalty (mu, R) on theta can make it unique"
+        )
     if not residual <= UNSOLVED:
         said.append(
             f"the linear system was solved to a relative residual of {residual:.1g} only: raise limit; or lam is small "

@@ -117,8 +117,8 @@ class DMD(Factorisation):
         X = self._checked(X, reset=True)
         t = np.arange(float(len(X))) if t is None else np.asarray(t, dtype=np.float64)
         if t.shape != (len(X),) or not np.all(np.diff(t) > 0):
-            falls = np.flatnonzero(~(np.diff(t) > 0))[:1] if t.shape == (len(X),) else []
-            where = "".join(f", {t[i]} and then {t[i + 1]} at {i + 1}" for i in falls)
+            i = int(np.argmin(np.diff(t) > 0)) if t.shape == (len(X),) else None
+            where = "" if i is None else f", where t[{i}] = {t[i]} and t[{i + 1}] = {t[i + 1]}"
             raise ProblemError(
                 f"DMD: t must be {len(X)} ascending times, one for each row of X; got {described(t)}{where}"
             )
