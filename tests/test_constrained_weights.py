@@ -719,7 +719,7 @@ def test_fits_in_single_precision_have_the_digits_of_the_data(subtests):
         return xv.array_namespace(theta).exp(-t[:, None] * theta)
 
     clean = M(np.array([1.36, 3.15]), t) @ np.array([1.7, 1.75])
-    for W in (lower.Nonnegative(), lower.Bounded(0.0, 3.0), lower.Simplex(3.45)):
+    for W in (lower.Nonnegative(), lower.Bounded(0.0, 3.0), lower.Simplex(3.45), lower.L1(0.01)):
         with subtests.test(repr(W)):
             for seed in range(4):
                 y = (clean + 1.5e-3 * rng(seed).normal(size=t.size)).astype(np.float32)

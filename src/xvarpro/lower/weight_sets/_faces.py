@@ -24,11 +24,10 @@ from xvarpro.lower.weight_sets._pivoting import (
     nearly,
     pivot,
     product,
-    solved,
 )
 
 SHORT = 1e-10  # w is refined where the machine epsilon is larger, as in float32
-FEW = 64  # right-hand sides at most for which it is: a second pivoting costs as much as the first
+FEW = 64  # right-hand sides at most for which it is: a step costs about what the solution did
 
 
 class Scaled(NamedTuple):
@@ -102,6 +101,19 @@ class OnFace(LowerSolver):
         """
         return self.solution(backend, _scaled(R, z))
 
+    def slope(self, w: Array) -> Array | float:
+        """Of what the set adds to the squares, at a minimiser."""
+        return 0.0
+
+    def refine(
+        self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array
+    ) -> tuple[Array, Array]:
+        """In single precision by a step of Newton on the face, so that r does not round as w does."""
+        if namespace_of(w).finfo(w.dtype).eps < SHORT or w.shape[1] > FEW or system.ridge.present:
+            return w, r
+        step = -self.adjoint(backend, system, factor, system.M.rmatvec(r) + self.slope(w), y, w, r).v
+        return w + step, r + system.M.matvec(step)
+
     def adjoint(
         self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array
     ) -> Adjoint:
@@ -167,22 +179,6 @@ class InBox(OnFace):
     def free(self, w: Array) -> Array:
         return (w > _column(self.lower, w)) & (w < _column(self.upper, w))
 
-    def refine(
-        self, backend: Backend, system: System, factor: QRFactor, y: Array, w: Array, r: Array
-    ) -> tuple[Array, Array]:
-        """In single precision by pivoting anew, and by a step on that face, so that r does not round as w does."""
-        xp = namespace_of(w)
-        if xp.finfo(w.dtype).eps < SHORT or w.shape[1] > FEW or system.ridge.present:
-            return w, r
-        w = xp.real(w) if trees.is_complex(w) else w
-        z = _projected(backend, factor, r)
-        level = _scaled(factor.R, product(factor.R, w) - z)
-        found, box, u = self._pivoted(backend, level), self._box(level), w * level.lengths
-        equation = box.equation and (box.equation[0], box.equation[1] - xp.sum(w, axis=0))
-        rest = Box(box.R, -z, box.lower - u, box.upper - u, equation)
-        step = solved(Inverter(backend, box.R), rest, found.free, found.high).x / level.lengths
-        return as_complex(self._feasible(level, w + step, found), y), r + system.M.matvec(as_complex(step, y))
-
     def improved(
         self, backend: Backend, system: System, factor: QRFactor, g: Array, y: Array, w: Array, r: Array
     ) -> Array:
@@ -193,17 +189,14 @@ class InBox(OnFace):
         return as_complex(self.weights(backend, R, z)[0], y)
 
     def solution(self, backend: Backend, level: Scaled) -> tuple[Array, Array]:
-        solution = self._pivoted(backend, level)
-        return self._feasible(level, solution.x / level.lengths, solution), solution.free
-
-    def _feasible(self, level: Scaled, w: Array, solution: Solution) -> Array:
-        """`w` to the last bits in the set, on the face of a solution; NaN where pivoting has not ended."""
-        xp, (lower, upper) = namespace_of(w), self._bounds(level)
+        solution, xp = self._pivoted(backend, level), namespace_of(level.z)
+        w = solution.x / level.lengths
+        lower, upper = self._bounds(level)
         held = xp.where(solution.high, upper, lower)
         w = xp.where(solution.free, xp.minimum(xp.maximum(w, lower), upper), held)
-        if self.total is not None:  # columns of very different lengths take the last bits from it
+        if self.total is not None:  # to the last bits, which columns of very different lengths take from it
             w = w * (self.total / xp.sum(w, axis=0))
-        return _ended(w, solution)
+        return _ended(w, solution), solution.free
 
     def kinks(self, backend: Backend, level: Scaled, y: Array) -> Array:
         """Entries at a bound, or as near as rounding can tell, whose multiplier is 0 as nearly."""
@@ -261,6 +254,9 @@ class Lasso(OnFace):
 
     def free(self, w: Array) -> Array:
         return w != 0
+
+    def slope(self, w: Array) -> Array:
+        return self.alpha * namespace_of(w).sign(w)
 
     def solution(self, backend: Backend, level: Scaled) -> tuple[Array, Array]:
         xp, (R, z, lengths) = namespace_of(level.z), level

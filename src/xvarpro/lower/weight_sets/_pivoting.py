@@ -239,7 +239,7 @@ def _pivot(backend: Backend, box: Box, free: Array, high: Array) -> Solution:
     invert = Inverter(backend, box.R)
     steps = xp.zeros((k,), dtype=xp.int32, device=device(box.z))
     first = _State(
-        solved(invert, box, free, high),
+        _solved(invert, box, free, high),
         change=free,
         fewest=steps + (n + 1),
         patience=steps + PATIENCE,
@@ -260,7 +260,7 @@ def _pivot(backend: Backend, box: Box, free: Array, high: Array) -> Solution:
         x, free, high, _ = state.solution
         leaving = state.change & free
         high = (leaving & (x > some.upper)) | (~leaving & high)
-        solution = solved(invert, some, free ^ state.change, high)
+        solution = _solved(invert, some, free ^ state.change, high)
         return _decided(some, state._replace(solution=solution, step=state.step + 1))
 
     end = column_loop(backend, running, advance, _decided(box, first), (*box[1:], stack))
@@ -268,7 +268,7 @@ def _pivot(backend: Backend, box: Box, free: Array, high: Array) -> Solution:
     return end.solution._replace(x=xp.where(xp.any(end.change, axis=0), xp.full_like(x, xp.nan), x))
 
 
-def solved(invert: Inverter, box: Box, free: Array, high: Array) -> Solution:
+def _solved(invert: Inverter, box: Box, free: Array, high: Array) -> Solution:
     """The solution for a guess."""
     R, z, lower, upper, equation = box
     xp = namespace_of(z)
