@@ -166,13 +166,30 @@ def test_a_model_that_goes_in_steps_is_refused(M, name, over):
     assert np.isfinite(saddle.value)
 
 
-def test_a_leaf_in_which_a_model_goes_in_steps_is_named():
+@pytest.mark.parametrize(
+    ("theta0", "over", "named"),
+    [
+        ({"a": np.array(0.5), "b": np.array(8.0)}, None, r"theta\['b'\]"),
+        (np.array([0.5, 8.0]), (0.0, 20.0), "theta, entries 1,"),
+    ],
+)
+def test_where_a_model_goes_in_steps_is_named(theta0, over, named):
     def M(theta, t):
-        xp = xv.array_namespace(theta["a"])
-        return xp.stack([xp.exp(-t * theta["a"]), xp.round(1e3 * xp.exp(-t * theta["b"])) / 1e3], axis=1)
+        a, b = theta.values() if isinstance(theta, dict) else (theta[0], theta[1])
+        xp = xv.array_namespace(a)
+        return xp.stack([xp.exp(-t * a), xp.round(1e3 * xp.exp(-t * b)) / 1e3], axis=1)
 
-    with pytest.warns(UserWarning, match=r"derivatives by theta\['b'\] are 0"):
-        xv.solve(xv.separable(M, TWO, data=T), {"a": np.array(0.5), "b": np.array(8.0)})
+    with pytest.warns(UserWarning, match=rf"derivatives by {named} are 0"):
+        xv.solve(xv.separable(M, TWO, data=T), theta0, over=over)
+
+
+def test_a_batch_whose_problems_go_in_steps_says_so():
+    def M(theta, t):
+        xp = xv.array_namespace(theta)
+        return xp.stack([xp.exp(-t * theta[:, :1]), xp.round(1e3 * xp.exp(-t * theta[:, 1:])) / 1e3], axis=2)
+
+    with pytest.warns(UserWarning, match=r"derivatives by entries \[1\] of theta .* in steps"):
+        xv.solve_many(xv.separable(M, TWO[None], data=T), np.array([[0.5, 20.0]]), (0.0, 20.0))
 
 
 SETS = [None, xv.sets.L2Ball(20.0), xv.sets.Box(-np.inf, 5.0)]
@@ -193,6 +210,17 @@ def test_a_right_gradient_passes(name, over, dtype):
         problem = xv.separable(M, y, data=x, lam=1e-3, solver=solver)
         fit = xv.solve(problem, theta, over=over, backend=name, algorithm=algorithm, debug=True, max_iter=1)
         assert fit.n_iter <= 1
+
+
+@pytest.mark.parametrize("seed", [6, 48])
+def test_a_gradient_that_bends_as_codes_leave_faces_passes(seed):
+    draw = rng(seed)
+    X = np.repeat(draw.integers(-3, 4, size=(2, 10)), 4, 0).T.astype(float)  # archetypes of copies
+    X, B = X - X.mean(axis=1, keepdims=True), np.zeros((8, 10))
+    B[draw.integers(0, 8, 10), np.arange(10)] = 1
+    lam, W = 1e-9 * np.mean(X**2), xv.lower.Simplex()
+    problem = xv.separable(lambda theta, data: data @ theta, X, data=X, lam=lam, W=W)
+    assert xv.solve(problem, B, xv.sets.Columns(xv.sets.Simplex()), debug=True, max_iter=0).n_iter == 0
 
 
 @pytest.mark.parametrize(("start", "over"), [(0.0, None), (1.0, xv.sets.Box(1.0, 1.0))])

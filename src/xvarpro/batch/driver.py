@@ -19,6 +19,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device, is_host, namespace_of, positive_or_one
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves
+from xvarpro.driver.gradient_check import IN_STEPS, REACH
 from xvarpro.driver.iteration import OPEN, OWN_MODEL, negligible_decrease, negligible_gap, noise
 from xvarpro.driver.restarts import STEPS, Look, dependent, left_behind, parabola, without_curvature
 from xvarpro.lower.stack import units
@@ -267,6 +268,23 @@ class Run:
             end = self._end(self._of(members), self._states(members))
             ends = tuple(map(self.backend.to_numpy, end)) if self.prepared.shared else put(ends, members, end, self.b)
         return ends
+
+    def steps(self) -> str:
+        """As `driver.gradient_check.steps`, of the first problems."""
+        ended = np.flatnonzero(_ended(self.state.status))[: min(self.size, SMALLEST)]
+        if self.prepared.shared or not len(ended):
+            return ""
+        members = self._padded(ended, self.size)
+        x, value, grad = self.state.point.theta[members], *(a[members] for a in self.state.point.local[:2])
+        still = (x == to_numpy(self.prepared.theta)[members]) & (grad == 0)
+        for far in REACH * (-1.0) ** np.arange(len(REACH)) if still.any() else ():  # one way may end at a bound
+            tried = self._nearest(members, x + far * still * np.where(x == 0, 1, np.abs(x)))
+            there = self._start(self._of(members), self._moved(tried.astype(x.dtype))).point.local
+            other = np.where(still, to_numpy(there.grad) != 0, tried != x).any(axis=1)
+            change = np.where(other, 0, np.abs(to_numpy(there.value) - value))
+            if (found := change > noise(value, self.state.floor[members])).any():
+                return IN_STEPS.format(f"entries {np.flatnonzero(still[found][0])} of theta", change[found][0])
+        return ""
 
     def _parted(self, members: np.ndarray, max_iter: int, bar: Bar) -> None:
         for _ in range(PARTINGS):

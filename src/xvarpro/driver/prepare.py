@@ -22,7 +22,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_feasible, check_model, first_rows, is_feasible, outputs_of
 from xvarpro.driver.transfer import CallerLayout, Destination, Transfer, destination
 from xvarpro.driver.units import for_design, multiplied, targets_near_one, theta_near_one
-from xvarpro.errors import ModelError, ProblemError, warn_caller
+from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.objective.in_memory import ModelStructure
 from xvarpro.objective.inexact import Inexact
 from xvarpro.objective.interface import Objective
@@ -170,70 +170,6 @@ class Prepared:
             for outputs in outputs_of(reduced.evaluate(self.theta, reduced.constants)):
                 operators.dottest(outputs.M)
 
-    def certify_gradient(self) -> None:
-        """Compare the gradient near theta0 with differences of values, along one feasible direction.
-
-        Raises
-        ------
-        ModelError
-            They differ by more than rounding and curvature explain.
-        """
-        theta, eps = self.theta, float(np.finfo(self.dtype).eps)
-        d, unit = self._direction(theta)
-        if unit == 0:
-            return
-        with self.backend.scope(self.dtype):
-            h = min(0.5, eps ** (1 / 3) * unit)  # theta + 2 h d is feasible
-            found = [self.call(_value, trees.axpy(t * h, d, theta)) for t in (0.0, 0.5, 1.5, 2.0)]
-            values, roundings = ([float(x) for x in column] for column in zip(*found, strict=True))
-            slope, length = (float(x) for x in self.call(_slope, trees.axpy(h, d, theta), d))
-        wide, narrow = (values[3] - values[0]) / (2 * h), (values[2] - values[1]) / h
-        unsure = 4 * abs(wide - narrow) + eps**0.5 * length + max(roundings) / h
-        if abs(narrow - slope) > unsure + eps ** (1 / 3) * max(abs(narrow), abs(slope)):
-            raise ModelError(
-                f"the gradient must be that of the objective; got {slope:.6g} along a direction where values rise "
-                f"by {narrow:.6g}, give or take {unsure:.1g}. A part of the model may hide from the derivative: take "
-                ".detach(), .item(), float(), stop_gradient and constants computed from theta out of it"
-            )
-        if slope == 0 and (words := self.steps(theta, [True] * len(theta))):
-            raise ModelError(words)
-
-    def _direction(self, theta: Leaves) -> tuple[Leaves, float]:
-        """A feasible direction that is drawn, and the multiple of it that is as long as theta; 0 where none is."""
-        draw = np.random.default_rng(0)
-        with self.backend.scope(self.dtype):
-            # a step of the size of the largest entry would be many times that of one in other units
-            sizes = [np.abs(self.backend.to_numpy(x)) for x in theta]
-            units = [np.where(x > 0, x, np.max(x, initial=0.0) or 1.0) for x in sizes]
-            g = [(draw.normal(size=unit.shape) * unit).astype(self.dtype) for unit in units]
-            d = self.region.blmo(theta, tuple(self.backend.asarray(x, device=self.device) for x in g)).d
-            longest, size = (max(float(namespace_of(x).max(namespace_of(x).abs(x))) for x in a) for a in (d, theta))
-        return d, (size or 1.0) / longest if longest else 0.0
-
-    def steps(self, theta: Leaves, still: list[bool]) -> str:
-        """Words on values that change with the leaves that are `still`, where their derivatives are 0 after the change.
-
-        A saddle has derivatives of 0 in one place alone. A rounded model has them all around, and its values change
-        further away than a small step leads.
-        """
-        d, unit = self._direction(theta)
-        with self.backend.scope(self.dtype):
-            d = tuple(x if keep else namespace_of(x).zeros_like(x) for x, keep in zip(d, still, strict=True))
-            if float(self.call(_slope, theta, d)[0]) != 0:
-                return ""
-            value, rounding = (float(x) for x in self.call(_value, theta))
-            for far in np.geomspace(1e-3, 0.1, 5):  # now and then a difference meets an edge, and is not 0
-                there = trees.axpy(min(1.0, float(far) * unit), d, theta)
-                change = abs(float(self.call(_value, there)[0]) - value)
-                if change > rounding and float(self.call(_slope, there, d)[0]) == 0:
-                    names = [name for name, keep in zip(trees.paths(self.tree(theta)), still, strict=True) if keep]
-                    return (
-                        f"a model must be differentiable; got one whose derivatives by {', '.join(names)} are 0, while "
-                        f"the objective changes by {change:.2g}: it is rounded, or goes in steps. Leave the rounding "
-                        "out, or give xv.special.external a larger step="
-                    )
-        return ""
-
     def certify_sets(self) -> None:
         """Run `sets.check` on every set that the package does not define."""
         with self.backend.scope(self.dtype):
@@ -262,20 +198,6 @@ class Prepared:
         with self.backend.scope(self.dtype):
             key = fun, skeleton, self.layout.treedef, self.structure
             return self.backend.call(make, key, once)(operands, *args)
-
-
-def _value(f: Objective, theta: Leaves) -> tuple[Array, Array]:
-    """The objective, and by how much it may be off by rounding."""
-    f = f.with_lower_tolerance(0.0)
-    value = f.point(theta).value
-    f.energy = f.scale(theta)
-    return value, f.rounding(value)
-
-
-def _slope(f: Objective, theta: Leaves, d: Leaves) -> tuple[Array, Array]:
-    """The derivative along d, and the product of the lengths of d and the gradient."""
-    _, grad = f.with_lower_tolerance(0.0).value_and_gradient(theta)
-    return trees.dot(grad, d), (trees.dot(grad, grad) * trees.dot(d, d)) ** 0.5
 
 
 def prepare(

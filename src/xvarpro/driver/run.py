@@ -18,9 +18,10 @@ from xvarpro.algorithms.interface import Algorithm, Iterate
 from xvarpro.backends.interface import linalg_errors
 from xvarpro.core import trees
 from xvarpro.core.checks import described, number
-from xvarpro.core.namespace import copied, namespace_of
+from xvarpro.core.namespace import copied
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.gradient_check import steps
 from xvarpro.driver.iteration import ROUNDING, Program, Tracked, doubtful, noise, running
 from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import Prepared
@@ -389,9 +390,7 @@ class Run:
         self.certify()
         status = status if self.status is Status.RUNNING else self.status
         self._check_sets(status)
-        pairs = zip(self.prepared.theta, self.state.iterate.theta, strict=True)
-        still = [bool(namespace_of(a).all(a == b)) for a, b in pairs] if status.success and self.record.done else []
-        if any(still) and (found := self.prepared.steps(self.state.iterate.theta, still)):
+        if status.success and self.record.done and (found := steps(self.prepared, self.state.iterate.theta)):
             warn_caller(found, UserWarning)
         # a certificate is of the last iterate
         if status.success and (self.cut or self.best()[0] is not self.state.iterate):

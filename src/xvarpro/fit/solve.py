@@ -19,6 +19,7 @@ from xvarpro.core.checks import number, switch
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Tree
 from xvarpro.driver.checkpoint import Checkpoint, Schedule, arguments, continuation, going_on, warn_of_order
+from xvarpro.driver.gradient_check import certify_gradient
 from xvarpro.driver.model_check import check_compiles, check_limits, check_long_run, check_own_sets, check_unchanged
 from xvarpro.driver.outcome import DeadUnitsWarning, outcome, recipe
 from xvarpro.driver.prepare import Prepared, prepare
@@ -181,13 +182,13 @@ def solve(
     if debug:
         prepared.certify_sets()
         prepared.certify_designs()
-        prepared.certify_gradient()
+        certify_gradient(prepared)
     with prepared.backend.scope(prepared.dtype):
         check_own_sets(prepared.region, prepared.backend, prepared.theta)
         run = Run(prepared, method, tol)
         run.start(trace_every)
         if not any(run.record.row[1:3]):  # no gap at all: of a model whose gradient is cut, every point looks like this
-            prepared.certify_gradient()
+            certify_gradient(prepared)
         asked = recipe(run, over, max_iter)
         given = cache(lambda: arguments(problem, asked, run))
         if resume is not None:
