@@ -414,6 +414,17 @@ def test_what_torch_says_comes_with_advice(M, advice):
         xv.solve(problem, torch.ones(2))
 
 
+@pytest.mark.frameworks
+def test_model_that_calls_another_framework_is_given_the_backend_to_pass():
+    import jax.numpy as jnp
+    import torch
+
+    for name, exp in {"jax": jnp.exp, "torch": torch.exp}.items():
+        problem = xv.separable(lambda theta, data, exp=exp: exp(-data["t"][:, None] * theta), SIGNAL, data={"t": T})
+        with pytest.raises(ModelError, match=rf'^Pass backend="{name}", since a model function calls .{{,200}}$'):
+            xv.solve(problem, START)
+
+
 def test_arrays_of_inference_mode_are_named():
     import torch
 

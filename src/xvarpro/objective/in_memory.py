@@ -369,6 +369,10 @@ class _Flat:
 ADVICE = "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
 
 
+# what functions of a framework say of an array that is none of theirs
+CALLED = {"jax": ("valid JAX type", "as an abstract array"), "torch": ("be Tensor", "expected Tensor")}
+
+
 @contextmanager
 def model_failures(
     backend: Backend,
@@ -395,6 +399,12 @@ def model_failures(
                 f"xp = xv.array_namespace({argument}). A function of SciPy's goes into xv.special.external(fun, "
                 f"{argument}): fun reads NumPy arrays of its own, not those of data"
             ) from error
+        for name, words in CALLED.items():
+            if name != backend.name and any(said in str(error) for said in words):  # which may print all of an array
+                raise ModelError(
+                    f'Pass backend="{name}", since {what} calls functions of {name}; got arrays of the {backend.name} '
+                    f"backend, that of theta0 or backend=. Or compute with xp = xv.array_namespace({argument})"
+                ) from error
         if any(dates in str(error) for dates in ("DateTime64", "<M8[")):
             advice = "Dates are no numbers: pass the time since one, such as (t - t.min()) / np.timedelta64(1, 'h')"
         if advice is ADVICE and any(word in str(error) for word in ("shape", "dimension")):
