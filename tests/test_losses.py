@@ -259,7 +259,7 @@ def test_columns_that_end_the_solve_of_all_are_named(subtests):
     dark, weights = y.copy(), np.ones(y.shape)
     dark[:, 3] = weights[:, 1::2] = 0.0
     for match, stated in {
-        "Column 3 of y has counts that are all 0": xv.separable(M, dark, data=t, **held),
+        "Column 3 of y has no entry but 0": xv.separable(M, dark, data=t, **held),
         "2 columns of y, the first 1, 3, have no weight but 0": xv.separable(M, y, data=t, weights=weights),
     }.items():
         with subtests.test(match):
@@ -268,6 +268,10 @@ def test_columns_that_end_the_solve_of_all_are_named(subtests):
             assert fit.message.startswith(match)
             with pytest.warns(RuntimeWarning, match=match):
                 xv.solve_lower(stated, np.ones(1))
+    linked = xv.separable(M, dark, data=t, loss="log_poisson")
+    assert "Column 3 of y has no entry but 0" in xv.solve(linked, np.ones(1), over=(0.1, 9.0)).message
+    ridged = xv.separable(M, dark, data=t, loss="log_poisson", lam=1.0)
+    assert "Column 3" not in xv.solve(ridged, np.ones(1), over=(0.1, 9.0)).message
 
 
 def test_classes_at_a_bound_are_held_in_the_statistics():

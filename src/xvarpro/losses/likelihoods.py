@@ -108,7 +108,10 @@ class LogPoisson(_Counts):
     """
 
     linked = True
-    advice = "The mean exp(M(theta) w) has left the range of numbers: start from another theta, or pass lam > 0."
+    advice = (
+        "The mean exp(M(theta) w) has left the range of numbers: start from another theta, or pass lam > 0. To counts "
+        "that are all 0 no w fits best."
+    )
 
     def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
         xp = namespace_of(mu)

@@ -212,8 +212,9 @@ class Outcome:
         if self.status is Status.NON_FINITE and self._problem is not None:
             advice = " ".join([*self._problem.advice, advice])
         lost = self.status in (Status.NON_FINITE, Status.RANK_DEFICIENT)
-        if lost and self._problem is not None and (said := empty_columns(self._problem.lower)):
-            return said
+        asked = self._problem is not None and (lost or self._problem.lower.loss is not None)
+        if self._problem is not None and asked and (said := empty_columns(self._problem.lower)):
+            return said if lost else f"{self.status.sentence} {said}"
         sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
         least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
         if self.status is Status.NO_DESCENT and most >= FAR_UNITS * least:
@@ -280,10 +281,12 @@ def empty_columns(level: Level) -> str:
     y, given = to_numpy(level.y), level.weights
     weights = to_numpy(given).reshape(len(y), -1) if trees.is_array(given) else np.ones((1, 1))
     bare = np.broadcast_to(~np.any(weights, axis=0), y.shape[1:])
-    dark = ~np.any(y * (weights != 0), axis=0) & (level.loss is not None and level.loss.positive)
+    loss = level.loss
+    starved = loss is not None and (loss.positive or (loss.linked and not level.ridge.present))
+    dark = ~np.any(y * (weights != 0), axis=0) & starved
     for what, at in (
         ("no weight but 0: leave out what has no data", bare),
-        ("counts that are all 0, to which no positive model fits best: leave out what has none", dark),
+        ("no entry but 0, which a positive model fits the better the smaller it is: leave out what has none", dark),
     ):
         if at.any():
             first = ", ".join(map(str, np.flatnonzero(at)[:3]))
