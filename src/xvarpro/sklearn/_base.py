@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from xvarpro import backends
 from xvarpro.backends.exchange import find_device
@@ -121,8 +121,11 @@ class Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _checked(self, X: Any, reset: bool) -> np.ndarray:
         X = validate_data(self, X, reset=reset, dtype=np.float64)
-        if self.nonnegative_data:
-            check_non_negative(X, type(self).__name__)
+        if self.nonnegative_data and np.any(X < 0):
+            raise ProblemError(
+                f"Negative values in data passed to {type(self).__name__}: X must be >= 0; got {X.min():.3g}. A scaler "
+                "takes samples that it was not fitted to below 0: MinMaxScaler(clip=True) does not"
+            )
         return X
 
     def _keep(self, fit: Result) -> None:
