@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import optree
 
@@ -55,6 +55,7 @@ class Each(Struct):
     >>> data = {"t": xv.Each(np.ones((1000, 64))), "shape": np.ones(64)}
     """
 
+    of_problems: ClassVar[bool] = True  # for seams that do not import this one
     array: Array = REQUIRED
 
     def __post_init__(self) -> None:

@@ -115,7 +115,7 @@ def numbers(owner: str, name: str, value: Any, *ndims: int, finite: bool = True,
     if bad or (finite and not np.isfinite(values).all()):
         shapes = {0: "a number", 1: "a vector", 2: "a matrix"}
         wanted = " or ".join(shapes[d] for d in ndims)
-        marked = type(value).__name__ == "Each"  # of a seam that this one does not import
+        marked = getattr(value, "of_problems", False)
         got = "Each" if marked else repr(value)
         got = f"shape {values.shape}, {values.dtype}" if values.dtype.kind in "iufc" else got
         got += ". Bounds of each problem, xv.Each, are for theta alone: W is the same for all" if marked else ""
