@@ -170,7 +170,7 @@ def test_a_model_that_goes_in_steps_is_refused(M, name, over):
     ("theta0", "over", "named"),
     [
         ({"a": np.array(0.5), "b": np.array(8.0)}, None, r"theta\['b'\]"),
-        (np.array([0.5, 8.0]), (0.0, 20.0), "theta, entries 1,"),
+        (np.array([0.5, 8.0]), (0.0, 20.0), r"theta, entries \[1\],"),
     ],
 )
 def test_where_a_model_goes_in_steps_is_named(theta0, over, named):

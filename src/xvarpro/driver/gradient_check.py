@@ -19,13 +19,7 @@ IN_STEPS = (
 
 
 def certify_gradient(prepared: Prepared) -> None:
-    """Compare the gradient near theta0 with differences of values, along one feasible direction.
-
-    Raises
-    ------
-    ModelError
-        They differ by more than rounding and curvature explain.
-    """
+    """Raise a `ModelError` where slopes and differences differ by more than rounding and curvature."""
     theta, eps = prepared.theta, float(np.finfo(prepared.dtype).eps)
     d, unit = _direction(prepared, theta)
     if unit == 0:
@@ -34,7 +28,7 @@ def certify_gradient(prepared: Prepared) -> None:
         h = min(0.5, eps ** (1 / 3) * unit)  # theta + 2 h d is feasible
         found = [prepared.call(_value, trees.axpy(t * h, d, theta), once=True) for t in (0.0, 0.5, 1.5, 2.0)]
         values, roundings = ([float(x) for x in column] for column in zip(*found, strict=True))
-        at = [prepared.call(_gradient, trees.axpy(t * h, d, theta), once=True) for t in (0.5, 1.0, 1.5)]
+        at = [prepared.call(gradient, trees.axpy(t * h, d, theta), once=True) for t in (0.5, 1.0, 1.5)]
         low, slope, high = (float(trees.dot(g, d)) for g in at)
         length = float(trees.dot(at[1], at[1]) * trees.dot(d, d)) ** 0.5
     wide, narrow = (values[3] - values[0]) / (2 * h), (values[2] - values[1]) / h
@@ -56,15 +50,15 @@ def steps(prepared: Prepared, theta: Leaves) -> str:
     A saddle has derivatives of 0 in one place alone. A rounded model has them all around, and its values change
     further away than a small step leads.
     """
-    if not any(bool(namespace_of(x).any(x == start)) for x, start in zip(theta, prepared.theta, strict=True)):
+    same = [x == start for x, start in zip(theta, prepared.theta, strict=True)]
+    if not any(bool(namespace_of(x).any(x)) for x in same):
         return ""
     vectors = {i for i, C in prepared.region.constrained if C.event_ndim}  # sets that hold no entry by itself
     d, unit = _direction(prepared, theta)
     with prepared.backend.scope(prepared.dtype):
-        g, still = prepared.call(_gradient, theta, once=True), []
-        for i, (x, start, slope) in enumerate(zip(theta, prepared.theta, g, strict=True)):
-            held = (x == start) & (slope == 0)
-            still.append(held & namespace_of(x).all(held) if i in vectors else held)
+        g = prepared.call(gradient, theta, once=True)
+        still = [x & (slope == 0) for x, slope in zip(same, g, strict=True)]
+        still = [x & namespace_of(x).all(x) if i in vectors else x for i, x in enumerate(still)]
         d = tuple(namespace_of(x).where(keep, x, 0 * x) for x, keep in zip(d, still, strict=True))
         if not any(bool(namespace_of(x).any(x != 0)) for x in d):
             return ""
@@ -72,16 +66,11 @@ def steps(prepared: Prepared, theta: Leaves) -> str:
         for far in REACH:  # now and then a difference meets an edge, and is not 0
             there = trees.axpy(min(1.0, float(far) * unit), d, theta)
             change = abs(float(prepared.call(_value, there, once=True)[0]) - value)
-            if change > rounding and float(trees.dot(prepared.call(_gradient, there, once=True), d)) == 0:
+            if change > rounding and float(trees.dot(prepared.call(gradient, there, once=True), d)) == 0:
                 pairs = zip(trees.paths(prepared.tree(theta)), map(prepared.backend.to_numpy, still), strict=True)
-                return IN_STEPS.format(", ".join(_named(name, keep) for name, keep in pairs if keep.any()), change)
+                parts = [n if x.all() else f"{n}, entries {np.flatnonzero(x)[:3]}," for n, x in pairs if x.any()]
+                return IN_STEPS.format(", ".join(parts), change)
     return ""
-
-
-def _named(name: str, some: np.ndarray) -> str:
-    """A leaf, and the entries of it that are meant where it is not all of them."""
-    first = ", ".join(str(i[0] if len(i) == 1 else tuple(i)) for i in np.argwhere(some)[:3].tolist())
-    return name if some.all() else f"{name}, entries {first}{', ...' if some.sum() > 3 else ''},"
 
 
 def _direction(prepared: Prepared, theta: Leaves) -> tuple[Leaves, float]:
@@ -105,6 +94,7 @@ def _value(f: Objective, theta: Leaves) -> tuple[Array, Array]:
     return value, f.rounding(value)
 
 
-def _gradient(f: Objective, theta: Leaves) -> Leaves:
+def gradient(f: Objective, theta: Leaves) -> Leaves:
+    """That of the objective, as a function that backends compile."""
     found: Leaves = f.with_lower_tolerance(0.0).value_and_gradient(theta)[1]
     return found

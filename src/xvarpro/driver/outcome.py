@@ -13,9 +13,10 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
+from xvarpro.driver.gradient_check import gradient
 from xvarpro.driver.model_check import negative_ridge
 from xvarpro.driver.prepare import Prepared, violation
-from xvarpro.driver.run import RECORD, WORK, Record, Run, gradient
+from xvarpro.driver.run import RECORD, WORK, Record, Run
 from xvarpro.driver.weights import coefficients
 from xvarpro.errors import warn_caller
 from xvarpro.objective.interface import LowerError, LowerReport, Objective

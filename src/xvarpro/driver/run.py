@@ -21,14 +21,13 @@ from xvarpro.core.checks import described, number
 from xvarpro.core.namespace import copied
 from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Leaves, Tree
-from xvarpro.driver.gradient_check import steps
+from xvarpro.driver.gradient_check import gradient, steps
 from xvarpro.driver.iteration import ROUNDING, Program, Tracked, doubtful, noise, running
 from xvarpro.driver.model_check import check_value
 from xvarpro.driver.prepare import Prepared
 from xvarpro.driver.restarts import kinked, restart
 from xvarpro.driver.weights import weights
 from xvarpro.errors import ProblemError, warn_caller
-from xvarpro.objective.interface import Objective
 from xvarpro.sets.promises import Promises
 from xvarpro.sets.region import event
 
@@ -142,12 +141,6 @@ def stops(answer: object) -> bool:
 
 def _record(it: Iterate) -> tuple[Array, ...]:
     return (it.value, it.gap_A + it.slack, it.gap_B, it.alpha_A, it.alpha_B, it.status, *it.counts)
-
-
-def gradient(f: Objective, theta: Leaves) -> Leaves:
-    """That of the objective, as a function that backends compile."""
-    grad: Leaves = f.value_and_gradient(theta)[1]
-    return grad
 
 
 class Run:

@@ -108,10 +108,7 @@ class LogPoisson(_Counts):
     """
 
     linked = True
-    advice = (
-        "The mean exp(M(theta) w) has left the range of numbers: start from another theta, or pass lam > 0. To counts "
-        "that are all 0 no w fits best."
-    )
+    advice = "The mean exp(M(theta) w) has left the range of numbers, as for counts of 0 alone: pass lam > 0."
 
     def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
         xp = namespace_of(mu)

@@ -212,8 +212,7 @@ class Outcome:
         if self.status is Status.NON_FINITE and self._problem is not None:
             advice = " ".join([*self._problem.advice, advice])
         lost = self.status in (Status.NON_FINITE, Status.RANK_DEFICIENT)
-        asked = self._problem is not None and (lost or self._problem.lower.loss is not None)
-        if self._problem is not None and asked and (said := empty_columns(self._problem.lower)):
+        if self._problem and (lost or self.loss) and (said := empty_columns(self._problem.lower)):
             return said if lost else f"{self.status.sentence} {said}"
         sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
         least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
@@ -281,9 +280,8 @@ def empty_columns(level: Level) -> str:
     y, given = to_numpy(level.y), level.weights
     weights = to_numpy(given).reshape(len(y), -1) if trees.is_array(given) else np.ones((1, 1))
     bare = np.broadcast_to(~np.any(weights, axis=0), y.shape[1:])
-    loss = level.loss
-    starved = loss is not None and (loss.positive or (loss.linked and not level.ridge.present))
-    dark = ~np.any(y * (weights != 0), axis=0) & starved
+    starved = level.loss and (level.loss.positive or (level.loss.linked and not level.ridge.present))
+    dark = ~np.any(y * (weights != 0), axis=0) & bool(starved)
     for what, at in (
         ("no weight but 0: leave out what has no data", bare),
         ("no entry but 0, which a positive model fits the better the smaller it is: leave out what has none", dark),

@@ -123,8 +123,7 @@ class Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         X = validate_data(self, X, reset=reset, dtype=np.float64)
         if self.nonnegative_data and np.any(X < 0):
             raise ProblemError(
-                f"Negative values in data passed to {type(self).__name__}: X must be >= 0; got {X.min():.3g}. A scaler "
-                "takes samples that it was not fitted to below 0: MinMaxScaler(clip=True) does not"
+                f"Negative values in data passed to {type(self).__name__}, {X.min():.3g}: see MinMaxScaler(clip=True)"
             )
         return X
 
