@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xvarpro.backends import Backend
+from xvarpro.backends.failures import model_failures
 from xvarpro.backends.interface import linalg_errors
 from xvarpro.batch import small
 from xvarpro.batch.small import Factor
@@ -22,7 +23,7 @@ from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
 from xvarpro.lower.interface import Ridge
 from xvarpro.objective.gauss_newton import Local
-from xvarpro.objective.in_memory import check_same, model_failures
+from xvarpro.objective.in_memory import check_same
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.samples import plain
 from xvarpro.problem.whitening import Whitening

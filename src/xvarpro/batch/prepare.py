@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from xvarpro.backends import Backend
+from xvarpro.backends.failures import model_failures
 from xvarpro.batch.losses import LossBatch
 from xvarpro.batch.objective import ADVICE, Batch
 from xvarpro.core import trees
@@ -31,7 +32,6 @@ from xvarpro.driver.transfer import CallerLayout, Transfer, destination
 from xvarpro.driver.units import largest, multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Bounded, Nonnegative
-from xvarpro.objective.in_memory import model_failures
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem, by_level
 from xvarpro.problem.row_chunks import RowChunks

@@ -12,13 +12,13 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.backends import Backend, exchange
+from xvarpro.backends.failures import model_failures
 from xvarpro.core import trees
 from xvarpro.core.checks import described, shown
 from xvarpro.core.namespace import is_complex, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import Transfer, destination
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.objective.in_memory import model_failures
 from xvarpro.sets import Box
 from xvarpro.statistics.frames import on_host
 from xvarpro.statistics.names import entry_names

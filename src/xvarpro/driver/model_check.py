@@ -10,6 +10,7 @@ from typing import Any, cast
 from weakref import WeakSet
 
 from xvarpro.backends import Backend, modules
+from xvarpro.backends.failures import model_failures
 from xvarpro.core import trees
 from xvarpro.core.checks import number
 from xvarpro.core.namespace import device, dtype_name, namespace_of
@@ -18,7 +19,7 @@ from xvarpro.driver.transfer import FLOATS
 from xvarpro.errors import ModelError, ProblemError, warn_caller
 from xvarpro.lower import QR
 from xvarpro.lower.interface import Ridge
-from xvarpro.objective.in_memory import ModelOutputs, ModelStructure, model_failures
+from xvarpro.objective.in_memory import ModelOutputs, ModelStructure
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, as_matrix, is_complex_design, ridge_of
 from xvarpro.objective.reduced import Reduced
 from xvarpro.operators import Dense

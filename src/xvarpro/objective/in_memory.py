@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,12 +10,13 @@ import numpy as np
 
 from xvarpro import lower
 from xvarpro.backends import Backend
+from xvarpro.backends.failures import model_failures
 from xvarpro.backends.group import Group
 from xvarpro.backends.interface import linalg_errors
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import Skeleton, inner, partition, signs, unflatten
-from xvarpro.errors import BackendNotInstalledError, ModelError, ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower.interface import LowerSolver, System
 from xvarpro.objective.interface import LowerReport, Objective, dead_columns
 from xvarpro.objective.least_squares import EvaluatedLevel, LevelOutputs, evaluate_level, fill
@@ -364,66 +362,3 @@ class _Flat:
             f.structure.check(outputs, skeleton)
         self.filled = skeleton.fill
         return outputs
-
-
-ADVICE = "Inside it, compute with xp = xv.array_namespace(theta) and take arrays from `data` only"
-
-
-@contextmanager
-def model_failures(
-    backend: Backend,
-    advice: str = ADVICE,
-    values: Callable[[], tuple[type[Exception], ...]] = tuple,
-    what: str = "a model function",
-    argument: str = "theta",
-) -> Iterator[None]:
-    """Turn what a user's function, `what`, raises inside into a `ModelError` that ends with `advice`.
-
-    Exceptions of the types that `values` returns pass: they are taken for NaN further up.
-    """
-    try:
-        yield
-    except values():
-        raise
-    except (ProblemError, ModelError, BackendNotInstalledError):
-        raise
-    except Exception as error:
-        if _called_numpy(error):
-            raise ModelError(
-                f"{what} must compute with functions of its arrays' namespace; got a call of NumPy's on an array that "
-                f"the {backend.name} backend differentiates or compiles. In the place of np.exp, write xp.exp with "
-                f"xp = xv.array_namespace({argument}). A function of SciPy's goes into xv.special.external(fun, "
-                f"{argument}): fun reads NumPy arrays of its own, not those of data"
-            ) from error
-        for name, said in (("jax", "valid JAX type|an abstract array"), ("torch", "be Tensor|expected Tensor")):
-            if name != backend.name and re.search(said, str(error)):  # which may print all of an array
-                raise ModelError(
-                    f'Pass backend="{name}", since {what} calls functions of {name}; got arrays of the {backend.name} '
-                    f"backend, that of theta0 or backend=. Or compute with xp = xv.array_namespace({argument})"
-                ) from error
-        if any(dates in str(error) for dates in ("DateTime64", "<M8[")):
-            advice = "Dates are no numbers: pass the time since one, such as (t - t.min()) / np.timedelta64(1, 'h')"
-        if advice is ADVICE and any(word in str(error) for word in ("shape", "dimension")):
-            advice += (
-                ". M is called once, with all of data, and returns all rows, (m, n): a function of one sample is "
-                "mapped over them by the vmap of its framework"
-            )
-        if re.search("Long|long int|int32|int64|Integers", str(error)) and not re.search("index|indices", str(error)):
-            advice += ". Integers of data stay integers: of what is computed with pass x.astype(float) or x.double()"
-        if ".forward() takes" in str(error):
-            advice = "A module is given as theta0, and M calls it: M = lambda net, x: net(x)"
-        elif "positional argument" in str(error):
-            advice += ". Functions of the standard take options by name: xp.stack([a, b], axis=-1)"
-        if "Inference tensors" in str(error):
-            advice = (
-                "PyTorch takes no derivatives through arrays that were made inside torch.inference_mode(), such as one "
-                f"that {what} finds outside of its arguments: call solve outside of it, or inside torch.no_grad()"
-            )
-        raise ModelError(
-            f"{what} failed on the {backend.name} backend: {type(error).__name__}: {error}. {advice}"
-        ) from error
-
-
-def _called_numpy(error: Exception) -> bool:
-    """Whether NumPy asked an array for one of its protocols, `__array__` or `__array_ufunc__`, and was refused."""
-    return "__array_" in f"{error} {traceback.extract_tb(error.__traceback__)[-1].name}"

@@ -10,13 +10,13 @@ import numpy as np
 
 from xvarpro import backends
 from xvarpro.backends import exchange
+from xvarpro.backends.failures import model_failures
 from xvarpro.core import trees
 from xvarpro.core.checks import switch
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import Transfer, destination
 from xvarpro.errors import ProblemError
-from xvarpro.objective.in_memory import model_failures
 from xvarpro.objective.least_squares import as_matrix
 from xvarpro.operators.interface import as_operator
 from xvarpro.problem.column_chunks import ColumnChunks

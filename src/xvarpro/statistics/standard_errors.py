@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xvarpro.backends.failures import model_failures
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_array
 from xvarpro.errors import ModelError, ProblemError
-from xvarpro.objective.in_memory import model_failures
 from xvarpro.statistics import constraints
 from xvarpro.statistics.covariance import Influence
 from xvarpro.statistics.frames import aligned, on_host, vector

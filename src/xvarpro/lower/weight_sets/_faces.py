@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from xvarpro.backends import Backend
 from xvarpro.core import trees
@@ -111,8 +111,8 @@ class OnFace(LowerSolver):
         """In single precision by a step of Newton on the face, so that r does not round as w does."""
         if namespace_of(w).finfo(w.dtype).eps < SHORT or w.shape[1] > FEW or system.ridge.present:
             return w, r
-        step = -self.adjoint(backend, system, factor, system.M.rmatvec(r) + self.slope(w), y, w, r).v
-        return w + step, r + system.M.matvec(step)
+        step: Any = self.adjoint(backend, system, factor, system.M.rmatvec(r) + self.slope(w), y, w, r).v
+        return w - step, r - system.M.matvec(step)
 
     def adjoint(
         self, backend: Backend, system: System, factor: QRFactor, c: Array, y: Array, w: Array, r: Array
