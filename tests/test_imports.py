@@ -55,7 +55,7 @@ BACKEND_LAYERS = [
     ("registry",),
     ("modules", "powers"),
     ("",),
-    ("exchange", "special", "external"),
+    ("exchange", "failures", "special", "external"),
     ("torch_checks", "torch_modules", "torch_settings", "jax_modules", "jax_sharding"),
     ("hosted", "calculus"),
     ("transformations", "adapters"),

@@ -11,10 +11,9 @@ import numpy as np
 from xvarpro.backends import registry
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.sets._ball import NormBall, RadiusSet
 from xvarpro.sets._faces import negligible, tight
 from xvarpro.sets._thresholds import onto_simplex
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import NormBall, RadiusSet, Set
 from xvarpro.sets.simplex import Simplex
 from xvarpro.sets.vectors import (
     direction,

@@ -15,11 +15,10 @@ from xvarpro.core.checks import shown
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
-from xvarpro.sets._ball import NormBall
 from xvarpro.sets._faces import negligible, ratio_test, slide_by_projection
 from xvarpro.sets.each import is_each, unmarked
 from xvarpro.sets.free import Free
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import NormBall, Set
 from xvarpro.sets.vectors import all_like, broadcasts, host_numbers, largest, norm, or_one, phase
 
 

@@ -12,9 +12,8 @@ from xvarpro import backends
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._root_finding import root
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import RadiusSet, Set
 from xvarpro.sets.vectors import (
     apply,
     as_like,

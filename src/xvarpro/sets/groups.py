@@ -9,7 +9,6 @@ from typing import final
 
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.sets._ball import NormBall
 from xvarpro.sets._grouping import (
     Grouping,
     by_entry,
@@ -23,7 +22,7 @@ from xvarpro.sets._grouping import (
 )
 from xvarpro.sets._root_finding import root
 from xvarpro.sets._thresholds import level, onto_simplex
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import NormBall, Set
 from xvarpro.sets.vectors import direction, largest, norm, phase, scaled, vanishes
 
 

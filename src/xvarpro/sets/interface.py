@@ -7,10 +7,11 @@ from abc import abstractmethod
 import numpy as np
 
 from xvarpro.backends import registry
+from xvarpro.core import checks
 from xvarpro.core.namespace import device, is_complex, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError, UnsupportedError
-from xvarpro.sets.vectors import real_inner
+from xvarpro.sets.vectors import excess, real_inner
 
 BENDS = 128  # faces that one path may meet
 
@@ -208,6 +209,28 @@ class Set(Struct):
         A class whose parameters depend on the shape, or that has more than one regime, overrides it.
         """
         return (cls(),)
+
+
+class RadiusSet(Set):
+    """A set whose size is its `radius`, >= 0."""
+
+    radius: float
+
+    numbers = ("radius",)
+
+    def __post_init__(self) -> None:
+        checks.nonnegative(self, "radius")
+
+
+class NormBall(RadiusSet):
+    """Ball ``{size(x) <= radius}`` of a norm."""
+
+    @abstractmethod
+    def _size(self, x: Array) -> Array:
+        """The norm of x, (*batch, n), shape batch."""
+
+    def violation(self, x: Array) -> Array:
+        return excess(self._size(x), self.radius)
 
 
 def _is_own(part: object) -> bool:

@@ -12,9 +12,8 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._thresholds import onto_slice
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import RadiusSet, Set
 from xvarpro.sets.ordered_weighted import OWLBall
 from xvarpro.sets.vectors import divisor, excess, phase, positive_part, top
 

@@ -14,8 +14,7 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import adjoint, device, namespace_of
 from xvarpro.core.struct import Array, Struct
 from xvarpro.errors import ProblemError
-from xvarpro.sets._ball import RadiusSet
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import RadiusSet, Set
 from xvarpro.sets.spectra import SpectralSet, hermitian, outer, scaled_matrices
 from xvarpro.sets.vectors import direction, norm, real_dtype, real_inner
 

@@ -8,9 +8,8 @@ from typing import final
 from xvarpro.core import checks
 from xvarpro.core.namespace import namespace_of, positive_or_one
 from xvarpro.core.struct import Array
-from xvarpro.sets._ball import NormBall
 from xvarpro.sets._root_finding import root
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import NormBall, Set
 from xvarpro.sets.vectors import or_one, phase, scaled, vanishes
 
 

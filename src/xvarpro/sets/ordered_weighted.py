@@ -10,10 +10,9 @@ import numpy as np
 
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.sets._ball import NormBall
 from xvarpro.sets._isotonic import antitonic
 from xvarpro.sets._root_finding import root
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import NormBall, Set
 from xvarpro.sets.vectors import (
     entries_at,
     fits,

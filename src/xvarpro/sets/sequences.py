@@ -10,9 +10,8 @@ from xvarpro.core import checks
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import Array
 from xvarpro.errors import ProblemError
-from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._isotonic import isotonic
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import RadiusSet, Set
 from xvarpro.sets.vectors import as_like, divisor, excess, largest, phase, positive_part, scaled
 
 

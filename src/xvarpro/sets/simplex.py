@@ -8,9 +8,9 @@ from typing import final
 
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array
-from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets._faces import centred, negligible, ratio_test, rise_of_sum, slide_by_projection, tight
 from xvarpro.sets._thresholds import onto_simplex
+from xvarpro.sets.interface import RadiusSet
 from xvarpro.sets.vectors import divisor, mask_at, positive_part, vertex
 
 

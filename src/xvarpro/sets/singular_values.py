@@ -7,10 +7,9 @@ from typing import final
 
 from xvarpro.core import checks
 from xvarpro.core.struct import Array
-from xvarpro.sets._ball import RadiusSet
 from xvarpro.sets.balls import L1Ball
 from xvarpro.sets.box import LinfBall
-from xvarpro.sets.interface import Set
+from xvarpro.sets.interface import RadiusSet, Set
 from xvarpro.sets.lanczos import Lanczos, Leading, LeadingSet
 from xvarpro.sets.lp import LpBall
 from xvarpro.sets.spectra import SpectralSet, polar, svd
