@@ -689,6 +689,29 @@ def test_columns_in_chunks_have_the_statistics_of_all_at_once(backend, case):
     assert [limit.note for limit in found.limits] == [limit.note for limit in want.limits[:2]]
 
 
+def test_a_factor_that_w_takes_up_stays_and_spoils_no_error():
+    """It ran off to 1e14, and the rate was called undetermined, as is the amplitude that curve_fit wants in a model."""
+    t = np.linspace(0.0, 5.0, 80)
+    y = 3.0 * np.exp(-t / 1.5) + 0.01 * np.random.default_rng(0).normal(size=80)
+
+    def decay(k, t):
+        return xv.array_namespace(k).exp(-k[..., None] * t)[..., None]
+
+    def scaled(at, t):
+        return at["a"][..., None, None] * decay(at["k"], t)
+
+    want = xv.solve(xv.separable(decay, y, data=t), np.array(0.3))
+    fit = xv.solve(xv.separable(scaled, y, data=t), {"a": np.array(5.0), "k": np.array(0.3)})
+    starts = {"a": np.array([1.0, 5.0]), "k": np.full(2, 0.3)}
+    found, batch = fit.statistics(), xv.solve_many(xv.separable(scaled, np.stack([y, y]), data=t), starts)
+    assert fit.status.name == "CONVERGED"
+    np.testing.assert_allclose([fit.theta["a"], *np.ravel(batch.theta["a"])], [5.0, 1.0, 5.0], rtol=1e-9)
+    np.testing.assert_allclose([fit.theta["k"], *np.ravel(batch.theta["k"])], float(want.theta), rtol=1e-7)
+    np.testing.assert_allclose(found.theta_stderr["k"], want.statistics().theta_stderr, rtol=1e-6)
+    assert found.parameters == pytest.approx(2.0)
+    assert "do not determine a, w[0]: w takes up what a does" in found.reasons[0]
+
+
 def test_what_right_hand_sides_in_chunks_do_not_determine_is_named():
     def moved(theta, data):  # at one sum of both entries their difference scales w: nothing where that is 0
         return xv.array_namespace(theta).exp(theta[0]) * decays(theta[:1] + theta[1:], data)

@@ -66,7 +66,11 @@ def steps(prepared: Prepared, theta: Leaves) -> str:
         for far in REACH:  # now and then a difference meets an edge, and is not 0
             there = trees.axpy(min(1.0, float(far) * unit), d, theta)
             change = abs(float(prepared.call(_value, there, once=True)[0]) - value)
-            if change > rounding and float(trees.dot(prepared.call(gradient, there, once=True), d)) == 0:
+            # of nearly dependent columns rounding is more than that of values
+            if (
+                change > rounding * float(np.finfo(prepared.dtype).eps) ** -0.5
+                and float(trees.dot(prepared.call(gradient, there, once=True), d)) == 0
+            ):
                 pairs = zip(trees.paths(prepared.tree(theta)), map(prepared.backend.to_numpy, still), strict=True)
                 parts = [n if x.all() else f"{n}, entries {np.flatnonzero(x)[:3]}," for n, x in pairs if x.any()]
                 return IN_STEPS.format(", ".join(parts), change)

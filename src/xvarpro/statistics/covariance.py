@@ -54,10 +54,10 @@ class Influence:
     """How theta and w answer to changes of the target, (m, k) real numbers, of a problem in real numbers.
 
     `theta` is ``dtheta / dy``, (p, m, k). The data do not determine the entries of `undetermined_theta`, (p,), and
-    `undetermined_w`, (n, k): moving them changes no residual, to working precision. `imprecise` says whether parameters
-    are so nearly dependent that rounding may leave fewer than three digits of errors. `parameters` is the trace of
-    ``d(fitted) / dy``: as many as theta and w have directions, less where there is a ridge; of compressed right-hand
-    sides that of the target as given.
+    `undetermined_w`, (n, k): moving them changes no residual, to working precision. What those of `taken_up`, (p,), do,
+    as factors of columns, w does as well. `imprecise` says whether parameters are so nearly dependent that rounding may
+    leave fewer than three digits of errors. `parameters` is the trace of ``d(fitted) / dy``: directions of theta and w,
+    less where there is a ridge; of compressed right-hand sides that of the target as given.
     """
 
     def __init__(self, at: Linearised) -> None:
@@ -83,6 +83,8 @@ class Influence:
         # where w explains nearly all of X the stack holds the rounding of X, and of Q: that of M times a condition
         off = np.array([ROUNDING + self.lower(j).condition for j in range(k)])
         lost = eps * np.linalg.norm((off * at.X).reshape(p, -1).T @ V, axis=0)
+        left, whole = (_lengths(x.reshape(-1, p), 0) for x in (rows, eps * off[:, None, None] * X))
+        self.taken_up = (left <= whole) & (whole > 0)
         slight = max(NEGLIGIBLE, ROUNDING * eps)
         inverse, Q, null, self._slight, share = _pseudo_inverse(stack, max(ALIKE, ALIKE_EPS * eps), slight, lost)
         self.imprecise = share > SHARE
@@ -196,6 +198,7 @@ def _pseudo_inverse(
     as those of data next to a large ridge, to the precision of large ones, and mix columns of all sizes: `inverse` is
     triangular instead, and Q is ``A inverse``, made orthonormal once more.
     """
+    A = np.where(_lengths(A, 0) > lost, A, 0.0)  # a column of rounding alone would mix with the others
     size = _positive(_lengths(A, 0))
     _, s, Vh = np.linalg.svd(A / size, full_matrices=A.shape[0] < A.shape[1])
     left = np.linalg.norm(Vh[: len(s)] * (lost / size), axis=1)

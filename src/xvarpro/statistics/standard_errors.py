@@ -360,7 +360,9 @@ def _reasons(s: Statistics) -> list[str]:
     w_names = s.w_names * (undetermined_w.size // len(s.w_names))
     lost = [name for name, yes in zip([*s.names, *w_names], gone, strict=True) if yes]
     if lost:
-        said.append(f"the data do not determine {constraints.listed(list(dict.fromkeys(lost)))}")
+        factors = [name for name, yes in zip(s.names, found.taken_up, strict=True) if yes]
+        advice = f": w takes up what {constraints.listed(factors)} does, leave it out of the model" if factors else ""
+        said.append(f"the data do not determine {constraints.listed(list(dict.fromkeys(lost)))}{advice}")
     if not s.at.in_columns:
         beyond = np.isinf(on_host(s.w_stderr).real.ravel()) & ~undetermined_w.reshape(-1, len(s.w_names)).any(axis=0)
         if beyond.any():
