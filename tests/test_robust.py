@@ -151,6 +151,23 @@ def test_a_scale_is_that_of_the_residuals_that_are_left(name):
     assert error(fit.theta, [1.0, 5.0]) < 0.5 * error(plain.theta, [1.0, 5.0])
 
 
+@pytest.mark.parametrize("loss", ["huber", xv.losses.Huber(0.07)], ids=repr)
+def test_a_start_that_is_better_than_the_plain_fit_is_taken(loss):
+    """A spike beside a line, with which the plain fit takes the line away."""
+    x, truth = np.linspace(0.0, 10.0, 60), {"c": np.array([5.0]), "g": 1.0}
+
+    def M(theta, x):
+        return xv.models.columns(xv.models.lorentzians(x, theta["c"], theta["g"]), xv.models.polynomials(x, 0))
+
+    y = M(truth, x) @ [4.0, 0.5] + 0.05 * rng(0).normal(size=60)
+    y[28] += 3.0
+    start, over = {"c": np.array([4.5]), "g": np.array([0.7])}, {"c": (0.0, 10.0), "g": (0.05, 5.0)}
+    assert xv.solve(xv.separable(M, y, data=x), start, over=over).theta["g"][0] < 0.3
+    fit = xv.solve_robust(xv.separable(M, y, data=x), start, over, loss=loss)
+    assert error(fit.theta["g"], [1.0]) < 0.1
+    assert 0.05 < fit.loss.scale < 0.09
+
+
 def test_a_scale_of_data_without_noise():
     y = design([1.0, 5.0]) @ np.array([2.0, 1.0])
     y[10::20] += 1.0

@@ -54,7 +54,7 @@ def solve_robust(
     problem : Problem
         From `separable`. Its weights, 1/sigma^2, multiply in: a robust loss sees residuals times their roots.
     theta0, over
-        As in `solve`. A fit by a robust loss starts from the theta of a rough plain one.
+        As in `solve`. A fit by a robust loss starts from theta0 or from a rough plain fit, whichever has less loss.
     loss : Loss or str
         One of `xvarpro.losses`, or its name, such as "huber", "soft_l1", "cauchy" or "poisson". Without a scale a plain
         fit comes first: the scale is the median size of its weighted residuals times a constant. Fits with this loss
@@ -97,8 +97,8 @@ def solve_robust(
     stated = replace(problem, lower=replace(problem.lower, loss=loss))
     own = stated.lower.loss
     if isinstance(own, Robust) and not own.needs_scale:
-        theta0 = fitted(
-            replace(problem, lower=replace(problem.lower, loss=None)), theta0, tol=FIRST, max_iter=PLAIN
-        ).theta
+        plain = fitted(replace(stated, lower=replace(stated.lower, loss=None)), theta0, tol=FIRST, max_iter=PLAIN)
+        starts = plain.theta, theta0
+        theta0 = min(starts, key=lambda theta: fitted(stated, theta, tol=FIRST, max_iter=0).value)
     fit = fitted(stated, theta0, tol=tol, max_iter=max_iter)
     return RobustResult(**{field.name: getattr(fit, field.name) for field in fields(Result)})

@@ -23,8 +23,9 @@ SETTLED = 1e-3  # relative change of a scale that ends these, and their toleranc
 def with_scale(problem: Problem, theta0: Tree, solve: Callable[..., Result]) -> tuple[Problem, Tree]:
     """The problem whose loss has the scale of the residuals that it leaves itself, and the theta of the last fit.
 
-    Outliers spoil the residuals of the plain fit, and with them a first scale: fits and scales take turns. Where no
-    fit has residuals the scale is 1.
+    Outliers spoil the residuals of the plain fit, and with them a first scale: fits and scales take turns. Theta of
+    the plain fit may be theirs alone: of the first fits, from there and from theta0, the one with less loss goes on.
+    Where no fit has residuals the scale is 1.
     """
     level, last = problem.lower, math.inf
     loss: Any = level.loss
@@ -33,6 +34,7 @@ def with_scale(problem: Problem, theta0: Tree, solve: Callable[..., Result]) -> 
         return solve(replace(problem, lower=replace(level, **changes)), theta, tol=SETTLED, max_iter=max_iter)
 
     fit = fitted(theta0, PLAIN, loss=None)
+    starts = [fit.theta, theta0]
     for _ in range(RESCALINGS):
         r, y = _weighted(fit)
         if not np.isfinite(r).all():
@@ -42,7 +44,8 @@ def with_scale(problem: Problem, theta0: Tree, solve: Callable[..., Result]) -> 
         if abs(found.scale - last) <= SETTLED * found.scale or found.scale <= least:
             break
         last = found.scale
-        fit = fitted(fit.theta, INNER, loss=found)
+        fit = min((fitted(theta, INNER, loss=found) for theta in starts), key=lambda fit: fit.value)
+        starts = [fit.theta]
     return replace(problem, lower=replace(level, loss=found)), fit.theta
 
 
