@@ -170,7 +170,7 @@ def test_commands_of_the_page_run_and_print_its_report(tmp_path, monkeypatch, dr
     for line in found:
         result = invoke(*shlex.split(line)[1:])
         assert result.exit_code == 0, result.output
-    report = (tmp_path / "xvarpro-out" / "decay" / "report.txt").read_text(encoding="utf-8")
+    report = (tmp_path / "xvarpro-out" / "decay-decay" / "report.txt").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```\n(CONVERGED.*?)\n```$", PAGE, flags=re.DOTALL | re.MULTILINE)
     digits = re.compile(r"[+-]?\d+\.\d+")  # whose last ones another version of NumPy may round otherwise
     shown, printed = block.splitlines(), report.splitlines()[: len(block.splitlines())]
@@ -196,7 +196,7 @@ def test_the_page_shows_the_files_of_the_example():
 def test_a_function_of_the_users_is_fitted_and_all_files_are_written(here, drawn):
     path = table(here, t=SAMPLES, y=signal())
     result = fits("model.py:decay", path, *Y, *S, "--bounds", "slow=0:3", "--bounds", "fast=2:")
-    out = here / "xvarpro-out" / "decay"
+    out = here / "xvarpro-out" / "data-decay"
     assert values(out) == pytest.approx({"fast": 4.0, "slow": 0.5, "one": 2.0, "two": 1.0}, rel=1e-5)
     assert written(out / "parameters.csv")[1] | {"value": "", "stderr": ""} == {
         "name": "slow", "value": "", "stderr": "", "lower": "0.0", "upper": "3.0", "active": "", "multiplier": "0.0",
@@ -399,14 +399,21 @@ def test_parameters_beside_the_function_are_taken_and_options_go_before_them(her
         assert written(here / "out" / "parameters.csv")[0]["upper"] == upper
 
 
-def test_a_solve_that_does_not_converge_ends_with_status_1(here, monkeypatch):
+def test_a_fit_leaves_no_figure_of_the_one_before(here):
+    path, out = table(here, t=SAMPLES, y=signal(), z=signal(1.0, 2.0)), here / "out"
+    for more, figures in ((("--y", "z"), {"fit-1.png", "fit-2.png"}), ((), {"fit.png"})):
+        fits("model.py:decay", path, *Y, *more, *S, "--out", out)
+        assert {file.name for file in out.glob("*.png")} == figures
+
+
+def test_a_solve_that_does_not_converge_ends_with_status_1(here):
     path = table(here, t=SAMPLES, y=signal())
-    monkeypatch.setattr(xv, "solve", lambda *args, solve=xv.solve, **rest: solve(*args, max_iter=1, **rest))
-    args = ("fit", "exponentials", path, *Y, "--start", "rates=1,5")
+    args = ("fit", "exponentials", path, *Y, "--start", "rates=1,5", "--max-iter", "1")
     result = invoke(*args, columns=40)
     assert result.exit_code == 1
-    assert result.stdout.startswith("MAX_ITER")
-    report = (here / "xvarpro-out" / "exponentials" / "report.txt").read_text(encoding="utf-8")
+    head, *_ = result.stdout.splitlines()
+    assert head == f"MAX_ITER: {xv.Status.MAX_ITER.sentence} Raise --max-iter, now 1."
+    report = (here / "xvarpro-out" / "data-exponentials" / "report.txt").read_text(encoding="utf-8")
     assert result.stdout.startswith(report)  # no line is broken, however narrow the screen
 
 
@@ -560,7 +567,7 @@ def test_units_of_headers_give_those_that_follow_from_them(model, start, named, 
 def test_a_sum_of_logarithms_has_no_unit(here):
     path = table(here, **{"t (s)": SAMPLES, "y [counts]": np.round(100.0 * signal())})
     fits("exponentials", path, "--x", "t (s)", "--y", "y [counts]", "--start", "rates=1", "--loss", "log_poisson")
-    rows = written(here / "xvarpro-out" / "exponentials" / "parameters.csv")
+    rows = written(here / "xvarpro-out" / "data-exponentials" / "parameters.csv")
     assert [row["unit"] for row in rows] == ["1/s", ""]
 
 
@@ -604,7 +611,7 @@ def test_names_that_a_stream_cannot_encode_are_printed_with_question_marks(here,
     refused = streams[1].buffer.getvalue()
     assert refused.startswith(b"error: ")
     assert refused.rstrip().endswith(b"has no column '?'; its columns are '?', '?'.")
-    assert written(here / "xvarpro-out" / "exponentials" / "fitted.csv")[0].keys() == {
+    assert written(here / "xvarpro-out" / "data-exponentials" / "fitted.csv")[0].keys() == {
         "τ",
         "∇",
         "∇ fitted",

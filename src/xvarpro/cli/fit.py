@@ -113,9 +113,10 @@ def command(
     interval: Annotated[
         str | None, typer.Option(metavar="METHOD", help="Add 95% intervals: linear, profile or bootstrap.")
     ] = None,
+    max_iter: Annotated[int, typer.Option(metavar="NUMBER", help="Iterations at most.")] = 1000,
     backend: options.Backend = "numpy",
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="For what is written. Default: xvarpro-out and the function.")
+        Path | None, typer.Option(metavar="FOLDER", help="For what is written. Default: xvarpro-out/DATA-FUNCTION.")
     ] = None,
     form: Annotated[str, typer.Option("--format", help=f"Of the figures: {', '.join(FORMATS)}.")] = "png",
 ) -> None:
@@ -144,7 +145,7 @@ def command(
     own = problem.lower.loss
     # others estimate the noise of each datum
     solve = xvarpro.solve if own is None or own.linked else partial(xvarpro.solve_robust, loss=own)
-    fit = solve(problem, parameters.theta0, over=parameters.over, backend=backend)
+    fit = solve(problem, parameters.theta0, over=parameters.over, max_iter=max_iter, backend=backend)
 
     absolute = bool(sigma) and not relative if own is None else None
     named = amplitudes if len(y) == 1 else [f"{name} of {column}" for name in amplitudes for column in y]
@@ -152,7 +153,7 @@ def command(
     logarithms = own is not None and own.linked  # are what amplitudes add up to
     units = ["" if logarithms else columns.unit(name) for name in y]
     report = _with_units(report, found, given.unit, units, added)
-    texts = [str(report)]
+    texts = [str(report).replace(xvarpro.Status.MAX_ITER.advice, f"Raise --max-iter, now {max_iter}.")]
     if interval is not None:
         texts.append(str(fit.interval(0.95, interval, names=parameters, amplitudes=named, absolute_sigma=absolute)))
     if given.label != x:
@@ -160,8 +161,9 @@ def command(
     screen = tables.console()
     screen.print("\n\n".join(texts), soft_wrap=True)
 
-    folder = Path("xvarpro-out", found.name) if out is None else out
+    folder = Path("xvarpro-out", f"{data.stem}-{found.name}") if out is None else out
     folder.mkdir(parents=True, exist_ok=True)
+    again = (folder / "summary.json").exists()
     tables.write_text(folder / "report.txt", "\n\n".join(texts) + "\n")
     _write(
         folder / "parameters.csv",
@@ -176,6 +178,9 @@ def command(
         drawn = fit.plot_fit(column=i, xlabel=xlabel, ylabel=ylabel, names=plain, absolute_sigma=absolute)
         write_atomically(folder / file, partial(drawn.savefig, format=form, dpi=200))
         files.append(file)
+    for path in folder.glob(f"fit*.{form}") if again else ():  # of a fit of more targets, or of fewer
+        if path.name not in files and re.fullmatch(r"fit(-\d+)?", path.stem):
+            path.unlink()
     screen.print(f"\nwrote {', '.join(files[:-1])} and {files[-1]} to {folder}", soft_wrap=True)
     if not fit.success:
         raise typer.Exit(1)

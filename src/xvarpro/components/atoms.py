@@ -34,7 +34,7 @@ class Design:
 
     atom: Atom
     normalise: bool
-    fixed: bool  # whether data are a pair, of which the second are columns
+    fixed: int  # columns that are the second of a pair of data; without them data are no pair
 
     def __call__(self, theta: Tree, data: Tree) -> Array:
         pair = "data of a fit with fixed columns are a pair, as in predict((x, columns)), with as many rows each; got"

@@ -217,7 +217,7 @@ def _orders(
 
 
 def _problem(atoms: Atoms, normalise: bool, **options: Any) -> Problem:
-    fixed = atoms.given.shape[1] > 0
+    fixed = atoms.given.shape[1]
     plain = atoms.block == 1 and not fixed and not normalise
     design: Any = atoms.atom if plain else Design(atoms.atom, normalise, fixed)
     data = (atoms.data, atoms.given) if fixed else atoms.data
