@@ -84,7 +84,9 @@ def test_rows_left_out_are_predicted(kind):
     assert found.scores[1] > 10 * variance
     assert found.plot_choice().axes[0].get_yscale() == "log"
     if kind == "offset":
-        assert np.ptp(found.fit.plot_fit().axes[0].lines[0].get_xdata()) == np.ptp(T), "over x, not over rows"
+        drawn = found.fit.plot_fit().axes[0].lines
+        assert np.ptp(drawn[0].get_xdata()) == np.ptp(T), "over x, not over rows"
+        assert [line.get_label() for line in drawn[2:]] == ["component 0", "component 1", "fixed column 0"]
         np.testing.assert_allclose(found.fit.predict((T[:7], np.ones(7))), found.fit.fitted[:7])
         for data, got in ((T[:7], "an array of shape"), ((T[:7], np.ones(60)), "7 rows for x, and 60 of columns")):
             with pytest.raises(ModelError, match=rf"a pair, as in predict\(\(x, columns\)\).* got {got}"):

@@ -34,13 +34,13 @@ class Design:
 
     atom: Atom
     normalise: bool
-    fixed: int  # columns that are the second of a pair of data; without them data are no pair
+    fixed_columns: int  # the second of a pair of data, which without them are no pair
 
     def __call__(self, theta: Tree, data: Tree) -> Array:
         pair = "data of a fit with fixed columns are a pair, as in predict((x, columns)), with as many rows each; got"
-        if self.fixed and not (isinstance(data, tuple) and len(data) == 2):
+        if self.fixed_columns and not (isinstance(data, tuple) and len(data) == 2):
             raise ModelError(f"{pair} {described(data)}")
-        own, columns = data if self.fixed else (data, None)
+        own, columns = data if self.fixed_columns else (data, None)
         A = self.atom(theta, own)
         xp = namespace_of(A)
         if self.normalise:

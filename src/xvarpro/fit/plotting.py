@@ -124,7 +124,9 @@ def plot_fit(
     curves = finer(fit, column, along, parts, s, points) or [
         Curve(at[order], values[order], parts[:, order], stderr[order]) for order in orders
     ]
-    named = _names(names, [f"component {j}" for j in range(len(parts))], "one per column of M")
+    fixed = getattr(fit.stated.lower.M, "fixed_columns", 0)  # the last ones, of a fit by `find_components`
+    places = [f"component {j}" for j in range(len(parts) - fixed)]
+    named = _names(names, places + [f"fixed column {j}" for j in range(fixed)], "one per column of M")
     colours = dict(zip(dict.fromkeys(named), COLOURS[1:], strict=False))
     drawn = list(enumerate(named)) if len(parts) > 1 and len(set(named)) <= SHOWN and not linked else []
     weighted = not np.isin(root, (0, 1)).all()
