@@ -425,6 +425,22 @@ def test_a_start_where_many_parameters_bend_down_is_no_end_for_good():
     np.testing.assert_allclose(fit.theta, 1.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_promised_where_an_objective_bends_down_is_no_certificate_at_the_end(dtype):
+    """The gap has more than halved since then, without a certificate in between. By steps, and in one loop."""
+    method = xv.algorithms.StochasticProjectedGradient(update=xv.algorithms.SGD(rate=0.55), certify=4)
+    problem = fitted(lambda theta: total((theta**2 - 1.0) ** 2), 32.0, dtype)
+    theta0 = np.full(80, 0.5, dtype)
+    fit = xv.solve(problem, theta0, algorithm=method, max_iter=1)
+    assert fit.trace.gap_B[-1] < 0.5 * fit.trace.gap_B[0]
+    assert fit.status is Status.MAX_ITER
+    prepared = prepare(problem, theta0, solving=True, units=False)
+    program, rest = Program.of(prepared, method)
+    it, _ = program.whole(prepared.backend, np.asarray(1e-6, dtype), rest, prepared.theta, 1)
+    assert Status.of(int(it.status)) is Status.MAX_ITER
+    assert it.theta[0].tolist() == fit.theta.tolist()
+
+
 def test_a_penalty_bends_where_the_residual_does_not_see_a_parameter():
     """What a Gauss-Newton matrix promises there is the slope of the penalty, divided by nearly 0."""
 

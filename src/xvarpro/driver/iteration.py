@@ -114,12 +114,19 @@ class Program:
         return run
 
     def end(self, operands: Leaves) -> Callable[[Tracked], Tracked]:
-        """The certificate of an algorithm that does not certify every iteration."""
+        """The certificate of an algorithm that does not certify every iteration.
+
+        Where it seems to have converged only now, no later iteration looks at what a model far away has promised.
+        """
         f, region, algorithm, tol, floor = self._filled(operands)
 
         def run(now: Tracked) -> Tracked:
             state = algorithm.finish(_for_step(f, now.state, tol, floor), region, now.state)
-            return now.after(f.backend, with_status(state, algorithm, tol, floor, f.size))
+            found = now.after(f.backend, with_status(state, algorithm, tol, floor, f.size))
+            if not doubtful(f.exact, region, algorithm, found):
+                return found
+            newly = running(now) & (found.iterate.status == Status.CONVERGED.code)
+            return f.backend.when(newly, self.recheck(operands), found)
 
         return run
 
