@@ -129,16 +129,22 @@ def test_a_solve_within_a_transformation():
             lambda: jax.grad(lambda x: solved(theta0=x).value)(theta),
             lambda: jax.vmap(lambda x: solved(theta0=x).theta)(jnp.stack([theta, theta])),
             lambda: jax.jit(lambda x: xv.value_and_gradient(stated(), x))(theta),
+            lambda: jax.jit(lambda x: solved(theta0=theta).value)(y),
+            lambda: jax.jit(lambda x: xv.solve_many(stated(), x).theta)(theta[None, :]),
             lambda: torch.vmap(lambda x: solved(theta0=x).theta)(torch.from_numpy(np.stack([START, START]))),
         ],
-        "y": [lambda: jax.jit(lambda x: solved(stated(x)).theta)(y)],
-        "data['t']": [lambda: jax.jit(lambda x: solved(stated(t=x)).theta)(y)],
+        "y": [
+            lambda: jax.jit(lambda x: solved(stated(x)).theta)(y),
+            lambda: jax.jit(lambda x: solved(stated(x), theta).theta)(y),
+        ],
+        "data['t']": [lambda: jax.jit(lambda x: solved(stated(t=x), theta).theta)(y)],
     }
     for name, each in calls.items():
         for call in each:
             message = raised(call)
             assert message.startswith(f"{name} must be a dense array of numbers")
             assert "traced by a transformation (jit, grad, vmap). Solve outside of transformations" in message
+            assert "xv.ridge" in message
 
 
 @pytest.mark.parametrize("depth", [3000])

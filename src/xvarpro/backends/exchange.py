@@ -151,7 +151,8 @@ def check_dense(x: Array, name: str) -> None:
         raise ExchangeError(
             f"{name} must be a dense array of numbers; got a {type(x).__module__}.{type(x).__name__} that holds none: "
             "it is sparse, on a device without memory, deleted, or traced by a transformation (jit, grad, vmap). Solve "
-            "outside of transformations; xv.implicit and xv.layers differentiate solutions"
+            "outside of transformations; xv.implicit and xv.layers differentiate solutions, and xv.ridge, for weights "
+            "alone, works inside of them"
         )
 
 

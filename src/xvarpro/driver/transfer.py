@@ -98,6 +98,7 @@ class Transfer:
         for x, name in zip(leaves, names, strict=True):
             moved = exchange.move(x, self.to, dtype=self.dtype, device=self.device)
             copies.append(copied(moved))
+            exchange.check_dense(copies[-1], name)  # inside of a transformation no copy is one of numbers
             self._check_finite(copies[-1], name)
         return tuple(copies)
 
@@ -335,6 +336,10 @@ def destination(
     theta0 = modules.taken(theta0)
     leaves, names, treedef = trees.named(theta0, whole=(list, tuple))
     leaves = list(map(_start, leaves, names))
+    targets, others = ({}, {}) if problem is None else _given(problem, dict(zip(names, leaves, strict=True)))
+    for name, x in (targets | others).items():  # theta last: what traces one of them may trace what is made of theta
+        if trees.is_array(x):
+            exchange.check_dense(x, name)
     source = _owner(leaves, names)
     own_dtype = _common_dtype(leaves, names, source)
     to = source if backend is None else backend if isinstance(backend, Backend) else registry.get(backend)
@@ -350,7 +355,7 @@ def destination(
         raise ProblemError(f"dtype must be 'float32' or 'float64'; got {dtype!r}")
     own = to.name == source.name
     if device is None and problem is not None:
-        to = registry.placed(to, to.placement.of(*_given(problem, dict(zip(names, leaves, strict=True)))))
+        to = registry.placed(to, to.placement.of(targets, others))
     spread = device is None and to.placement.several
     place = _parsed(to, device) if device is not None else device_of(leaves[0]) if own and not spread else None
     places = tuple((to if own else source).placement.place(x) for x in leaves)

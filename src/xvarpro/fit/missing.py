@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xvarpro.backends import to_numpy
+from xvarpro.backends import exchange, to_numpy
 from xvarpro.batch.prepare import by_problem
 from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
@@ -21,9 +21,11 @@ def chosen(at: np.ndarray, x: Array, y: Array) -> Array:
 
 def filled(theta: Tree) -> Tree:
     """Starts with that of the first problem that has one in the places of those that hold NaN or inf."""
-    leaves = trees.leaves(theta)
+    leaves, names, _ = trees.named(theta)
     if not all(trees.is_array(x) and x.ndim and x.shape[0] == leaves[0].shape[0] for x in leaves):
         return theta  # refused later
+    for x, name in zip(leaves, names, strict=True):
+        exchange.check_dense(x, name)
     lost = np.any([_lost(x) for x in leaves], axis=0)
     if lost.all() or not lost.any():
         return theta
