@@ -493,7 +493,7 @@ def test_a_loss_that_bends_down_has_no_adjoint():
         ("squared_hinge", APART, "labels -1 and 1.*pass 2 y - 1"),
         ("poisson", APART - 1, "counts >= 0; got -1"),
         ("log_poisson", APART - 1, "counts >= 0; got -1"),
-        ("softmax", APART, r"np.eye\(k\)\[labels\]"),
+        ("softmax", APART, r"got one column\. .*np.eye\(k\)\[labels\]"),
         ("softmax", np.eye(3)[[0, 0, 1, 1]], "none in column 2"),
         ("softmax", np.full((4, 2), 0.7), "sum to 1; got"),
         ("logistic", APART + 0j, "real numbers; got a complex"),

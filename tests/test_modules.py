@@ -278,6 +278,8 @@ def test_a_module_comes_back_as_a_dict_of_tensors_and_from_there_as_a_module(tmp
         back.save(again)
         anew = xv.Result.load(again, like=TorchNet().eval()).theta
         assert torch.equal(anew.norm.running_mean, fit.theta.norm.running_mean)
+    with pytest.raises(ProblemError, match=r"had theta\['second\.bias'\] frozen, freeze that in like, by \.req"):
+        xv.Result.load(path, like=TorchNet().requires_grad_(True).eval())
 
 
 def test_arrays_that_a_tree_of_jax_holds_keep_their_kind():
@@ -494,6 +496,8 @@ def test_what_trains_nothing_is_no_reason_to_refuse():
     net = nn.Sequential(nn.Linear(1, 4), nn.Dropout(0.0), nn.BatchNorm1d(4, track_running_stats=False)).double()
     problem = xv.separable(design, torch.tensor(Y), data={"x": torch.tensor(X)}, lam=1e-2)
     assert xv.value_and_gradient(problem, net)[0] > 0
+    assert xv.solve(problem, net, max_iter=1).theta.training  # as the page on modules says
+    assert not xv.solve(problem, net.eval(), max_iter=1).theta.training
 
     class Own(nn.Linear):
         def forward(self, x):

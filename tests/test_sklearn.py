@@ -344,6 +344,9 @@ def test_penalties_need_groups_of_features_and_two_samples_of_each_class():
 
 def test_probabilities_are_those_of_cross_entropy_alone():
     assert not hasattr(NeuralHeadClassifier(), "predict_proba")
+    with pytest.raises(AttributeError) as error:
+        NeuralHeadClassifier().predict_proba(np.eye(2))
+    assert "with loss=\"softmax\"; got loss='squares'" in str(error.value.__cause__)
     with pytest.raises(ProblemError, match="'squares' or 'softmax', got 'hinge'"):
         NeuralHeadClassifier(loss="hinge").fit(np.eye(4), [0, 1, 0, 1])
 

@@ -127,11 +127,13 @@ def read(kind: type[Kind], path: str | PathLike[str]) -> Kind:
 def like(fit: Kind, like: Tree) -> Kind:
     """The result with theta in the containers of `like`, theta and w as arrays of its framework: see `load`."""
     like = modules.taken(like)
-    if _shapes(like) != _shapes(fit.theta):
-        raise ProblemError(f"like must hold arrays of the shapes {_shapes(fit.theta)}; got {_shapes(like)}")
-    leaves, treedef = trees.flatten(like)
-    own = _numbers_held(fit)
+    own, want, got = _numbers_held(fit), _shapes(fit.theta), _shapes(like)
     held = own if modules.architectures(like) else {}  # dicts and arrays have no place for them
+    if got != want:
+        more = ", ".join(name for name in got if name not in want)
+        frozen = f". If the module of the solve had {more} frozen, freeze that in like, by .requires_grad_(False)"
+        raise ProblemError(f"like must hold arrays of the shapes {want}; got {got}{frozen if held and more else ''}")
+    leaves, treedef = trees.flatten(like)
 
     def moved(x: Array, other: Array) -> Array:
         return exchange.move(x, registry.owner(other), dtype=dtype_name(x), device=device_of(other))

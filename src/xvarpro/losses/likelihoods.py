@@ -229,8 +229,8 @@ class Softmax(Loss):
     def check(self, y: np.ndarray) -> None:
         if y.ndim != 2 or y.shape[1] < 2:
             raise ProblemError(
-                f"Softmax: y must have shape (m, k) for k >= 2 classes, with a 1 in the column of the class; got shape "
-                f"{y.shape}. Of labels 0, 1, 2, ... it is np.eye(k)[labels]; for two classes see Logistic"
+                "Softmax: y must have shape (m, k) for k >= 2 classes, with a 1 in the column of the class; got one "
+                "column. Of labels 0, 1, 2, ... it is np.eye(k)[labels]; for two classes see Logistic"
             )
         sums = y.sum(axis=1)
         if np.any(y < 0) or np.any(np.abs(sums - 1) > SUM * y.shape[1]):

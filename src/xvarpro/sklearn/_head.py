@@ -195,7 +195,9 @@ class OfClasses(ClassifierMixin):
 
 
 def _has_probabilities(owner: NeuralHeadClassifier) -> bool:
-    return bool(owner.loss == "softmax")
+    if owner.loss != "softmax":
+        raise AttributeError(f'outputs are probabilities with loss="softmax"; got loss={owner.loss!r}')
+    return True
 
 
 @final
