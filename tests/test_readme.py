@@ -1,6 +1,8 @@
 """The README's Python blocks run, one after the other, as a reader would paste them."""
 
+import os
 import re
+import signal
 import sys
 import warnings
 from importlib.util import find_spec
@@ -11,6 +13,8 @@ import numpy as np
 import pytest
 
 import xvarpro as xv
+
+from .support import posix
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -98,6 +102,29 @@ def test_blocks_of_a_page_run_one_after_the_other(elsewhere, subtests):
             if page == "two_levels":
                 warnings.simplefilter("ignore", xv.DeadUnitsWarning)  # of gates
             run(page)
+
+
+@posix
+def test_the_script_of_long_runs_goes_on_after_sigterm(elsewhere):
+    first, *_, script = blocks(README.parent / "docs" / "long_runs.md")
+    space, seen = {}, []
+    exec(first, space)
+    whole = space["fit"]
+    os.remove(space["path"])
+
+    def end(info):
+        seen.append(info.iteration)
+        if len(seen) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    space["method"]["callback"] = end
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit, match="143"):
+        exec(script, space)
+    assert signal.getsignal(signal.SIGTERM) is before
+    exec(script, space)
+    assert seen == sorted(set(seen))  # none anew
+    assert space["fit"].theta.tobytes() == whole.theta.tobytes()
 
 
 @pytest.mark.gallery
