@@ -61,7 +61,8 @@ WrongDtype = mistaken("WrongDtype", project=single)
 ToTheCentre = mistaken("ToTheCentre", project=SIMPLEX.center)
 TooNarrow = mistaken("TooNarrow", diameter=lambda like: 1.0)
 Constant = mistaken("Constant", lmo=lambda g: SIMPLEX.lmo(0.0 * g))
-Constant.project = xv.sets.Set.project  # none
+Half = mistaken("Half", lmo=lambda g: (SIMPLEX.lmo(g) + SIMPLEX.center(g)) / 2)
+Constant.project = Half.project = xv.sets.Set.project  # none
 
 
 class Inexact(Probabilities):
@@ -101,6 +102,7 @@ Everywhere = mistaken("Everywhere", Orthant, project=lambda x: x)
 MISTAKES = {
     WrongSign: "lmo.* must minimise",
     Constant: "lmo.* must minimise",
+    Half: "lmo.* must minimise",
     mistaken(
         "NotToTheEnd", lmo=lambda g: SIMPLEX.lmo(g) * (1 - 1e-5) + 1e-5 * SIMPLEX.center(g)
     ): "lmo.* must minimise",
@@ -146,6 +148,9 @@ def test_projections_onto_sets_without_bounds_are_checked(C, match):
 def test_shapes_that_a_set_does_not_take_are_refused():
     with pytest.raises(ProblemError, match="Spectraplex constrains a square matrix"):
         xv.sets.check(xv.sets.Spectraplex(), (3, 2))
+    for shape in (START, 6):
+        with pytest.raises(ProblemError, match=r"shape must be a tuple of integers.* theta0\.shape"):
+            xv.sets.check(SIMPLEX, shape)
 
 
 @in_turn("kind", MISTAKES)

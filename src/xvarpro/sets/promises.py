@@ -21,11 +21,12 @@ DRAWN = 8  # gradients, and as many mixtures of their vertices
 def check(C: Set, shape: tuple[int, ...], backend: str | Backend | None = None) -> None:
     """Check a set of your own: that its methods keep what the interface promises.
 
-    Gradients and points are drawn at random, always the same. What is looked at, in this order: no point that is known
-    has a smaller ``<g, s>`` than ``lmo(g)``; what `lmo` returns, and mixtures of it, have no `violation`; `center` is a
-    point of the set; `diameter` is no smaller than a distance of two points; points beyond the set have a violation;
-    and of `project`, where the class defines it, ``<x - P, s - P> <= 0`` for all points s, which only the nearest point
-    P fulfils, and ``<P - x, s>`` is no smaller at P than at ``lmo(P - x)``.
+    Gradients and points are drawn at random, always the same. What is looked at, in this order: no point that is
+    known has a smaller ``<g, s>`` than ``lmo(g)``; what `lmo` returns, and mixtures of it, have no `violation`;
+    `center` is a point of the set; `diameter` is no smaller than a distance of two points; points beyond the minimum
+    of `lmo` have a violation; where `violation` ends along rays from the center, `lmo` has points as far out; and of
+    `project`, where the class defines it, ``<x - P, s - P> <= 0`` for all points s, which only the nearest point P
+    fulfils, and ``<P - x, s>`` is no smaller at P than at ``lmo(P - x)``.
 
     Parameters
     ----------
@@ -51,6 +52,11 @@ def check(C: Set, shape: tuple[int, ...], backend: str | Backend | None = None) 
     """
     if not isinstance(C, Set):
         raise ProblemError(f"check needs a set, an object of a class derived from xv.sets.Set; got {type(C).__name__}")
+    if not (isinstance(shape, tuple | list) and all(isinstance(n, int | np.integer) for n in shape)):
+        raise ProblemError(
+            f"shape must be a tuple of integers, that of the leaf of theta; got {type(shape).__name__}. Of an array "
+            "pass theta0.shape"
+        )
     C.check(tuple(shape))
     target = backend if isinstance(backend, Backend) else backends.get(backend or "numpy")
     with target.scope("float64"):
@@ -82,6 +88,17 @@ class Promises:
         """How far a point is outside."""
         return float(np.max(self.backend.to_numpy(self.C.violation(self._array(x)))))
 
+    def end(self, c: np.ndarray, x: np.ndarray, width: float) -> np.ndarray:
+        """A point near the end of the ray from c through x: where `violation`, but for rounding, is 0."""
+        inside, outside = 0.0, width / max(float(np.linalg.norm(x - c)), self.tol * width)
+        for _ in range(6):  # some sets solve a problem for each
+            middle = (inside + outside) / 2
+            if self.violation(c + middle * (x - c)) <= self.tol**2:
+                inside = middle
+            else:
+                outside = middle
+        return c + inside * (x - c)
+
     def is_member(self, x: np.ndarray, what: str, advice: str) -> None:
         """Check that a point lies in the set."""
         off = self.violation(x)
@@ -99,7 +116,8 @@ class Promises:
             if not least - hidden <= other + self.tol * size:
                 raise ProblemError(
                     f"{self.name}: lmo(g) must minimise <g, s> over the set; got {least:.3g} at lmo(g), and "
-                    f"{other:.3g} at another point of the set. Its sign may be wrong: a minimum is wanted"
+                    f"{other:.3g} at another point of the set. Its sign may be wrong: a minimum is wanted. Or "
+                    "violation is 0 beyond the set"
                 )
 
     def is_nearest(self, x: np.ndarray, points: Iterable[np.ndarray] = ()) -> None:
@@ -170,6 +188,11 @@ def check_promises(C: Set, backend: Backend, like: Array) -> None:
                 f"{of.name}: violation must be more than 0 outside of the set; got {of.violation(v - way):.3g} at "
                 "a point beyond the minimum of <g, s>"
             )
+    if C.bounded and spread > of.tol * largest:
+        start = of.backend.to_numpy(of.like)
+        for x in (*mixtures[: DRAWN // 2], *([start] if of.violation(start) <= of.tol else [])):
+            end = of.end(c, x, width)
+            of.is_minimiser(c - end, [end])
     if C.has_projection:
         for x in (*points, *(c + t * way for way in ways for t in (0.1, 1.0, 10.0))):
             of.is_nearest(x, points)
