@@ -1,6 +1,7 @@
 """The driver: how a solve ends, what it hands back, and what it leaves alone."""
 
 import gc
+import pickle
 import re
 import sys
 import time
@@ -135,6 +136,8 @@ def test_every_status_is_a_sentence_with_advice_and_two_are_success(status):
     assert status.advice.endswith(".")
     assert status.success == (status in (Status.CONVERGED, Status.ROUNDING))
     assert Status.of(status.code) is status
+    assert pickle.loads(pickle.dumps(status)) is status
+    assert f"{status}" == f"Status.{status.name}"
 
 
 ALGORITHMS = [PAPER, None, *(k() for k in (xv.algorithms.FrankWolfe, xv.algorithms.AcceleratedProjectedGradient))]

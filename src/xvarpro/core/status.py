@@ -7,8 +7,8 @@ from enum import Enum
 from typing import Any
 
 
-class Status(Enum):
-    """Outcome of a solve. Success is never the default.
+class Status(int, Enum):
+    """Outcome of a solve. Success is never the default. It equals its code, also in arrays of codes.
 
     Attributes
     ----------
@@ -19,6 +19,10 @@ class Status(Enum):
     advice : str
         What to do next.
     """
+
+    code: int
+    sentence: str
+    advice: str
 
     RUNNING = 0, "The solve has not ended.", "Wait for its result."
     CONVERGED = (
@@ -118,13 +122,17 @@ class Status(Enum):
         "Give weight 0 to single entries without a number; the answers of a problem without any are NaN.",
     )
 
-    def __init__(self, code: int, sentence: str, advice: str) -> None:
-        self.code = code
+    def __new__(cls, code: int, sentence: str, advice: str) -> Status:
+        self = int.__new__(cls, code)
+        self.code = self._value_ = code
         self.sentence = sentence
         self.advice = advice
+        return self
 
-    def __repr__(self) -> str:
-        return str(self)  # in the place of the sentences that are its value
+    def __str__(self) -> str:
+        return f"Status.{self.name}"
+
+    __repr__ = __str__
 
     @property
     def success(self) -> bool:
@@ -134,10 +142,7 @@ class Status(Enum):
     @classmethod
     def of(cls, code: float) -> Status:
         """The status with that code."""
-        return _BY_CODE[int(code)]
-
-
-_BY_CODE = {status.code: status for status in Status}
+        return cls(int(code))
 
 
 class Bar:

@@ -94,7 +94,7 @@ class ManyResult:
         if self._problem is None:
             raise ProblemError(
                 "statistics need the problem, which a pickle does not hold; got a result without one. Solve in this "
-                "process"
+                "process, or pass errors=False to to_frame, to_xarray and columns"
             )
         return self._problem
 
@@ -135,7 +135,7 @@ class ManyResult:
 
     def ended(self, status: Status) -> np.ndarray:
         """Indices of the problems that ended with a status."""
-        return np.flatnonzero(self.status == status.code)
+        return np.flatnonzero(self.status == status)
 
     def spread(self, theta: Tree) -> Tree:
         """A tree like theta with an entry for each problem in every leaf."""
