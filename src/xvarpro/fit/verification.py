@@ -89,11 +89,11 @@ class Verification:
         return f"not verified {where}: {first.what}: {first.sentence}{more}"
 
     def record(self) -> dict[str, Any]:
-        """All of it as JSON types."""
+        """All of it as JSON types; None for numbers that a check does not have."""
         return {
             "ok": self.ok,
             "verdict": self.verdict,
-            "checks": [check._asdict() for check in self.checks],
+            "checks": [{name: None if x != x else x for name, x in check._asdict().items()} for check in self.checks],
             "notes": list(self.notes),
             "provenance": dict(self.provenance),
         }
