@@ -198,6 +198,11 @@ class Outcome:
     def message(self) -> str:
         """The status as a sentence, and what to do next."""
         advice, condition = self.status.advice, self.verified.condition
+        if self._continuation is None and "(problem, result" in advice:
+            advice = (
+                "This result comes from a file or another process: start from its theta, xv.solve(problem, "
+                "result.theta, ...), or go on from a checkpoint by resume=path."
+            )
         stuck = self.status in (Status.NO_DESCENT, Status.STALLED)
         if stuck and condition > np.finfo(self.provenance["dtype"]).eps ** -0.3:
             advice = (
