@@ -249,6 +249,10 @@ def test_a_background_is_a_polynomial_over_the_range_of_the_samples(here):
     report = (here / "out" / "report.txt").read_text(encoding="utf-8")
     assert "0.95 confidence, profile of the objective" in report
     assert report in result.stdout
+    found = json.loads((here / "out" / "summary.json").read_text(encoding="utf-8"))
+    low, high = (found["interval"][side]["rate"] for side in ("lower", "upper"))  # of parameters alone
+    assert low < found["values"]["rate"] < high
+    assert f"{low:.6g}" in report
 
     def design(theta, t):
         return xv.models.columns(xv.models.exponentials(t, theta), xv.models.polynomials(t, 1, (2.0, 6.0)))
@@ -415,6 +419,17 @@ def test_a_solve_that_does_not_converge_ends_with_status_1(here):
     assert head == f"MAX_ITER: {xv.Status.MAX_ITER.sentence} Raise --max-iter, now 1."
     report = (here / "xvarpro-out" / "data-exponentials" / "report.txt").read_text(encoding="utf-8")
     assert result.stdout.startswith(report)  # no line is broken, however narrow the screen
+    equal = invoke("fit", "exponentials", path, *Y, "--start", "rates=1,1")
+    assert "RANK_DEFICIENT" in equal.stdout
+    assert "lam" not in equal.stdout
+
+
+def test_what_was_fitted_is_written_where_an_interval_is_refused(here):
+    path, out = table(here, t=SAMPLES, y=np.exp(-0.5 * SAMPLES)), here / "out"
+    result = invoke("fit", "model.py:vector", path, *Y, "--out", out, "--interval", "profile")
+    assert result.exit_code == 2
+    assert "Give --sigma COLUMN" in result.stderr
+    assert values(out) == pytest.approx({"rate": 0.5, "w[0]": 1.0}, rel=1e-5)
 
 
 # -- how it refuses ----------------------------------------------------------------------------------------------------
@@ -448,7 +463,7 @@ MISTAKES = [
     (("model.py:decay", *Y, *S, "--bounds", "slow=2:3"), "slow: value must lie between min and max, got 1"),
     (("model.py:decay", *Y, *S, "--format", "gif"), "--format must be one of png, pdf, svg; got 'gif'"),
     (("model.py:decay", *Y, *S, "--backend", "lost"), "unknown backend 'lost'"),
-    (("model.py:decay", *Y, *S, "--interval", "exact"), "by must be 'linear', 'profile' or 'bootstrap'"),
+    (("model.py:decay", *Y, *S, "--interval", "exact"), "--interval must be one of linear, profile, bootstrap; got"),
     (("model.py:decay", *Y, *S, "--background", "-1"), "degree must be a whole number >= 0"),
     (("model.py:decay", *Y, *S, "--y", "t"), "--x and --y must name different columns; got 't' twice"),
     (("model.py:decay", "--x", "s", "--y", "y", *S), "has no column 's'; its columns are 't', 'y', 'zero', 'none',"),

@@ -32,6 +32,7 @@ from xvarpro.statistics.reports import Report
 
 BUILT_IN = tuple(name for name in models.__all__ if name not in ("columns", "polynomials"))
 FORMATS = ("png", "pdf", "svg")
+INTERVALS = ("linear", "profile", "bootstrap")
 # powers of the unit of x in that of a parameter of `xvarpro.models`, and in that of a weight, next to the unit of y
 POWERS = {"centre": 1, "centres": 1, "frequencies": -1, "rates": -1, "width": 1, "widths": 1}
 WEIGHTS = {"decays": 0, "exponentials": 0, "gaussians": 1, "lorentzians": 1, "oscillations": 0, "pseudo_voigts": 1}
@@ -111,7 +112,7 @@ def command(
         int | None, typer.Option(metavar="DEGREE", help="Add a polynomial: 0 for an offset, 1 for a line.")
     ] = None,
     interval: Annotated[
-        str | None, typer.Option(metavar="METHOD", help="Add 95% intervals: linear, profile or bootstrap.")
+        str | None, typer.Option(metavar="METHOD", help=f"Add 95% intervals: {', '.join(INTERVALS)}.")
     ] = None,
     max_iter: Annotated[int, typer.Option(metavar="NUMBER", help="Iterations at most.")] = 1000,
     backend: options.Backend = "numpy",
@@ -125,6 +126,8 @@ def command(
         raise ProblemError(f"--format must be one of {', '.join(FORMATS)}; got {form!r}")
     if not (loss is None or loss in LOSSES):
         raise ProblemError(f"--loss must be one of {', '.join(LOSSES)}; got {loss!r}")
+    if not (interval is None or interval in INTERVALS):
+        raise ProblemError(f"--interval must be one of {', '.join(INTERVALS)}; got {interval!r}")
     programs.keep()
     options.check_backend(backend)
     given = _columns(data, x, y, sigma or [])
@@ -153,9 +156,19 @@ def command(
     logarithms = own is not None and own.linked  # are what amplitudes add up to
     units = ["" if logarithms else columns.unit(name) for name in y]
     report = _with_units(report, found, given.unit, units, added)
-    texts = [str(report).replace(xvarpro.Status.MAX_ITER.advice, f"Raise --max-iter, now {max_iter}.")]
+    text = str(report).replace(xvarpro.Status.MAX_ITER.advice, f"Raise --max-iter, now {max_iter}.")
+    of_python = "".join(xvarpro.Status.RANK_DEFICIENT.advice.partition(" Or add a ridge")[1:])
+    texts = [text.replace(of_python, " Or leave out columns that the data cannot tell apart.")]
+    summary, refused = _summary(report), None
     if interval is not None:
-        texts.append(str(fit.interval(0.95, interval, names=parameters, amplitudes=named, absolute_sigma=absolute)))
+        try:
+            ends = fit.interval(0.95, interval, names=parameters, amplitudes=named, absolute_sigma=absolute)
+        except ProblemError as error:  # all else is written first
+            refused = str(error).replace("weights 1 / sigma^2 and absolute_sigma=True", "--sigma COLUMN")
+        else:
+            texts.append(str(ends))
+            lower, upper = (dict(zip(ends.names, x.tolist(), strict=True)) for x in (ends.lower, ends.upper))
+            summary["interval"] = {"level": ends.level, "method": ends.method, "lower": lower, "upper": upper}
     if given.label != x:
         texts.append(f"x is {given.label}")
     screen = tables.console()
@@ -169,7 +182,7 @@ def command(
         folder / "parameters.csv",
         {"name": [row.name for row in report.rows], **report.columns, "unit": [row.unit for row in report.rows]},
     )
-    tables.write_summary(folder / "summary.json", _summary(report))
+    tables.write_summary(folder / "summary.json", summary)
     _write(folder / "fitted.csv", _fitted(fit, x, y, given))
     files = ["report.txt", "summary.json", "parameters.csv", "fitted.csv"]
     for i, name in enumerate(y):
@@ -182,6 +195,8 @@ def command(
         if path.name not in files and re.fullmatch(r"fit(-\d+)?", path.stem):
             path.unlink()
     screen.print(f"\nwrote {', '.join(files[:-1])} and {files[-1]} to {folder}", soft_wrap=True)
+    if refused:
+        raise ProblemError(f"--interval {interval}: {refused}")
     if not fit.success:
         raise typer.Exit(1)
 
