@@ -84,10 +84,22 @@ def test_a_model_that_raises_midway_is_named_with_its_own_words(backend):
             raise error
         return decays(theta, data)
 
-    said = rf"a model function failed on the {backend} backend: RuntimeError: no more"
+    said = rf"a model function failed on the {backend} backend: RuntimeError: no more of this\. It comes from lines of"
     with pytest.raises(ModelError, match=said) as caught:
         solved(stated(M=late), backend=backend)
     assert caught.value.__cause__ is error
+
+
+WRONG_LINES = {
+    "KeyError: 'cfg'. It comes from lines of your own": lambda theta, data: data["cfg"],
+    "TypeError: 'dict' object is not callable. Of a module": lambda theta, data: data(theta),
+    "must return an array of theta's namespace; got numpy.ndarray. Compute": lambda theta, data: np.ones((40, 2)),
+}
+
+
+@pytest.mark.parametrize("said", WRONG_LINES)
+def test_the_advice_is_of_what_went_wrong(said):
+    assert said in raised(lambda: solved(stated(M=WRONG_LINES[said]), backend="numpy"))
 
 
 def test_an_oracle_that_returns_something_else():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -63,9 +64,21 @@ def model_failures(
                 "PyTorch takes no derivatives through arrays that were made inside torch.inference_mode(), such as one "
                 f"that {what} finds outside of its arguments: call solve outside of it, or inside torch.no_grad()"
             )
+        if "'dict' object is not callable" in str(error):
+            advice = "Of a module that was read without it, theta is a dict: xv.Result.load(path, like=net)"
+        elif advice is ADVICE and _is_own(error):
+            advice = "It comes from lines of your own, which the traceback has"
         raise ModelError(
             f"{what} failed on the {backend.name} backend: {type(error).__name__}: {error}. {advice}"
         ) from error
+
+
+def _is_own(error: Exception) -> bool:
+    """Whether no library raised it: a key that is missing, or a line that says ``raise`` outside of packages."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    library = "-packages" in frame.f_code.co_filename or frame.f_globals.get("__name__", "").startswith("xvarpro.")
+    said = linecache.getline(frame.f_code.co_filename, line).lstrip()
+    return isinstance(error, KeyError) or (said.startswith("raise") and not library)
 
 
 def _called_numpy(error: Exception) -> bool:
