@@ -142,7 +142,7 @@ class Status(int, Enum):
     @classmethod
     def of(cls, code: float) -> Status:
         """The status with that code."""
-        return cls(int(code))
+        return {status.code: status for status in cls}[int(code)]
 
 
 class Bar:

@@ -53,10 +53,8 @@ def check(C: Set, shape: tuple[int, ...], backend: str | Backend | None = None) 
     if not isinstance(C, Set):
         raise ProblemError(f"check needs a set, an object of a class derived from xv.sets.Set; got {type(C).__name__}")
     if not (isinstance(shape, tuple | list) and all(isinstance(n, int | np.integer) for n in shape)):
-        raise ProblemError(
-            f"shape must be a tuple of integers, that of the leaf of theta; got {type(shape).__name__}. Of an array "
-            "pass theta0.shape"
-        )
+        got = type(shape).__name__
+        raise ProblemError(f"shape must be a tuple of integers; got {got}. Of an array pass its shape, theta0.shape")
     C.check(tuple(shape))
     target = backend if isinstance(backend, Backend) else backends.get(backend or "numpy")
     with target.scope("float64"):
@@ -87,17 +85,6 @@ class Promises:
     def violation(self, x: np.ndarray) -> float:
         """How far a point is outside."""
         return float(np.max(self.backend.to_numpy(self.C.violation(self._array(x)))))
-
-    def end(self, c: np.ndarray, x: np.ndarray, width: float) -> np.ndarray:
-        """A point near the end of the ray from c through x: where `violation`, but for rounding, is 0."""
-        inside, outside = 0.0, width / max(float(np.linalg.norm(x - c)), self.tol * width)
-        for _ in range(6):  # some sets solve a problem for each
-            middle = (inside + outside) / 2
-            if self.violation(c + middle * (x - c)) <= self.tol**2:
-                inside = middle
-            else:
-                outside = middle
-        return c + inside * (x - c)
 
     def is_member(self, x: np.ndarray, what: str, advice: str) -> None:
         """Check that a point lies in the set."""
@@ -188,11 +175,11 @@ def check_promises(C: Set, backend: Backend, like: Array) -> None:
                 f"{of.name}: violation must be more than 0 outside of the set; got {of.violation(v - way):.3g} at "
                 "a point beyond the minimum of <g, s>"
             )
-    if C.bounded and spread > of.tol * largest:
-        start = of.backend.to_numpy(of.like)
-        for x in (*mixtures[: DRAWN // 2], *([start] if of.violation(start) <= of.tol else [])):
-            end = of.end(c, x, width)
-            of.is_minimiser(c - end, [end])
+    for x in (*mixtures[: DRAWN // 2], of.backend.to_numpy(of.like)) if C.bounded else ():
+        way = 2 * size * (x - c) / max(np.linalg.norm(x - c), of.tol * size)
+        inside = (s for s in (c + 0.8**k * way for k in range(12)) if of.violation(s) <= of.tol**2)  # rounding at most
+        end = next(inside, c)
+        of.is_minimiser(c - end, [end])
     if C.has_projection:
         for x in (*points, *(c + t * way for way in ways for t in (0.1, 1.0, 10.0))):
             of.is_nearest(x, points)
