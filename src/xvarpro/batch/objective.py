@@ -290,7 +290,7 @@ class Batch:
         f, X = low.factor, self._moved(low, tangents)
         along = small.coefficients(f, X)
         left = along @ f.Q if self._is_wide(outputs.M_L) else small.rest(f, X, along)
-        J = grouped(told(left, X), len(tangents))
+        J = grouped(told(namespace_of(X), left, X), len(tangents))
         # equal to products with X, which would multiply what rounding leaves of r in the range of the design
         return _half_squares(low.r), products(J, low.r), J
 

@@ -70,11 +70,11 @@ def _of_arrays(M: Operator) -> bool:
     return all(map(_of_arrays, M.blocks)) if isinstance(M, BlockDiagonal | Stacked) else isinstance(M, Dense)
 
 
-def told(J: Array, X: Array, axes: tuple[int, ...] = (-1,)) -> Array:
+def told(xp: Any, J: Array, X: Array, axes: tuple[int, ...] = (-1,)) -> Array:
     """Tangents J that are more than rounding of those with w held, X: what w takes up, as a column's factor, is 0."""
-    xp = namespace_of(J)
-    size, of_X = (xp.sum(xp.abs(x) ** 2, axis=axes, keepdims=True) for x in (J, X))
-    return xp.where(size > (TAKEN_UP * xp.finfo(J.dtype).eps) ** 2 * of_X, J, 0 * J)
+    size = xp.sum(xp.abs(J) ** 2, axis=axes, keepdims=True)
+    least = (TAKEN_UP * xp.finfo(J.dtype).eps) ** 2 * xp.sum(xp.abs(X) ** 2, axis=axes, keepdims=True)
+    return xp.where(size > least, J, 0 * J)
 
 
 def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
@@ -126,7 +126,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         if separable:
             slope = 0 * v[0] if off is not None else inner(X, r)
             slope = slope if moved.R is None else slope + f.half_mu * moved.R
-            return slope, X if together else told(answered(X), X, (0, 1))
+            return slope, X if together else told(xp, answered(X), X, (0, 1))
         dw = -turned(X)
         C = design_tangent(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
@@ -162,7 +162,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
     if together:
         (m, k), X = low.y.shape, J
         J = answered(xp.reshape(xp.permute_dims(X, (1, 0, 2)), (m, p * k)))
-        J = told(xp.permute_dims(xp.reshape(J, (-1, p, k)), (1, 0, 2)), X, (1, 2))
+        J = told(xp, xp.permute_dims(xp.reshape(J, (-1, p, k)), (1, 0, 2)), X, (1, 2))
     if off is not None:
         slopes = slopes - xp.sum(off * J, axis=(1, 2))
     return point, f.summed(slopes) if separable else raveled(f.gradient(point)), f.summed(gram(xp, J))
