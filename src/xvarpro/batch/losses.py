@@ -160,7 +160,7 @@ class LossBatch(Batch):
             whole, one = (xp.sum(low.weights * x, axis=1, keepdims=True) for x in (low.y, (w @ A[..., :m]).mT))
             return w * (whole / positive_or_one(one))
 
-        starts = [first]
+        starts: list[Any] = [first]
         if low.loss.positive:
             starts += [*([] if bounded else [level]), partial(first, flat(low.y))]
         blank = xp.zeros_like(A[:, None, :, 0])

@@ -247,8 +247,8 @@ class Transfer:
             return y if weights is None else weights(y)
         if weights.shape[0] != y.shape[0] or weights.shape[1] not in (1, y.shape[1]):
             raise ProblemError(
-                f"weights must have one entry per row of {name} or one per entry; got weights of shape "
-                f"{tuple(weights.shape)} and {name} of shape {tuple(y.shape)}"
+                f"weights must have one entry per row of {name} or one per entry; got "
+                "{} x {} of them for {} x {} entries of {}".format(*weights.shape, *y.shape, name)
             )
         xp = self.to.xp
         y = xp.where(xp.broadcast_to(weights > 0, y.shape), y, xp.zeros_like(y))
