@@ -168,9 +168,10 @@ class Program:
                 end, better = left <= noise(it.value, floor), Status.ROUNDING
             else:
                 left = _by_block(f, region, it.theta, grad, direction.d)
-                size = f.size(it.value)
+                size, most = f.size(it.value), (tol * tol) * f.size(it.value)
                 small = direction.gap_A + direction.slack <= negligible_gap(size, tol, floor)
-                end, better = small & (left <= (tol * tol) * size), Status.CONVERGED
+                # values of a model may round more than those of numbers: without descent half a digit less is enough
+                end, better = (it.decrease <= most) | (small & (left <= most)), Status.CONVERGED
             code = xp.where(end, better.code, it.status)
             if f.problem.kinked and sum(math.prod(x.shape) for x in it.theta) == 1:
                 between = line_decrease(f, region, it.theta) <= negligible_gap(it.value, tol, floor)
@@ -323,10 +324,8 @@ def with_status(
         done = small & (it.bend * _followed(it, algorithm) ** 2 <= negligible_decrease(value, tol, floor))
     else:
         done = it.decrease <= negligible_decrease(value, OWN_MODEL * tol, floor, OPEN)
-        lost = code == Status.NO_DESCENT.code
-        code = xp.where(lost & (it.decrease <= noise(it.value, floor)), Status.ROUNDING.code, code)
-        # values of a model may round more than those of numbers: without descent half a digit less is enough
-        done = done | (lost & (it.decrease <= (tol * tol) * value))
+        flat = (code == Status.NO_DESCENT.code) & (it.decrease <= noise(it.value, floor))
+        code = xp.where(flat, Status.ROUNDING.code, code)
     code = xp.where(done, Status.CONVERGED.code, code)
     if isinstance(it.lower, LowerError):
         code, error = _inexact_status(it, it.lower, code, negligible_gap(value, tol, floor))
