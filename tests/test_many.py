@@ -358,6 +358,10 @@ def coupled(theta, data):
 BAD = {
     "one entry per problem": (lambda: {"theta0": {"a": np.ones((3, 2)), "b": np.ones(4)}}),
     r"\(b, m\) or \(b, m, k\) with b = 7.* first axis of theta0": lambda: {"y": noisy()[:3]},
+    r"with b = 2, or 1.* np\.tile\(start, \(problems, 1\)\)": lambda: {
+        "theta0": start()[0],
+        "over": xv.sets.Box([0.0] * 2, [20.0] * 2),
+    },
     r"M must return \(b, m, n\)": lambda: {"M": lambda theta, data: together(theta, data)[0]},
     "same number of rows": lambda: {"y": noisy()[:, :5]},
     "finite numbers >= 0": lambda: {"lam": np.array([1.0, -1, 1, 1, 1, 1, 1])},
