@@ -301,6 +301,9 @@ def test_every_wide_array_is_named_once():
         xv.value_and_gradient(problem, START.astype("float32"))
     assert sorted(str(w.message).split(" is ")[0] for w in caught) == ["Omega", "data['t']", "y"]
     assert {w.filename for w in caught} == {__file__}
+    batch = xv.separable(decays, xv.Each(SIGNAL[None].astype("float32")), data={"t": xv.Each(T[None])})
+    with pytest.warns(xv.PrecisionWarning, match=r"^data\['t'\] is .* kept by dtype='float64', or by"):
+        xv.solve_many(xv.many.lifted(batch), START[None].astype("float32"), max_iter=1)
 
 
 def test_integer_targets_are_numbers():

@@ -196,7 +196,7 @@ def batch_size(leaves: list[Any], names: list[str]) -> int:
 
 def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
     """The problem with arrays of the backend. NaN is allowed: it ends the problem that has it, and no other."""
-    flat, names, treedef = trees.named(problem.data, "data")
+    (flat, _, treedef), names = trees.named(problem.data), trees.named(each.plain(problem.data), "data")[1]
     data = trees.unflatten(
         treedef, [transfer.cast(x, name) if trees.is_array(x) else x for x, name in zip(flat, names, strict=True)]
     )

@@ -75,7 +75,7 @@ class Transfer:
         if BITS[kind] > BITS[self.dtype] and self.warn:
             warn_caller(
                 f"{name} is {kind} and the solve is in {self.dtype}, as theta0 or dtype= is: {name} is rounded to "
-                f"{want}. Take float64 there to keep its digits",
+                f"{want}. Its digits are kept by dtype='float64', or by a theta0 in float64",
                 PrecisionWarning,
             )
         return self._move(x, want)
