@@ -1,6 +1,7 @@
 """Statistics of a batch: those of each of its problems by itself."""
 
 import copy
+import dataclasses
 import pickle
 import sys
 from functools import lru_cache
@@ -193,6 +194,8 @@ def test_what_a_member_lacks_is_said_of_it_alone():
     assert np.isnan(found.theta_stderr[[1, 4]]).all()
     assert np.isfinite(found.theta_stderr[[0, 5]]).all()
     assert "  problem 1: w is NaN" in repr(found)
+    silent = dataclasses.replace(found, w_stderr=np.where(np.isnan(found.w_stderr), np.nan, [0.5, np.inf]))
+    assert "  w             0.5, undetermined\n" in repr(silent)
 
 
 def test_a_table_has_a_row_for_each_problem():
@@ -242,6 +245,7 @@ def test_a_map_has_values_and_errors_with_failures_hollow_and_dead_pixels_blank(
         ("theta[0]", (2, 3), r"one of rates\[0\], rates\[1\], w\[0\]"),
         ("value", (2, 2), "of 6 problems"),
         ("value", (1, 2, 3), r"\(rows, columns\) of an image; got \(1, 2, 3\)"),
+        ("value", 6, r"\(rows, columns\) of an image; got 6"),
         (1 / fit.value, (2, 3), r"such as 'w\[0\]'; got .* x.reshape"),
     ):
         with pytest.raises(xv.errors.ProblemError, match=match):

@@ -253,11 +253,13 @@ def test_an_interruption_leaves_a_bound(problem, monkeypatch):
     assert found.bound <= whole.value
     assert (found.boxes.lower <= whole.theta).all(axis=1).any()
     monkeypatch.undo()
-    late = xv.certify(problem, (BOX.lower, BOX.upper), within=1e-6, time_limit=1e-9)
-    assert late.status is xv.Status.TIME_LIMIT
-    assert late.bound == 0
-    assert "Nothing is proven" in str(late)
-    assert "alike= for entries that may change places" in str(late)
+    for alike in ((), (0,)):
+        late = xv.certify(problem, (BOX.lower, BOX.upper), within=1e-6, time_limit=1e-9, alike=alike)
+        assert late.status is xv.Status.TIME_LIMIT
+        assert late.bound == 0
+        assert "Nothing is proven" in str(late)
+        assert ("alike= for entries that may change places" in str(late)) == (not alike)  # what was given is no advice
+        assert "a ridge, a smaller box" in str(late)
 
 
 def test_theta_in_a_dict_weights_a_target_of_theta_and_entries_alike():

@@ -146,6 +146,11 @@ def rounded(theta, t):
     return xp.round(1e3 * xp.exp(-xp.expand_dims(t, axis=1) * theta)) / 1e3
 
 
+def in_long_steps(theta, t):  # from 8 to 6 or 10, from 0.5 to 2
+    xp = xv.array_namespace(theta)
+    return xp.exp(-xp.expand_dims(t, axis=1) * xp.round(theta / 4))
+
+
 def simulated(theta, t):
     return xv.special.external(lambda x: np.floor(1e3 * np.exp(-T[:, None] * x)) / 1e3, theta)
 
@@ -157,7 +162,13 @@ def cosines(theta, t):  # a saddle at 0
 
 @pytest.mark.parametrize(
     ("M", "name", "over"),
-    [(rounded, "numpy", None), (simulated, "numpy", (0.0, 20.0)), (simulated, "torch", None)],
+    [
+        (rounded, "numpy", None),
+        (in_long_steps, "numpy", None),
+        (in_long_steps, "numpy", (0.0, 20.0)),
+        (simulated, "numpy", (0.0, 20.0)),
+        (simulated, "torch", None),
+    ],
 )
 def test_a_model_that_goes_in_steps_is_refused(M, name, over):
     with pytest.raises(ModelError, match=r"derivatives by theta are 0, while the objective changes by .* in steps"):
@@ -183,13 +194,14 @@ def test_where_a_model_goes_in_steps_is_named(theta0, over, named):
         xv.solve(xv.separable(M, TWO, data=T), theta0, over=over)
 
 
-def test_a_batch_whose_problems_go_in_steps_says_so():
+@pytest.mark.parametrize("column", [rounded, in_long_steps])
+def test_a_batch_whose_problems_go_in_steps_says_so(column):
     def M(theta, t):
         xp = xv.array_namespace(theta)
-        return xp.stack([xp.exp(-t * theta[:, :1]), xp.round(1e3 * xp.exp(-t * theta[:, 1:])) / 1e3], axis=2)
+        return xp.stack([xp.exp(-t * theta[:, :1]), column(theta[:, 1:], t)[None, :, 0]], axis=2)
 
     with pytest.warns(UserWarning, match=r"derivatives by entries \[1\] of theta .* in steps"):
-        xv.solve_many(xv.separable(M, TWO[None], data=T), np.array([[0.5, 20.0]]), (0.0, 20.0))
+        xv.solve_many(xv.separable(M, TWO[None], data=T), np.array([[0.5, 20.0]]), (0.0, 40.0))
 
 
 SETS = [None, xv.sets.L2Ball(20.0), xv.sets.Box(-np.inf, 5.0)]

@@ -1,5 +1,6 @@
 """How a solve ends: with the best iterate, a certificate that is true of it, and never in a saddle."""
 
+import pickle
 import re
 from pathlib import Path
 
@@ -62,6 +63,29 @@ def test_the_best_iterate_is_returned(name, max_iter):
     ):
         fit = xv.solve(problem, start, over=over, algorithm=METHODS[name], max_iter=max_iter, tol=1e-9)
         is_the_best(fit, problem)
+
+
+def test_a_derivative_that_is_not_finite_is_named():
+    """That of a power at 0 by its base, of a model with values everywhere; `xp.where` on the argument is the cure."""
+    t, start = np.linspace(0.0, 5.0, 30), {"tau": np.array(1.0), "beta": np.array(0.9)}
+    over = {"tau": (0.1, 10.0), "beta": (0.2, 2.0)}
+
+    def stretched(theta, t):
+        xp = xv.array_namespace(theta["tau"])
+        return xp.exp(-((t / theta["tau"]) ** theta["beta"]))[:, None]
+
+    def cured(theta, t):
+        xp = xv.array_namespace(theta["tau"])
+        return xp.where(t[:, None] > 0, stretched(theta, xp.where(t > 0, t, 1.0)), 1.0)
+
+    y = 3.0 * np.exp(-((t / 1.3) ** 0.7))
+    fit = xv.solve(xv.separable(stretched, y, data=t), start, over=over)
+    assert fit.status is Status.NON_FINITE
+    for kept in (fit, pickle.loads(pickle.dumps(fit))):
+        assert "objective is finite at the last iterate, its derivative by theta['tau'] is not" in kept.message
+    found = xv.solve(xv.separable(cured, y, data=t), start, over=over)
+    assert found.success
+    assert [found.theta["tau"], found.theta["beta"]] == pytest.approx([1.3, 0.7], rel=1e-6)
 
 
 def test_a_solve_that_leaves_where_the_model_has_values_returns_a_point_that_has_one():

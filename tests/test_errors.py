@@ -202,7 +202,7 @@ def two_levels(y=SIGNAL, upper=decays, z=SIGNAL):
 
 SHAPES = [
     (one_level(Y2[:-1]), r"same number of rows; got shapes \(40, 2\) and \(39, 2\)"),
-    (one_level(np.ones((200, 40))), r"shapes \(40, 2\) and \(200, 40\)\. A column of y .* y\.T;"),
+    (one_level(np.ones((200, 40))), r"shapes \(40, 2\) and \(200, 40\)\. Rows .* xv\.Each\(y\), .* y\.T$"),
     # compressed: the m x m factor is ours, and the message is about what the user wrote
     (one_level(np.ones((30, 200))), r"same number of rows; got shapes \(40, 2\) and \(30, 200\)"),
     (one_level(SIGNAL, lam=1.0, Omega=np.eye(3)), r"Omega must have shape \(r, 2\) .*; got \(3, 3\)"),
@@ -212,6 +212,11 @@ SHAPES = [
     (two_levels(Y2), "same number of columns of y, since they share w"),
     (two_levels(pair), "same number of columns of y"),
 ]
+
+
+def test_rows_that_a_batch_leaves_unmarked():
+    with pytest.raises(ProblemError, match=SHAPES[1][1]):
+        xv.solve_many(xv.many.lifted(SHAPES[1][0]), np.stack([START] * 200))
 
 
 def test_shapes_that_do_not_fit(subtests):
@@ -296,6 +301,9 @@ def test_every_wide_array_is_named_once():
         xv.value_and_gradient(problem, START.astype("float32"))
     assert sorted(str(w.message).split(" is ")[0] for w in caught) == ["Omega", "data['t']", "y"]
     assert {w.filename for w in caught} == {__file__}
+    batch = xv.separable(decays, xv.Each(SIGNAL[None].astype("float32")), data={"t": xv.Each(T[None])})
+    with pytest.warns(xv.PrecisionWarning, match=r"^data\['t'\] is .* kept by dtype='float64', or by"):
+        xv.solve_many(xv.many.lifted(batch), START[None].astype("float32"), max_iter=1)
 
 
 def test_integer_targets_are_numbers():
@@ -382,13 +390,28 @@ def numpys_exponential(theta, data):
 @pytest.mark.filterwarnings("ignore:.*__array_wrap__.*:DeprecationWarning")
 def test_model_that_calls_numpy_is_given_the_line_to_write(backend):
     problem = xv.separable(numpys_exponential, SIGNAL, data={"t": T})
-    message = r"got a call of NumPy's .*In the place of np\.exp, write xp\.exp with xp = xv\.array_namespace\(theta\)\."
+    message = r"array of NumPy's .*In the place of np\.exp, write xp\.exp with xp = xv\.array_namespace\(theta\)\."
     message += r" A function of SciPy's goes into xv\.special\.external\(fun, theta\): fun reads .* not those of data"
     with pytest.raises(ModelError, match=message):
         xv.solve(problem, START[:1], backend=backend.name)
     batch = xv.separable(numpys_exponential, np.stack([SIGNAL, SIGNAL]), data={"t": T})
     with pytest.raises(ModelError, match=message):
         xv.solve_many(batch, START[:, None], backend=backend.name)
+
+
+OUTSIDE = {
+    "on the left": lambda theta: T[:, None] * theta,
+    "on the right": lambda theta: theta * T[:, None],
+    "in a function": lambda theta: xv.array_namespace(theta).sin(T),
+}
+
+
+@pytest.mark.parametrize("M", OUTSIDE.values(), ids=list(OUTSIDE))
+@pytest.mark.parametrize("many", [False, True])
+def test_model_that_finds_an_array_of_numpy_outside_of_data(M, many):
+    problem, solve = xv.separable(lambda theta, _: M(theta), SIGNAL), xv.solve_many if many else xv.solve
+    with pytest.raises(ModelError, match=r"an array of NumPy's next to .* Take arrays from `data` only\."):
+        solve(xv.many.lifted(problem) if many else problem, START[None] if many else START, backend="torch")
 
 
 @pytest.mark.parametrize("name", ["numpy", "array-api-strict", "jax"])

@@ -364,6 +364,10 @@ def coupled(theta, data):
 BAD = {
     "one entry per problem": (lambda: {"theta0": {"a": np.ones((3, 2)), "b": np.ones(4)}}),
     r"\(b, m\) or \(b, m, k\) with b = 7.* first axis of theta0": lambda: {"y": noisy()[:3]},
+    r"with b = 2, or 1.* np\.tile\(start, \(problems, 1\)\)": lambda: {
+        "theta0": start()[0],
+        "over": xv.sets.Box([0.0] * 2, [20.0] * 2),
+    },
     r"M must return \(b, m, n\)": lambda: {"M": lambda theta, data: together(theta, data)[0]},
     "same number of rows": lambda: {"y": noisy()[:, :5]},
     "finite numbers >= 0": lambda: {"lam": np.array([1.0, -1, 1, 1, 1, 1, 1])},
@@ -504,6 +508,21 @@ def test_weights_and_condition_are_those_of_solve(backend, spread, units, k):
         assert host(fit.condition)[i] == pytest.approx(condition, rel=1e-3)
         scale = size[i][:, None] if k else size[i]
         assert error(host(fit.w)[i] * scale, one.w * scale) <= 10 * EPS * condition
+
+
+def test_a_model_that_loses_digits_ends_within_the_tolerance_as_well():
+    """Values round by 200 times their epsilon, in ``1 - E``: no step lowers them by the little that is promised."""
+    flip, draw, n = np.deg2rad([2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 18.0, 24.0]), rng(5), 400
+
+    def ernst(T1, _=None):
+        E = xv.array_namespace(T1).exp(-5.0 / T1)
+        return (xv.array_namespace(T1).sin(flip) * (1 - E) / (1 - E * np.cos(flip)))[..., None]
+
+    y = 5e3 * ernst(draw.uniform(300, 1300, (n, 1)))[..., 0] + 2 * draw.normal(size=(n, 8))
+    fit = xv.solve_many(xv.separable(ernst, y), np.full((n, 1), 800.0), xv.sets.Box(50.0, 5000.0))
+    assert fit.counts == {xv.Status.CONVERGED: n}
+    alone = [xv.solve(xv.separable(ernst, y[i]), np.array([800.0])).status for i in range(0, n, 50)]
+    assert set(alone) == {xv.Status.CONVERGED}
 
 
 def test_equal_terms_are_a_minimum_as_in_a_solve_of_one_problem():

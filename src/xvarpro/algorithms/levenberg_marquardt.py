@@ -202,7 +202,7 @@ class LevenbergMarquardt(Algorithm):
         xp = f.backend.xp
         bends = diagonal(xp, local.curvature)
         # a direction of which the model knows nothing promises nothing
-        held = plus(xp, local.curvature, xp.where(bends > 0, (10 * xp.finfo(x.dtype).eps) * bends, 1))
+        held = plus(xp, local.curvature, xp.where(_moves(xp, bends, x), (10 * xp.finfo(x.dtype).eps) * bends, 1))
         _, decrease = minimise_model(f.backend, region, x, local.grad, held)
         if not f.problem.mu:  # no sum of squares is below 0
             decrease = xp.minimum(decrease, local.value)
@@ -214,7 +214,7 @@ class LevenbergMarquardt(Algorithm):
         # entries of theta that the residual does not depend on are held by the largest scale
         largest = xp.max(model.scale, axis=1, keepdims=True)
         held = xp.where(largest > 0, largest, 1)
-        added = model.damping[:, None] * xp.where(model.scale > 0, model.scale, held)
+        added = model.damping[:, None] * xp.where(_moves(xp, model.scale, point.theta), model.scale, held)
         B: Any = point.local.curvature
         B = B if isinstance(B, Arrow) else xp.where(model.quasi[:, None, None], model.Q, B)
         trial, decrease = minimise_model(backend, region, point.theta, point.local.grad, plus(xp, B, added))
@@ -341,6 +341,15 @@ def _bfgs(xp: Any, B: Array, s: Array, y: Array, root: Array) -> Array:
     sy, sBs = xp.where(good, sy, 1)[:, None, None], xp.where(good, sBs, 1)[:, None, None]
     change = y[:, :, None] * y[:, None, :] / sy - Bs[:, :, None] * Bs[:, None, :] / sBs
     return xp.where(good[:, None, None], B + change, B)
+
+
+def _moves(xp: Any, bends: Array, x: Array) -> Array:
+    """Which entries move the residual, by their own size, by more than rounding of what others move it by.
+
+    Of a factor of a column, which w takes up, a step would be one rounding over another.
+    """
+    size = bends * x * x
+    return (bends > 0) & ((size > (100 * xp.finfo(x.dtype).eps) ** 2 * xp.max(size, axis=1, keepdims=True)) | (x == 0))
 
 
 class _Walk(NamedTuple):

@@ -33,12 +33,13 @@ def model_failures(
     except (ProblemError, ModelError, BackendNotInstalledError):
         raise
     except Exception as error:
-        if _called_numpy(error):
+        if _met_numpy(error, backend):
             raise ModelError(
-                f"{what} must compute with functions of its arrays' namespace; got a call of NumPy's on an array that "
-                f"the {backend.name} backend differentiates or compiles. In the place of np.exp, write xp.exp with "
-                f"xp = xv.array_namespace({argument}). A function of SciPy's goes into xv.special.external(fun, "
-                f"{argument}): fun reads NumPy arrays of its own, not those of data"
+                f"{what} must compute with functions of its arrays' namespace; got a call or an array of NumPy's next "
+                f"to one that the {backend.name} backend differentiates or compiles. Take arrays from `data` "
+                f"only. In the place of np.exp, write xp.exp with xp = xv.array_namespace({argument}). A function of "
+                f"SciPy's goes into xv.special.external(fun, {argument}): fun reads NumPy arrays of its own, not those "
+                "of data"
             ) from error
         for name, said in (("jax", "valid JAX type|an abstract array"), ("torch", "be Tensor|expected Tensor")):
             if name != backend.name and re.search(said, str(error)):  # which may print all of an array
@@ -81,6 +82,9 @@ def _is_own(error: Exception) -> bool:
     return isinstance(error, KeyError) or (said.startswith("raise") and not library)
 
 
-def _called_numpy(error: Exception) -> bool:
-    """Whether NumPy asked an array for one of its protocols, `__array__` or `__array_ufunc__`, and was refused."""
-    return "__array_" in f"{error} {traceback.extract_tb(error.__traceback__)[-1].name}"
+def _met_numpy(error: Exception, backend: Backend) -> bool:
+    """Whether NumPy was refused a protocol, `__array__` or `__array_ufunc__`, or a framework refused NumPy's array."""
+    asked = f"{error} {traceback.extract_tb(error.__traceback__)[-1].name}"
+    return "__array_" in asked or (
+        backend.name != "numpy" and "numpy.ndarray" in asked and "unhashable type" not in asked
+    )

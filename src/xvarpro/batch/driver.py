@@ -388,17 +388,17 @@ def _step(f: Batch, method: LevenbergMarquardt, tol: Array, most: Array, state: 
     trial = method.trial(f, f.region, state.point)
     after, _, lost = method.after(f, f.region, state.point, trial, f.local(trial[0]), margin)
     after = select(f.backend, running, after, state.point)
-    status = xp.where(running, _status(f, after, tol, state.floor), state.status)
-    for ends, code in ((lost, Status.NO_DESCENT), (lost & (after.decrease <= margin), Status.ROUNDING)):
-        status = xp.where(running & ends, xp.full_like(status, code.code), status)
-    n_iter = state.n_iter + xp.astype(running, state.n_iter.dtype)
+    found = _status(f, after, tol, state.floor)
+    flat, done = after.decrease <= margin, after.decrease <= (tol * tol) * xp.abs(after.local.value)
+    for ends, code in ((lost, Status.NO_DESCENT), (lost & flat, Status.ROUNDING), (lost & done, Status.CONVERGED)):
+        found = xp.where(ends, xp.full_like(found, code.code), found)
+    n_iter, status = state.n_iter + xp.astype(running, state.n_iter.dtype), xp.where(running, found, state.status)
     return BatchState(after, state.floor, status, n_iter)
 
 
 def _status(f: Batch, point: Point, tol: Array, floor: Array) -> Array:
     """CONVERGED where the certificate is small, or as small as rounding of the data lets it be; NON_FINITE."""
-    xp = namespace_of(point.theta)
-    value = point.local.value
+    xp, value = namespace_of(point.theta), point.local.value
     # towards vertices alone a digit more takes ten times the steps
     share, most = (1.0, None) if f.region.without_projection else (OWN_MODEL, OPEN)
     done = point.decrease <= negligible_decrease(value, share * tol, floor, most)

@@ -5,7 +5,8 @@ A right-hand side is a problem by itself, and a matrix (m, 1) of what a `Loss` i
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from functools import partial
+from typing import Any, NamedTuple
 
 from xvarpro.batch import small
 from xvarpro.batch.objective import Batch, Linear, Lower, Outputs, grouped, products, rows, stacked, with_held
@@ -13,7 +14,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.losses.interface import Loss, Squares
-from xvarpro.lower.newton import SHARE, THIN, descended
+from xvarpro.lower.newton import descended, flat, inwards
 from xvarpro.problem.problem import Problem
 
 
@@ -137,11 +138,11 @@ class LossBatch(Batch):
             q = (target - w) @ R.mT
             return target - w, xp.sum(q * q, axis=(1, 2)), target, free
 
-        def first() -> Array:
+        def first(y: Array = low.y) -> Array:
             """Fitted to what the loss makes of the target."""
-            z = low.loss.start(low.y)
-            root = xp.sqrt(low.loss.scoring(z, low.y, low.weights))
-            target = root * z - low.loss.slope(z, low.y, low.weights) / positive_or_one(root)
+            z = low.loss.start(y)
+            root = xp.sqrt(low.loss.scoring(z, y, low.weights))
+            target = root * z - low.loss.slope(z, y, low.weights) / positive_or_one(root)
             f = small.factor(_scaled(A, (root * root).mT))
             c = small.coefficients(f, target.mT)
             if not bounded:
@@ -149,12 +150,9 @@ class LossBatch(Batch):
             w = self.within(f.R, c)[0]
             if not low.loss.positive:
                 return w
-            thin = xp.any((w @ A[..., :m]).mT < THIN * z, axis=1, keepdims=True)
-
-            def inside(w: Array) -> Array:
-                return xp.where(thin, (1 - SHARE) * w + SHARE * self.within(f.R, level() @ f.R.mT)[0], w)
-
-            return cast(Array, self.backend.when(xp.any(thin), inside, w))
+            return inwards(
+                self.backend, w, lambda: self.within(f.R, level() @ f.R.mT)[0], lambda w: (w @ A[..., :m]).mT, z
+            )
 
         def level() -> Array:
             """All columns with the same weight, but for their signs; predictions add up to the target."""
@@ -162,7 +160,9 @@ class LossBatch(Batch):
             whole, one = (xp.sum(low.weights * x, axis=1, keepdims=True) for x in (low.y, (w @ A[..., :m]).mT))
             return w * (whole / positive_or_one(one))
 
-        starts = [first, level] if low.loss.positive else [first]
+        starts: list[Any] = [first]
+        if low.loss.positive:
+            starts += [*([] if bounded else [level]), partial(first, flat(low.y))]
         blank = xp.zeros_like(A[:, None, :, 0])
         w, _, (target, free) = descended(self.backend, at, step, (), starts, blank, blank[:, 0, :] == 0)
         # at a bound to the last digit

@@ -22,7 +22,7 @@ from xvarpro.core.namespace import complex_dtype, complexified, device, namespac
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import is_complex
 from xvarpro.lower.interface import Ridge
-from xvarpro.objective.gauss_newton import Local, told
+from xvarpro.objective.gauss_newton import Local
 from xvarpro.objective.in_memory import check_same
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.samples import plain
@@ -290,7 +290,7 @@ class Batch:
         f, X = low.factor, self._moved(low, tangents)
         along = small.coefficients(f, X)
         left = along @ f.Q if self._is_wide(outputs.M_L) else small.rest(f, X, along)
-        J = grouped(told(left, X), len(tangents))
+        J = grouped(left, len(tangents))
         # equal to products with X, which would multiply what rounding leaves of r in the range of the design
         return _half_squares(low.r), products(J, low.r), J
 

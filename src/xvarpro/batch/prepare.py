@@ -40,6 +40,7 @@ from xvarpro.results.recipe import Fingerprints
 from xvarpro.sets import each, norms
 from xvarpro.sets.region import Region, resolve
 
+FIRST_AXIS = "b is the first axis of theta0: one start is given to all problems by np.tile(start, (problems, 1))"
 PROBED = 64  # problems that the check of independence looks at
 
 
@@ -149,6 +150,7 @@ def prepare(
         transfer = Transfer(to, work, place)
         theta = transfer.theta(leaves, names)
         one = [to.xp.zeros(x.shape[1:], dtype=x.dtype, device=place) for x in theta]
+        moved = _moved(problem, transfer, b)  # by whose targets a theta0 without the axis of the batch is known
         region = trees.map_arrays(transfer.plain, resolve(over, trees.unflatten(layout.treedef, one), b))
         if not any(math.prod(x.shape) for x in one):
             raise ProblemError("theta0 must have leaves of shape (b, ...) with one entry per problem or more; got none")
@@ -159,7 +161,7 @@ def prepare(
             i = _first_infeasible(region, theta)
             nearest = "xv.project(theta, over) gives the nearest one of a single problem"
             check_feasible(_violation(region, theta, i, i + 1), f"theta0 of problem {i}", nearest)
-        moved, y_units = _rescaled(_moved(problem, transfer, b), to, work, b, one_unit)
+        moved, y_units = _rescaled(moved, to, work, b, one_unit)
         stamps = Fingerprints(problem)  # before the model is called, since it may write to what it is given
         moved, region, theta, units = theta_near_one(moved, region, theta, to, work)
         prepared = Prepared(moved, to, work, region.join(theta), region, layout, True, y_units, units)
@@ -194,14 +196,15 @@ def batch_size(leaves: list[Any], names: list[str]) -> int:
 
 def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
     """The problem with arrays of the backend. NaN is allowed: it ends the problem that has it, and no other."""
-    flat, names, treedef = trees.named(problem.data, "data")
+    (flat, _, treedef), names = trees.named(problem.data), trees.named(each.plain(problem.data), "data")[1]
     data = trees.unflatten(
         treedef, [transfer.cast(x, name) if trees.is_array(x) else x for x, name in zip(flat, names, strict=True)]
     )
     for x in each.leaves(data):
         if each.is_each(x) and not (trees.is_array(x.array) and x.array.ndim and x.array.shape[0] == b):
             raise ProblemError(
-                f"xv.Each must hold an array whose first axis has b = {b} entries; got {described(x.array)}"
+                f"xv.Each must hold an array whose first axis has b = {b} entries; got {described(x.array)}. "
+                + FIRST_AXIS
             )
     losses = has_losses(problem)
 
@@ -221,7 +224,7 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
             if y.ndim not in (2, 3) or y.shape[0] not in (1, b):
                 raise ProblemError(
                     f"{name}y must have shape (b, m) or (b, m, k) with b = {b}, or 1 for all; got {tuple(y.shape)}. "
-                    "b is the first axis of theta0"
+                    + FIRST_AXIS
                 )
             own["y"] = transfer.cast(y, f"{name}y", real=True)
         if trees.is_array(lam):

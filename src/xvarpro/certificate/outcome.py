@@ -55,6 +55,7 @@ class Certificate:
     path: np.ndarray
     fit: Result | None
     given: Result | None = None
+    _sooner: tuple[str, ...] = ()  # what was not given, and would raise the bound
 
     @property
     def theta(self) -> Tree:
@@ -81,7 +82,7 @@ class Certificate:
         if self.bound == 0 < self.value:
             return (
                 f"{head}Nothing is proven: the bound is still 0, which no sum of squares goes below. It rises sooner "
-                "with alike= for entries that may change places, W=Nonnegative(), bounds of w, a ridge, a smaller box."
+                f"with {', '.join([*self._sooner, 'a smaller box'])}."
             )
         share = f", {100 * self.gap / self.value:.2g} % of it" if 0 < self.value < np.inf else ""
         return f"{head}No lower minimum in this box than {self.value:.8g} by more than {self.gap:.3g}{share}."

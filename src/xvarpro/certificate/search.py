@@ -196,7 +196,10 @@ class _Search:
         boxes = Boxes(found.lower[order], found.upper[order], np.maximum(found.bound[order], 0.0))
         path = np.asarray(self.path).reshape(-1, 3)
         ended = time.perf_counter() - begun
-        return Certificate(self.value, float(self.bound), boxes, status, self.count, ended, path, self.fit, fit)
+        level, alike = self.problem.lower, "alike= for entries that may change places"
+        helps = (alike, self.alike), ("W=Nonnegative(), bounds of w", level.W), ("a ridge", level.lam)
+        sooner = tuple(words for words, had in helps if not had)
+        return Certificate(self.value, float(self.bound), boxes, status, self.count, ended, path, self.fit, fit, sooner)
 
     def take(self, fit: Result) -> None:
         """Let a fit be the best where it is, and in the box."""

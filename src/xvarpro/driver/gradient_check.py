@@ -11,7 +11,7 @@ from xvarpro.driver.prepare import Prepared
 from xvarpro.errors import ModelError
 from xvarpro.objective.interface import Objective
 
-REACH = np.geomspace(1e-3, 0.1, 5)  # steps, relative to theta: a small one meets no edge of a model that goes in steps
+REACH = np.geomspace(1e-3, 1.0, 7)  # steps, relative to theta: a small one meets no edge of a model that goes in steps
 IN_STEPS = (
     "a model must be differentiable; got one whose derivatives by {} are 0, while the objective changes by {:.2g}: it "
     "is rounded, or goes in steps. Leave the rounding out, or give xv.special.external a larger step="
@@ -63,8 +63,9 @@ def steps(prepared: Prepared, theta: Leaves) -> str:
         if not any(bool(namespace_of(x).any(x != 0)) for x in d):
             return ""
         value, rounding = (float(x) for x in prepared.call(_value, theta, once=True))
+        end = 1.0 if prepared.region.constrained else np.inf  # where sets end; what is free goes on
         for far in REACH:  # now and then a difference meets an edge, and is not 0
-            there = trees.axpy(min(1.0, float(far) * unit), d, theta)
+            there = trees.axpy(min(end, float(far) * unit), d, theta)
             change = abs(float(prepared.call(_value, there, once=True)[0]) - value)
             # of nearly dependent columns rounding is more than that of values
             if (

@@ -361,8 +361,8 @@ def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | No
     if target is not None and design[0] != target[0]:
         message = f"{prefix}M(theta) and {prefix}y must have the same number of rows; got shapes {design} and {target}"
         if target[1:] == design[:1]:
-            message += ". A column of y is a right-hand side: pass y.T; for rows that are problems of their own take "
-            message += "solve_many, or the vmap of a layer"
+            message += ". Rows that are problems of their own go to the vmap of a layer, or, marked, to solve_many: xv."
+            message += "many.lifted(xv.separable(M, xv.Each(y), ...)). Right-hand sides of one theta are columns, y.T"
         raise ProblemError(message)
     lam, Omega = ridge
     if Omega is not None and (len(Omega.shape) != 2 or Omega.shape[1] != n or not Omega.shape[0]):

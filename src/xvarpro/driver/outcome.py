@@ -73,6 +73,7 @@ def outcome(
         _weights=lambda: coefficients(prepared, theta),
         _continuation=continuation,
         _prepared=prepared,
+        _unknown=_unknown(run) if status is Status.NON_FINITE else (),
         loss=prepared.original.levels[-1].loss,
     )
 
@@ -112,6 +113,16 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
     outside = float(violation(prepared.compiler, prepared.region, iterate.theta))
     verified = Verified(outside, condition, int(units), int(dead), int(kinks), cancellation=cancelled, **left)
     return status, verified, report.w
+
+
+def _unknown(run: Run) -> tuple[str, ...]:
+    """The leaves of theta by which the last objective, where it is finite itself, has no finite derivative."""
+    prepared, last = run.prepared, run.state.iterate
+    value, *gaps = run.row(last)[:3]
+    if not np.isfinite(value) or np.all(np.isfinite(gaps)):
+        return ()
+    pairs = zip(trees.paths(prepared.tree(last.theta)), prepared.call(gradient, last.theta, once=True), strict=True)
+    return tuple(name for name, g in pairs if not namespace_of(g).all(namespace_of(g).isfinite(g)))
 
 
 def _ends_at_ridge(prepared: Prepared, theta: Leaves) -> bool:

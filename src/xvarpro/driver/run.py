@@ -292,6 +292,12 @@ class Run:
             self.state = self._recheck(self.operands, self.state)
             self.record.row = self.row()
 
+    def _promises_little(self) -> bool:
+        """Whether a model of the objective promises less than the tolerance, though more than its own half digit."""
+        it = self.state.iterate
+        left, value = self.prepared.backend.to_floats([it.decrease, it.value])
+        return left <= self.tol**2 * abs(value)
+
     def continues(self, status: Status, max_iter: int) -> bool:
         """Whether the iterations go on after an end: it was in doubt, or a lower point is known.
 
@@ -303,7 +309,8 @@ class Run:
         if status is Status.CONVERGED:
             self.recheck()
         elif not self.modelled or (
-            status is Status.NO_DESCENT and (self.prepared.region.constrained or kinked(self.prepared))
+            status is Status.NO_DESCENT
+            and (self.prepared.region.constrained or kinked(self.prepared) or self._promises_little())
         ):
             self.state = self._assess(self.operands, self.state)
             self.record.row = self.row()

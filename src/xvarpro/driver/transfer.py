@@ -75,7 +75,7 @@ class Transfer:
         if BITS[kind] > BITS[self.dtype] and self.warn:
             warn_caller(
                 f"{name} is {kind} and the solve is in {self.dtype}, as theta0 or dtype= is: {name} is rounded to "
-                f"{want}. Take float64 there to keep its digits",
+                f"{want}. Its digits are kept by dtype='float64', or by a theta0 in float64",
                 PrecisionWarning,
             )
         return self._move(x, want)
@@ -247,8 +247,8 @@ class Transfer:
             return y if weights is None else weights(y)
         if weights.shape[0] != y.shape[0] or weights.shape[1] not in (1, y.shape[1]):
             raise ProblemError(
-                f"weights must have one entry per row of {name} or one per entry; got weights of shape "
-                f"{tuple(weights.shape)} and {name} of shape {tuple(y.shape)}"
+                f"weights must have one entry per row of {name} or one per entry; got "
+                "{} x {} of them for {} x {} entries of {}".format(*weights.shape, *y.shape, name)
             )
         xp = self.to.xp
         y = xp.where(xp.broadcast_to(weights > 0, y.shape), y, xp.zeros_like(y))

@@ -58,7 +58,7 @@ def plot_map(
             f"name must be that of an entry, such as 'w[0]'; got {described(name)}. Other numbers of all problems are "
             "an image as x.reshape(shape)"
         )
-    if len(shape) != 2:
+    if np.shape(shape) != (2,):
         raise ProblemError(f"shape must be (rows, columns) of an image; got {shape}. Slices lie one below the other")
     columns, empty = fit.columns(name != "value"), fit.status == Status.NO_DATA.code
     if name not in columns:

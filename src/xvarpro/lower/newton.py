@@ -161,8 +161,9 @@ class Newton(LowerSolver):
     def _minimum(self, backend: Backend, system: Any) -> tuple[Array, Any]:
         """The minimiser, NaN where none is found, and the inverse of a Hessian near it, see `_shared`."""
         first = [partial(self._first, backend, system)]
-        if system.loss.positive and not self.constrained:
-            first.append(partial(_level, system))
+        if system.loss.positive:
+            level = [] if self.constrained else [partial(_level, system)]
+            first += [*level, partial(self._first, backend, system._replace(y=flat(system.y)))]
         step = partial(self._step, backend, system)
         w, _, (shared, _) = descended(backend, system.at, step, system.start, first, *self._unshared(system))
         return w, shared
@@ -180,13 +181,12 @@ class Newton(LowerSolver):
         found: Array = xp.reshape(inner.argmin(backend, near, factor, target), (-1, y.shape[1]))
         if not (system.loss.positive and self.constrained):
             return found
-        thin = xp.any(system.residual(found) < THIN * z, axis=0)
 
-        def inside(w: Array) -> Array:
-            even = inner.argmin(backend, near, factor, near.M.matvec(self._column(_level(system))))
-            return xp.where(thin, (1 - SHARE) * w + SHARE * xp.reshape(even, w.shape), w)
+        def even() -> Array:
+            made = inner.argmin(backend, near, factor, near.M.matvec(self._column(_level(system))))
+            return xp.reshape(made, found.shape)
 
-        return cast(Array, backend.when(xp.any(thin), inside, found))
+        return inwards(backend, found, even, system.residual, z)
 
     def _step(
         self, backend: Backend, system: Any, w: Array, z: Array, error: Array, shared: Any, n: Array
@@ -350,6 +350,29 @@ def descended(
     last = backend.while_loop(lambda state: xp.any(state.running), advance, begin)
     w = select(backend, last.failed, xp.full_like(last.w, xp.nan), last.w + last.d)
     return w, last.value - 0.5 * last.decrement, last.given
+
+
+def inwards(
+    backend: Backend, w: Array, even: Callable[[], Array], predicted: Callable[[Array], Array], z: Array
+) -> Array:
+    """`w`, where it predicts too little of z a `SHARE` towards `even`, from where no prediction is negative on."""
+    xp, mean = namespace_of(w), predicted(w)
+    thin = xp.any(mean < THIN * z, axis=-2, keepdims=True)
+
+    def inside(w: Array) -> Array:
+        to = even()
+        below = xp.maximum(-mean, xp.zeros_like(mean))
+        share = xp.max(below / positive_or_one(predicted(to) + below), axis=-2, keepdims=True)
+        share = xp.minimum(share, xp.ones_like(share))
+        share = share + SHARE * (1 - share)
+        return xp.where(thin, (1 - share) * w + share * to, w)
+
+    return cast(Array, backend.when(xp.any(thin), inside, w))
+
+
+def flat(y: Array) -> Array:
+    """The mean of a target in its place: what a background fits, whatever the units of its columns."""
+    return namespace_of(y).mean(y, axis=-2, keepdims=True) + 0 * y
 
 
 def _instead(backend: Backend, where: Array, make: Callable[[], Array], w: Array) -> Array:

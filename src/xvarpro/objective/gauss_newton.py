@@ -58,9 +58,6 @@ def has_tangents(problem: Problem, structure: ModelStructure) -> bool:
     return all(_of_arrays(_unweighted(level.M)) for level in levels) and levels[-1][2:] == (None, None)
 
 
-TAKEN_UP = 100  # in units of rounding: what is left of a tangent that w takes up
-
-
 def _unweighted(M: Operator) -> Operator:
     return M.M if isinstance(M, Weighted) else M
 
@@ -68,13 +65,6 @@ def _unweighted(M: Operator) -> Operator:
 def _of_arrays(M: Operator) -> bool:
     """Whether the tangent of M is M of the tangents of its arrays."""
     return all(map(_of_arrays, M.blocks)) if isinstance(M, BlockDiagonal | Stacked) else isinstance(M, Dense)
-
-
-def told(J: Array, X: Array, axes: tuple[int, ...] = (-1,)) -> Array:
-    """Tangents J that are more than rounding of those with w held, X: what w takes up, as a column's factor, is 0."""
-    xp = namespace_of(J)
-    size, of_X = (xp.sum(xp.abs(x) ** 2, axis=axes, keepdims=True) for x in (J, X))
-    return xp.where(size > (TAKEN_UP * xp.finfo(J.dtype).eps) ** 2 * of_X, J, 0 * J)
 
 
 def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Array]:
@@ -126,7 +116,7 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         if separable:
             slope = 0 * v[0] if off is not None else inner(X, r)
             slope = slope if moved.R is None else slope + f.half_mu * moved.R
-            return slope, X if together else told(answered(X), X, (0, 1))
+            return slope, X if together else answered(X)
         dw = -turned(X)
         C = design_tangent(low.M, moved.lower.M).rmatvec(r)
         if moved.lower.lam is not None:
@@ -160,9 +150,9 @@ def gauss_newton(f: Reduced | Streamed, theta: Leaves) -> tuple[Any, Array, Arra
         eye = xp.eye(p, dtype=flat.dtype, device=device(flat))
         slopes, J = map(xp.stack, zip(*[along(eye[j, :]) for j in range(p)], strict=True))
     if together:
-        (m, k), X = low.y.shape, J
-        J = answered(xp.reshape(xp.permute_dims(X, (1, 0, 2)), (m, p * k)))
-        J = told(xp.permute_dims(xp.reshape(J, (-1, p, k)), (1, 0, 2)), X, (1, 2))
+        m, k = low.y.shape
+        J = answered(xp.reshape(xp.permute_dims(J, (1, 0, 2)), (m, p * k)))
+        J = xp.permute_dims(xp.reshape(J, (-1, p, k)), (1, 0, 2))
     if off is not None:
         slopes = slopes - xp.sum(off * J, axis=(1, 2))
     return point, f.summed(slopes) if separable else raveled(f.gradient(point)), f.summed(gram(xp, J))

@@ -140,6 +140,7 @@ class Outcome:
     _held: Mapping[str, np.ndarray] | None = None  # of the modules of theta, where it comes from a file without them
     _continuation: Callable[[], Any] | None = None  # see driver.checkpoint
     _prepared: Any = None  # a `driver.prepare.Prepared`, where the solve was one of this process
+    _unknown: tuple[str, ...] = ()  # leaves of theta by which a finite objective has no finite derivative
     loss: Loss | None = None
 
     @property
@@ -197,11 +198,17 @@ class Outcome:
     @property
     def message(self) -> str:
         """The status as a sentence, and what to do next."""
-        advice, condition = self.status.advice, self.verified.condition
+        sentence, advice, condition = self.status.sentence, self.status.advice, self.verified.condition
         if self._continuation is None and "(problem, result" in advice:
             advice = (
                 "This result comes from a file or another process: start from its theta, xv.solve(problem, "
                 "result.theta, ...), or go on from a checkpoint by resume=path."
+            )
+        if by := ", ".join(self._unknown[:3]):
+            sentence = f"The objective is finite at the last iterate, its derivative by {by} is not."
+            advice = (
+                "Where a power, a root or a logarithm meets 0, put another number in the place of its argument by "
+                "xp.where (docs/models.md, powers at 0), or bound theta to where there are derivatives."
             )
         stuck = self.status in (Status.NO_DESCENT, Status.STALLED)
         if stuck and condition > np.finfo(self.provenance["dtype"]).eps ** -0.3:
@@ -218,7 +225,7 @@ class Outcome:
             advice = " ".join([*self._problem.advice, advice])
         lost = self.status in (Status.NON_FINITE, Status.RANK_DEFICIENT)
         if self._problem and (lost or self.loss) and (said := empty_columns(self._problem.lower)):
-            return said if lost else f"{self.status.sentence} {said}"
+            return said if lost else f"{sentence} {said}"
         sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
         least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
         if self.status is Status.NO_DESCENT and most >= FAR_UNITS * least:
@@ -226,7 +233,7 @@ class Outcome:
                 f" Entries of theta have sizes from {least:.0e} to {most:.0e}: measure them in units that bring them "
                 "near 1, so that steps of every method move all of them."
             )
-        return f"{self.status.sentence} {advice}"
+        return f"{sentence} {advice}"
 
     @property
     def _cancelled(self) -> str:

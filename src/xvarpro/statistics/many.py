@@ -92,9 +92,9 @@ class BatchStatistics:
         theta = spread(self.theta_stderr, self.shared, b)
         for name, leaves in (("theta", trees.leaves(theta)), ("w", [self.w_stderr])):
             errors = np.concatenate([np.abs(backends.to_numpy(x)).reshape(b, -1) for x in leaves], axis=1)
-            shown = ", ".join(f"{_median(x):.3g}" for x in errors.T[:6])
+            shown = ", ".join(map(_median, errors.T[:6]))
             lines.append(f"  {name:<14}{shown}{', ...' if errors.shape[1] > 6 else ''}")
-        lines.append(f"  reduced chi2  {_median(self.reduced_chi2):.3g}")
+        lines.append(f"  reduced chi2  {_median(self.reduced_chi2)}")
         for why, at in self.reasons.items():
             lines.append(f"  {'problem' if len(at) == 1 else f'{len(at)} problems, the first'} {at[0]}: {why}")
         return "\n".join(lines)
@@ -403,5 +403,6 @@ def _reasons(s: Statistics) -> list[str]:
     return [*s.reasons, *([HELD] if uncalibrated(s.entries, s.limits) else [])]
 
 
-def _median(x: np.ndarray) -> float:
-    return float(np.median(x[np.isfinite(x)])) if np.isfinite(x).any() else math.nan
+def _median(x: np.ndarray) -> str:
+    finite = x[np.isfinite(x)]
+    return f"{np.median(finite):.3g}" if finite.size else "undetermined" if np.isinf(x).any() else "nan"
