@@ -33,12 +33,12 @@ class Status(int, Enum):
     MAX_ITER = (
         2,
         "The iteration limit was reached before the tolerance.",
-        "Raise max_iter; xv.solve(problem, result, max_iter=...) goes on from where it was.",
+        "Raise max_iter; in the same process xv.solve(problem, result, max_iter=...) goes on from where it was.",
     )
     TIME_LIMIT = (
         3,
         "The time limit was reached before the tolerance.",
-        "Raise time_limit; xv.solve(problem, result) goes on from where it was.",
+        "Raise time_limit; in the same process xv.solve(problem, result) goes on from where it was.",
     )
     NO_DESCENT = (
         4,
@@ -142,7 +142,10 @@ class Status(int, Enum):
     @classmethod
     def of(cls, code: float) -> Status:
         """The status with that code."""
-        return {status.code: status for status in cls}[int(code)]
+        return _BY_CODE[int(code)]
+
+
+_BY_CODE = {status.code: status for status in Status}
 
 
 class Bar:

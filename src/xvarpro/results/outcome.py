@@ -199,11 +199,6 @@ class Outcome:
     def message(self) -> str:
         """The status as a sentence, and what to do next."""
         sentence, advice, condition = self.status.sentence, self.status.advice, self.verified.condition
-        if self._continuation is None and "(problem, result" in advice:
-            advice = (
-                "This result comes from a file or another process: start from its theta, xv.solve(problem, "
-                "result.theta, ...), or go on from a checkpoint by resume=path."
-            )
         if by := ", ".join(self._unknown[:3]):
             sentence = f"The objective is finite at the last iterate, its derivative by {by} is not."
             advice = (
