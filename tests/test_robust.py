@@ -153,7 +153,7 @@ def test_a_scale_is_that_of_the_residuals_that_are_left(name):
 
 @pytest.mark.parametrize("loss", ["huber", xv.losses.Huber(0.07)], ids=repr)
 def test_a_start_that_is_better_than_the_plain_fit_is_taken(loss):
-    """A spike beside a line, with which the plain fit takes the line away."""
+    """A spike next to a line draws the plain fit away from the line."""
     x, truth = np.linspace(0.0, 10.0, 60), {"c": np.array([5.0]), "g": 1.0}
 
     def M(theta, x):
