@@ -60,7 +60,7 @@ def text(t, rate=1.0):
 def stops(t, rate=1.0):
     raise SystemExit
 
-number = 3
+twice = lambda t, one=1.0: {"one": t * one}
 """
 OTHER = """
 from __future__ import annotations
@@ -444,6 +444,8 @@ MISTAKES = [
     (("model.py:broken", *Y), "broken failed with NameError: name 'nowhere' is not defined ("),
     (("model.py:waves", *Y), "waves must return columns of 41 real numbers: an array, a list of them or a dict; got c"),
     (("model.py:short", *Y), "a list of them or a dict; got float64 of shape (40, 1)"),
+    (("model.py:twice", *Y), "parameters and columns of twice must differ in name: rename one 'one'"),
+    (("model.py:decay", *Y, *S, "--absolute-sigma"), "--absolute-sigma is for --loss poisson, log_poisson or logistic"),
     (("model.py:text", *Y), "a list of them or a dict. design 0 of columns must be an array of shape (m, n) or (m,)"),
     (("model.py:stops", *Y), "stops ended Python by sys.exit(), before there was a result"),
     (("syntax.py:f", *Y), "syntax.py failed with SyntaxError: expected ':' (syntax.py, line 1)\n"),
@@ -459,7 +461,6 @@ MISTAKES = [
     (("model.py:decay", *Y, "--start", "slow=a"), "--start slow must be a number, or several"),
     (("model.py:decay", *Y, *S, *S), "--start is given twice for slow"),
     (("model.py:decay", *Y, *S, "--bounds", "slow=1"), "--bounds slow must be LOW:HIGH"),
-    (("model.py:decay", *Y, *S, "--bounds", "slow=0:b"), "--bounds slow must be a number"),
     (("model.py:decay", *Y, *S, "--bounds", "slow=2:3"), "slow: value must lie between min and max, got 1"),
     (("model.py:decay", *Y, *S, "--format", "gif"), "--format must be one of png, pdf, svg; got 'gif'"),
     (("model.py:decay", *Y, *S, "--backend", "lost"), "unknown backend 'lost'"),

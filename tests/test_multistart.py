@@ -225,6 +225,7 @@ BAD = {
     "log needs a Box": {"over": None, "log": True},
     "log must have keys": {"theta0": {"f": np.array([30.0])}, "over": None, "log": {"g": True}},
     "must be one value for all": {"log": [True, False]},
+    "such as log={'rates': True}; got 'f'": {"log": "f"},
     "without xv.Each": {"problem": xv.separable(waves, SIGNAL, data={"t": xv.Each(TIMES)})},
     "must come from": {"problem": None},
     "theta0 of problem 0 must be feasible": {"theta0": np.array([1.0])},

@@ -100,10 +100,8 @@ def test_a_result_without_its_problem_takes_it_again(tmp_path):
     problem, _ = PROBLEMS["vector"]
     fit = xv.solve(problem, RATES, over=BOX, max_iter=2)
     fit.save(tmp_path / "fit.npz")
-    for other in (
-        pickle.loads(pickle.dumps(xv.Result.load(tmp_path / "fit.npz"))),
-        xv.Result.load(tmp_path / "fit.npz"),
-    ):
+    loaded = xv.Result.load(tmp_path / "fit.npz")
+    for other in (loaded, pickle.loads(pickle.dumps(loaded))):
         for use in (lambda r: r.fitted, lambda r: r.residuals, lambda r: r.predict({"t": T}), lambda r: r.statistics()):
             with pytest.raises(ProblemError, match=r"result\.attach\(problem\)"):
                 use(other)
@@ -128,6 +126,9 @@ def test_data_and_weights_that_do_not_fit_are_refused():
     fit = xv.solve(PROBLEMS["vector"][0], RATES, over=BOX, max_iter=1)
     with pytest.raises(ModelError, match="model function failed"):
         fit.predict({"x": T})
+    for ask in (fit.predict, fit.band):
+        with pytest.raises(ProblemError, match=r"with k = 1, one for each.*got \(5, 1, 2\)"):
+            ask({"t": T[:5, None]})
     with pytest.raises(ProblemError, match="w must have 2 rows"):
         predict(PROBLEMS["vector"][0], RATES, np.ones(3), {"t": T})
 

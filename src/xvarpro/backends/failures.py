@@ -59,6 +59,7 @@ def model_failures(
         if ".forward() takes" in str(error):
             advice = "A module is given as theta0, and M calls it: M = lambda net, x: net(x)"
         elif "positional argument" in str(error):
+            advice = "M is called as M(theta, data), and R as R(theta)" if what == "a model function" else advice
             advice += ". Functions of the standard take options by name: xp.stack([a, b], axis=-1)"
         if "Inference tensors" in str(error):
             advice = (

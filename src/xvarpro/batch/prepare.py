@@ -44,6 +44,10 @@ FIRST_AXIS = "b is the first axis of theta0: one start is given to all problems 
 PROBED = 64  # problems that the check of independence looks at
 
 
+class StackedDesignsError(ModelError):
+    """Designs (b, k, m, n), one for each right-hand side: `solve` takes them, of one problem, and batches do not."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A batch on its backend, with the layout of the results."""
@@ -411,6 +415,8 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
     for side, level, prefix in zip("LU", problem.levels, prefixes, strict=False):
         target: Any = level.y
         M, y = shapes[f"M_{side}"], shapes.get(f"y_{side}") or tuple(target.shape)
+        if len(M) == 4 and M[0] == b and M[1:2] == y[2:]:
+            raise StackedDesignsError(f"{prefix}M of a batch must return (b, m, n); got shape {M}")
         if len(M) != 3 or M[0] != b:
             raise ModelError(f"{prefix}M must return (b, m, n) with b = {b}, one design per problem; got shape {M}")
         if len(y) not in (2, 3) or y[0] not in (1, b):

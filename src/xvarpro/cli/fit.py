@@ -91,6 +91,9 @@ def command(
     relative: Annotated[
         bool, typer.Option("--relative-sigma", help="They are known up to a factor, which the residuals give.")
     ] = False,
+    absolute_sigma: Annotated[
+        bool, typer.Option("--absolute-sigma", help="Noise is the likelihood's, that of counts by --loss poisson.")
+    ] = False,
     start: Annotated[
         list[str] | None, typer.Option(metavar="NAME=NUMBERS", help="Start of a parameter, such as rates=0.5,8.")
     ] = None,
@@ -135,6 +138,10 @@ def command(
     parameters = _parameters(found, _pairs("start", start), _pairs("bounds", bounds), fix or [])
     design = parameters.model(_Design(found, background, (float(given.x.min()), float(given.x.max()))))
     amplitudes = _amplitudes(found, parameters.values(), given, background)
+    named = amplitudes if len(y) == 1 else [f"{name} of {column}" for name in amplitudes for column in y]
+    names = [entry for name, start in parameters.values().items() for entry in indexed(name, np.shape(start))] + named
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ProblemError(f"parameters and columns of {found.name} must differ in name: rename one {twice[0]!r}")
     added = 0 if background is None else background + 1
     least = np.repeat([0.0, -np.inf], [len(amplitudes) - added, added])
     problem = xvarpro.separable(
@@ -146,12 +153,13 @@ def command(
         loss=loss,
     )
     own = problem.lower.loss
+    if absolute_sigma and not (own is not None and own.likelihood):
+        raise ProblemError("--absolute-sigma is for --loss poisson, log_poisson or logistic; else give --sigma COLUMN")
     # others estimate the noise of each datum
     solve = xvarpro.solve if own is None or own.linked else partial(xvarpro.solve_robust, loss=own)
     fit = solve(problem, parameters.theta0, over=parameters.over, max_iter=max_iter, backend=backend)
 
-    absolute = bool(sigma) and not relative if own is None else None
-    named = amplitudes if len(y) == 1 else [f"{name} of {column}" for name in amplitudes for column in y]
+    absolute = bool(sigma) and not relative if own is None else absolute_sigma or None
     report = fit.report(parameters, named, absolute_sigma=absolute)
     logarithms = own is not None and own.linked  # are what amplitudes add up to
     units = ["" if logarithms else columns.unit(name) for name in y]
@@ -166,7 +174,7 @@ def command(
         except ProblemError as error:  # all else is written first
             refused = str(error).replace("weights 1 / sigma^2 and absolute_sigma=True", "--sigma COLUMN")
         else:
-            texts.append(str(ends))
+            texts.append(str(ends).replace("absolute_sigma=True", "--absolute-sigma"))
             lower, upper = (dict(zip(ends.names, x.tolist(), strict=True)) for x in (ends.lower, ends.upper))
             summary["interval"] = {"level": ends.level, "method": ends.method, "lower": lower, "upper": upper}
     if given.label != x:

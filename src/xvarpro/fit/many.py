@@ -19,7 +19,7 @@ from xvarpro.backends.exchange import as_array
 from xvarpro.backends.interface import loops
 from xvarpro.batch.driver import Run
 from xvarpro.batch.lift import members, single
-from xvarpro.batch.prepare import batch_size, together
+from xvarpro.batch.prepare import StackedDesignsError, batch_size, together
 from xvarpro.batch.shared import prepare_shared, separate
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
@@ -73,7 +73,7 @@ def solve_many(
         `W` are shared; `weights` are (m,) or (m, k), or have a first axis for the problems: (b, m) with targets (b, m),
         else (b, m, k) or (b, m, 1). Solved one after the other are problems with a `W` that is neither
         `lower.Nonnegative` nor `lower.Bounded`, or a `loss` that is not convex or one of rows, has no scale or is next
-        to a `W`.
+        to a `W`, or designs (b, k, m, n), one for each right-hand side.
     theta0 : array or pytree of arrays
         Feasible starts, leaves (b, ...), float32 or float64. One with NaN is that of the first problem without NaN. If
         some leaves are marked, ``xv.Each(array)``, these are of problems, and the others, in their own shape, are
@@ -173,11 +173,13 @@ def solve_many(
     tol, max_iter = check_limits(tol, max_iter)
     if not (method is None or isinstance(method, LevenbergMarquardt)):
         raise ProblemError(f"method must be xv.algorithms.LevenbergMarquardt(...) or None; got {method!r}")
+    alone = {"algorithm": method, "tol": tol, "max_iter": max_iter, **place}
     if isinstance(problem, Problem) and not together(problem):
-        theta0 = separate(theta0, "this W or loss is solved one problem at a time")
-        limits = {"algorithm": method, "tol": tol, "max_iter": max_iter}
-        return _one_by_one(problem, theta0, over, progress, {**limits, **place})
-    prepared = prepare_shared(problem, theta0, over=over, **place)
+        return _one_by_one(problem, theta0, over, progress, alone)
+    try:
+        prepared = prepare_shared(problem, theta0, over=over, **place)
+    except StackedDesignsError:
+        return _one_by_one(problem, theta0, over, progress, alone)
     check_compiles(prepared.region, prepared.backend)
     with prepared.backend.scope(prepared.dtype), loops() as reasons:
         run = Run(prepared, method or LevenbergMarquardt(), tol)
@@ -206,6 +208,7 @@ def _one_by_one(
     problem: Problem, theta0: Tree, over: Tree, progress: bool | None, options: dict[str, Any]
 ) -> ManyResult:
     """The problems one after the other, by `solve`; one without data ends as in a batch."""
+    theta0 = separate(theta0, "this W, loss or design is solved one problem at a time")
     began = time.perf_counter()
     given = destination(theta0, None, None, None)
     b, ends = batch_size(given.leaves, given.names), list[Result | Status]()

@@ -337,7 +337,7 @@ class DesignWithRow(Struct):
         M = self.M(theta, data["data"])
         M = M.dense() if isinstance(M, Operator) else M
         xp = trees.array_namespace(M)
-        return xp.concat([M, xp.zeros_like(M[:1, :])])
+        return xp.concat([M, xp.zeros_like(M[..., :1, :])], axis=-2)
 
 
 @final

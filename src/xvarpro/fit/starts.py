@@ -38,12 +38,17 @@ def per_leaf(given: Tree, theta: Tree, name: str, default: Any) -> list[Any]:
         if unknown := [key for key in given if key not in theta]:
             raise ProblemError(f"{name} must have keys of theta, {sorted(map(str, theta))}; got {unknown[0]!r}")
         given = {key: given.get(key, default) for key in theta}
+    one = True if default is False else 1.0
+    wrong = ProblemError(
+        f"{name} must be one value for all leaves of theta, or a tree like it, such as {name}={{'rates': {one}}}; got "
+        f"{shown(given)}"
+    )
+    if isinstance(given, str):
+        raise wrong
     try:
         return optree.broadcast_prefix(given, theta, none_is_leaf=True, namespace=NAMESPACE)
     except ValueError as error:
-        raise ProblemError(
-            f"{name} must be one value for all leaves of theta, or a tree like it; got {shown(given)}"
-        ) from error
+        raise wrong from error
 
 
 def _sobol(n: int, d: int, seed: int) -> np.ndarray:

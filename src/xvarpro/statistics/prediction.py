@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -18,7 +19,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.transfer import Transfer, destination
 from xvarpro.errors import ProblemError
 from xvarpro.objective.least_squares import as_matrix
-from xvarpro.operators.interface import as_operator
+from xvarpro.operators.interface import Operator, as_operator
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import RowChunks
@@ -73,8 +74,9 @@ def components(problem: Problem, theta: Tree, w: Array, column: int = 0, supply:
     model = _Model(problem, theta)
     supply = (data for data, _ in model.pieces) if supply is None else supply
     with model.scope, model_failures(model.backend):
-        w = as_matrix(model.transfer.plain(w))[:, column]
-        return joined((model.design(model.theta, model.moved(data), column) * w for data in supply), axis=0)
+        w = as_matrix(model.transfer.plain(w))
+        parts = (model.design(model.theta, model.moved(data), w, column) * w[:, column] for data in supply)
+        return joined(parts, axis=0)
 
 
 def sensitivities(
@@ -84,7 +86,7 @@ def sensitivities(
     model = _Model(problem, theta)
     leaves, rows = model.leaves, []
     with model.scope, model_failures(model.backend):
-        w = as_matrix(model.transfer.plain(w))[:, column]
+        w = as_matrix(model.transfer.plain(w))
         flat = trees.raveled(leaves)
         eye = namespace_of(flat).eye(flat.shape[0], dtype=flat.dtype, device=device(flat))
         for data in supply:
@@ -93,8 +95,8 @@ def sensitivities(
 
             def product(*arrays: Array, held: trees.Skeleton = held) -> Leaves:
                 theta = trees.unflatten(model.layout.treedef, arrays[: len(leaves)])
-                M = model.design(theta, held.fill(arrays[len(leaves) :]), column)
-                return M @ w, M
+                M = model.design(theta, held.fill(arrays[len(leaves) :]), w, column)
+                return M @ w[:, column], M
 
             (_, M), push = model.backend.linearise(product, leaves, constants)
             X = [push(trees.unraveled(eye[j, :], leaves))[0] for j in range(flat.shape[0])]
@@ -138,9 +140,19 @@ class _Model:
         y: Any = self.level.y
         return iter(y if isinstance(y, RowChunks) else [(self.data, y)])
 
-    def design(self, theta: Tree, data: Tree, column: int) -> Array:
+    def operator(self, theta: Tree, data: Tree, w: Array) -> Operator:
+        """``M(theta, data)``; designs that are not as many as the right-hand sides would be broadcast to these."""
+        M = as_operator(self.level.M(theta, data))
+        if M.columns not in (None, k := math.prod(w.shape[1:])):
+            raise ProblemError(
+                f"M(theta, data) must have shape (m, n), or (k, m, n) with k = {k}, one for each right-hand side; got "
+                f"{(M.columns, *M.shape)}. Pass data with axes as in the solve"
+            )
+        return M
+
+    def design(self, theta: Tree, data: Tree, w: Array, column: int) -> Array:
         """``M(theta, data)`` of a right-hand side as one array, (m, n)."""
-        M = as_operator(self.level.M(theta, data)).dense()
+        M = self.operator(theta, data, w).dense()
         return M if M.ndim == 2 else M[column, ...]
 
     def returned(self, x: Array) -> Array:
@@ -157,7 +169,7 @@ class _Model:
         with self.scope, model_failures(self.backend):
             w = self.transfer.plain(w)
             for data in supply:
-                M = as_operator(self.level.M(self.theta, self.moved(data)))
+                M = self.operator(self.theta, self.moved(data), w)
                 if M.shape[1] != w.shape[0]:
                     raise ProblemError(f"w must have {M.shape[1]} rows, one per column of M; got {w.shape[0]}")
                 product = M.matvec(as_matrix(w))
