@@ -119,7 +119,7 @@ def one_more(theta, data):
 OTHERS = [
     one_more,
     lambda theta, data: 2.0 * together(theta, data),
-    lambda theta, data: together(theta, data) + 1e-3 * data["t"][:, None],
+    lambda theta, data: together(theta, data) + 1e-3 * xv.array_namespace(theta).cos(61.3 * data["t"])[:, None],
 ]
 HELD = {"W": xv.lower.Nonnegative()}
 COUNTS = np.round(np.abs(100 * np.nan_to_num(Y)))
