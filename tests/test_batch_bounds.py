@@ -87,6 +87,7 @@ def test_bounds_that_do_not_fit_are_refused(subtests):
         r"shape \(6, 2\).*got \(6,\)": lambda: Box(Each(lower[:, 0]), 9.0),
         "must broadcast to a point": lambda: Box(Each(np.ones((6, 3))), 9.0),
         r"shape \(2,\), as for one.*xv\.Each": lambda: Box(lower, 9.0),
+        r"shape \(2,\), as for one.*got \(6,\)": lambda: Box(lower[:, 0], 9.0),
         "no part of another": lambda: xv.sets.ShiftScale(Box(Each(lower), Each(upper)), 2.0),
         "theta0 of problem 2 must be feasible": lambda: Box(Each(np.where(np.eye(6)[:, 2:3] > 0, upper, lower)), 9.0),
     }

@@ -8,7 +8,7 @@ import pytest
 import xvarpro as xv
 from xvarpro.algorithms.levenberg_marquardt import minimise_model
 from xvarpro.batch.shared import prepare_shared
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.objective.gauss_newton import Arrow, diagonal, plus, solve_scaled, times
 from xvarpro.sets.region import resolve
 
@@ -191,6 +191,7 @@ def test_what_cannot_be_shared_is_refused(subtests):
         "free or in a Box": {"over": {"own": xv.sets.LinfBall(20.0), "width": None, "b": None}},
         "must be the same for all": {"over": {"own": None, "width": spread, "b": None}},
         "free or in a Box; got Free": {"over": xv.sets.Free(radius=2.0)},
+        r"\. theta\['width'\], not marked, .* if its 5 entries": {"theta0": start() | {"width": np.ones(B)}},
         r"first axis; got theta\['own'\]": {"theta0": start() | {"own": Each(np.asarray(1.0))}},
     }
     dead = xv.solve_many(xv.separable(peaks, data() * np.nan, data=T), start())
@@ -201,5 +202,5 @@ def test_what_cannot_be_shared_is_refused(subtests):
     for match, given in bad.items():
         options = {"theta0": start()} | given
         problem = xv.separable(peaks, data(), data=T, loss=options.pop("loss", None))
-        with subtests.test(match), pytest.raises(ProblemError, match=match):
+        with subtests.test(match), pytest.raises((ProblemError, ModelError), match=match):
             xv.solve_many(problem, options.pop("theta0"), **options)

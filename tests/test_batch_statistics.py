@@ -274,8 +274,9 @@ def test_a_dataset_has_the_shape_of_the_image(monkeypatch):
     flags = dict(zip(found["status"].flag_meanings.split(), found["status"].flag_values, strict=True))
     assert found["status"].values[0, 1] == flags["NO_DATA"]
     assert set(fit.to_xarray((6,), ["pixel"], errors=False)) == {"rates", "w", "value", "status"}
-    with pytest.raises(xv.errors.ProblemError, match="shape must be of 6 problems"):
-        fit.to_xarray((2, 2), ("y", "x"))
+    for dims, said in (("yx", "shape must be of 6 problems"), ("y", "dims must name each axis")):
+        with pytest.raises(xv.errors.ProblemError, match=said):
+            fit.to_xarray((2, 2), dims)
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(ImportError, match=r"pip install 'xvarpro\[xarray\]'"):
         fit.to_xarray((6,), ["pixel"])

@@ -202,6 +202,9 @@ def test_a_batch_whose_problems_go_in_steps_says_so(column):
 
     with pytest.warns(UserWarning, match=r"derivatives by entries \[1\] of theta .* in steps"):
         xv.solve_many(xv.separable(M, TWO[None], data=T), np.array([[0.5, 20.0]]), (0.0, 40.0))
+    alone = xv.separable(lambda theta, t: column(theta, t)[None, ...], TWO[None], data=T)
+    with pytest.raises(ModelError, match=r"derivatives by entries \[0\] of theta are 0.* in steps"):
+        xv.solve_many(alone, np.array([[20.0]]), (0.0, 40.0))
 
 
 SETS = [None, xv.sets.L2Ball(20.0), xv.sets.Box(-np.inf, 5.0)]
@@ -211,15 +214,11 @@ RIGHT = [("numpy", over, dtype) for over in SETS for dtype in ("float64", "float
 @pytest.mark.parametrize(("name", "over", "dtype"), [*RIGHT, ("jax", SETS[0], "float32"), ("jax", SETS[2], "float64")])
 def test_a_right_gradient_passes(name, over, dtype):
     algorithm, solver = (SPECTRAL, xv.lower.QR()) if name == "jax" else (None, None)
-
-    def M(theta, x):
-        return xv.array_namespace(theta).tanh(x @ theta)
-
     for size in (1e-3, 1.0):
         theta = (rng(1).normal(size=(4, 3)) * size).astype(dtype)
         theta = xv.project(theta, over) if over is not None else theta
         y, x = Y.numpy().astype(dtype), (X.numpy() / size).astype(dtype)
-        problem = xv.separable(M, y, data=x, lam=1e-3, solver=solver)
+        problem = xv.separable(lambda k, x: xv.array_namespace(k).tanh(x @ k), y, data=x, lam=1e-3, solver=solver)
         fit = xv.solve(problem, theta, over=over, backend=name, algorithm=algorithm, debug=True, max_iter=1)
         assert fit.n_iter <= 1
 
@@ -237,10 +236,7 @@ def test_a_gradient_that_bends_as_codes_leave_faces_passes(seed):
 
 @pytest.mark.parametrize(("start", "over"), [(0.0, None), (1.0, xv.sets.Box(1.0, 1.0))])
 def test_debug_takes_a_start_at_zero_and_one_that_is_held(start, over):
-    def M(theta, x):
-        return xv.array_namespace(theta).exp(x @ theta)
-
-    problem = xv.separable(M, Y.numpy(), data=X.numpy(), lam=1e-3)
+    problem = xv.separable(lambda k, x: xv.array_namespace(k).exp(x @ k), Y.numpy(), data=X.numpy(), lam=1e-3)
     assert xv.solve(problem, np.full((4, 2), start), over=over, debug=True, max_iter=1).n_iter <= 1
 
 

@@ -145,6 +145,7 @@ NO_PROBLEMS = [
     (lambda: xv.separable(decays, np.float64(1.0)), r"y must"),
     (lambda: xv.separable(decays, SIGNAL, R=1.0, mu=1.0), r"R must be a function R\(theta\).*got float"),
     (lambda: xv.separable(decays, SIGNAL, mu=1.0), r"where mu > 0; got R=None"),
+    (lambda: xv.separable(decays, SIGNAL, R=np.sum), r"R needs its weight, mu=\.\.\., > 0"),
     (lambda: xv.separable(decays, SIGNAL, Omega=np.ones(3), lam=1.0), r"Omega must be a matrix.*\(3,\)"),
     (
         lambda: xv.separable(decays, SIGNAL, Omega=[np.eye(2), np.ones((1, 2))], lam=[1.0, 2.0, 3.0]),

@@ -363,19 +363,19 @@ def coupled(theta, data):
 BAD = {
     "one entry per problem": (lambda: {"theta0": {"a": np.ones((3, 2)), "b": np.ones(4)}}),
     r"\(b, m\) or \(b, m, k\) with b = 7.* first axis of theta0": lambda: {"y": noisy()[:3]},
-    r"with b = 2, or 1.* np\.tile\(start, \(problems, 1\)\)": lambda: {
-        "theta0": start()[0],
-        "over": xv.sets.Box([0.0] * 2, [20.0] * 2),
-    },
+    r"b = 2, or 1.* np\.tile\(start": lambda: {"theta0": start()[0], "over": xv.sets.Box([0.0] * 2, [20.0] * 2)},
+    "function M must return an array; got NoneType": lambda: {"M": lambda theta, data: None},
     r"M must return \(b, m, n\)": lambda: {"M": lambda theta, data: together(theta, data)[0]},
     "same number of rows": lambda: {"y": noisy()[:, :5]},
     "finite numbers >= 0": lambda: {"lam": np.array([1.0, -1, 1, 1, 1, 1, 1])},
     r"lam must have shape \(b,\)": lambda: {"lam": np.ones(3)},
+    r"lam must be .* or \(b, 2, 1\); got \(7, 2\)": lambda: {"lam": np.ones((7, 2))},
     "Omega must have shape": lambda: {"lam": 1.0, "Omega": np.eye(3)},
     "leave out solver": lambda: {"solver": xv.lower.SVD()},
     "R must return one number per problem": lambda: {"R": lambda theta: theta * theta, "mu": 1.0},
     "first axis has b = 7": lambda: {"data": {"t": xv.Each(T)}},
     r"marked, xv.Each\(array\)": lambda: {"data": {"t": np.tile(T, (7, 1))}},
+    r"in data, too, must be marked, xv.Each": lambda: {"data": {"t": np.tile(T, (7, 1))}, "chunks": 3},
     "changes with the": lambda: {"M": coupled},
     "must be feasible": lambda: {"theta0": start() + 30},
     r"theta must be finite; got NaN or inf at index \[0, 0\]": lambda: {"theta0": start() * np.nan},
@@ -392,7 +392,7 @@ BAD = {
 def test_what_does_not_fit_is_refused(subtests):
     for match, wrong in BAD.items():
         given = {"M": together, "y": noisy(), "data": {"t": T}, "theta0": start(), "over": BOX} | wrong()
-        options = {k: given.pop(k) for k in ("theta0", "over", "tol", "max_iter", "method") if k in given}
+        options = {k: given.pop(k) for k in ("theta0", "over", "tol", "max_iter", "method", "chunks") if k in given}
         if isinstance(options["theta0"], dict):
             options["over"] = None
         expected = pytest.raises((xv.errors.ProblemError, xv.errors.ModelError), match=match)

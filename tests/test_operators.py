@@ -267,21 +267,19 @@ def test_functions_of_a_design_may_not_close_over_theta():
 
 def test_dottest_finds_a_small_mistake_in_single_precision():
     A = numbers((6, 4), "float32")
-
-    def forward(p, w):
-        return p @ w
-
-    def backward(p, r):
-        return 1.001 * (p.mT @ r)
-
+    wrong = operators.MatrixFree(lambda p, w: p @ w, lambda p, r: 1.001 * (p.mT @ r), (6, 4), A)
     with pytest.raises(ProblemError, match="MatrixFree: rmatvec is not the adjoint"):
-        operators.dottest(operators.MatrixFree(forward, backward, (6, 4), A))
+        operators.dottest(wrong)
+
+
+def test_dottest_takes_complex_products_of_real_arrays(backend):
+    a = send(backend, np.ones((3, 1)))
+    operators.dottest(operators.MatrixFree(lambda p, w: 1j * p * w, lambda p, r: -1j * p * r, (3, 3), a))
 
 
 def test_dottest_needs_a_framework():
-    blank = operators.MatrixFree(lambda p, w: w, lambda p, r: r, (3, 3))
     with pytest.raises(ProblemError, match="like="):
-        operators.dottest(blank)
+        operators.dottest(operators.MatrixFree(lambda p, w: w, lambda p, r: r, (3, 3)))
     with pytest.raises(ProblemError, match="needs an operator, got ndarray"):
         operators.dottest(np.eye(2))
 

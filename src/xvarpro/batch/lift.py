@@ -12,7 +12,7 @@ from xvarpro.batch.prepare import by_problem, ridges
 from xvarpro.core import trees
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Struct, Tree
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Level, Problem, by_level
 from xvarpro.problem.stored import part
@@ -98,6 +98,8 @@ class Lifted(Struct):
         def one(*arrays: Any) -> Leaves:
             own, others = iter(arrays[: len(mapped)]), iter(arrays[len(mapped) :])
             out = self.fun(*trees.unflatten(treedef, [next(own if m else others) for m in along]))
+            if out is None:
+                raise ModelError("the model function must return an array or an operator; got NoneType")
             return (out.dense() if isinstance(out, Operator) else out,)
 
         return registry.vmap(one, mapped, shared)[0]

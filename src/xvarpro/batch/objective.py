@@ -30,8 +30,8 @@ from xvarpro.problem.whitening import Whitening
 from xvarpro.sets.region import Region
 
 ADVICE = (
-    "In a batch it is given leaves of theta with one entry per problem along the first axis; xv.many.lifted makes a "
-    "batch of functions of one problem"
+    "In a batch it is given leaves of theta with one entry per problem along the first axis; what has one in data, "
+    "too, must be marked, xv.Each(array); xv.many.lifted makes a batch of functions of one problem"
 )
 
 

@@ -388,7 +388,8 @@ def _check_model(prepared: Prepared, stated: Problem) -> tuple[bool, dict[str, A
     backend, x = prepared.backend, prepared.theta
     f = prepared.assemble(prepared.problem, prepared.region)
     problem = prepared.problem
-    required = {f"y_{side}" for side, level in zip("LU", problem.levels, strict=False) if callable(level.y)}
+    functions = zip("LU", problem.levels, strict=False)
+    required = {name + side for side, level in functions for name in ("M_", *["y_"] * callable(level.y))}
     required |= {"R"} if problem.R is not None and problem.mu else set()
     shapes: dict[str, tuple[int, ...]] = {}
     found: dict[str, Any] = {}
@@ -397,22 +398,23 @@ def _check_model(prepared: Prepared, stated: Problem) -> tuple[bool, dict[str, A
         outputs = f.outputs(x, *constants)
         for name, y in outputs._asdict().items():
             if y is not None or name in required:
-                check_array(y, f"the model function {name}", x, prepared.dtype, takes_complex=name != "R")
+                what = name.removesuffix("_L") if problem.is_separable else name
+                check_array(y, f"the model function {what}", x, prepared.dtype, takes_complex=name != "R")
                 shapes[name] = tuple(y.shape)
                 found[name] = tuple(y.shape[1:]), y.dtype
         return trees.partition(outputs)[0]
 
     with model_failures(backend, ADVICE):
         backend.program(probe, (x,), f.constants, backend.compiled or not PROVEN.holds(stated))
-    return _check_shapes(problem, shapes, x.shape[0]), found
+    return _check_shapes(problem, stated, shapes, x.shape[0]), found
 
 
-def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) -> bool:
+def _check_shapes(problem: Problem, stated: Problem, shapes: dict[str, tuple[int, ...]], b: int) -> bool:
     vector = True
     unknowns: dict[str, int] = {}
     columns: dict[str, int | None] = {}
     prefixes = ("",) if problem.is_separable else ("lower ", "upper ")
-    for side, level, prefix in zip("LU", problem.levels, prefixes, strict=False):
+    for side, level, own, prefix in zip("LU", problem.levels, stated.levels, prefixes, strict=False):
         target: Any = level.y
         M, y = shapes[f"M_{side}"], shapes.get(f"y_{side}") or tuple(target.shape)
         if len(M) == 4 and M[0] == b and M[1:2] == y[2:]:
@@ -421,7 +423,7 @@ def _check_shapes(problem: Problem, shapes: dict[str, tuple[int, ...]], b: int) 
             raise ModelError(f"{prefix}M must return (b, m, n) with b = {b}, one design per problem; got shape {M}")
         if len(y) not in (2, 3) or y[0] not in (1, b):
             raise ModelError(f"{prefix}y must be (b, m) or (b, m, k) with b = {b}; got shape {y}")
-        check_fit(prefix, M[1:], y[1:], level.ridge)
+        check_fit(prefix, M[1:], y[1:], level.ridge, each.unmarked(own.lam))
         k = y[2] if y[2:] else 1
         root: Any = level.weights
         if isinstance(root, Whitening):
@@ -480,7 +482,8 @@ def _outputs(prepared: Prepared, x: np.ndarray, members: slice) -> dict[str, np.
     try:
         return {k: backend.to_numpy(y) for k, y in f.outputs(theta)._asdict().items() if y is not None}
     except Exception as error:
+        own = error.__cause__ or error
         raise ProblemError(
-            f"the model function fails when it is called with some of the problems only ({type(error).__name__}: "
-            f"{error}). Arrays in data that have one entry per problem must be marked, xv.Each(array)"
+            f"the model function fails when it is called with some of the problems only ({type(own).__name__}: "
+            f"{own}). Arrays in data that have one entry per problem must be marked, xv.Each(array)"
         ) from error

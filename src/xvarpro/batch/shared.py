@@ -20,7 +20,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array, Leaves, Tree
 from xvarpro.driver.transfer import destination
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Bounded
 from xvarpro.objective.gauss_newton import Arrow, Local, joined
 from xvarpro.problem.problem import Problem
@@ -169,7 +169,16 @@ def prepare_shared(problem: Problem, theta0: Tree, *, over: Tree = None, **place
         x if mark else namespace_of(x).broadcast_to(x, (b, *x.shape))
         for x, mark in zip(given.leaves, marks, strict=True)
     ]
-    batch = prepare(problem, trees.unflatten(given.layout.treedef, every), over=over, one_unit=True, **place)
+    try:
+        batch = prepare(problem, trees.unflatten(given.layout.treedef, every), over=over, one_unit=True, **place)
+    except (ModelError, ProblemError) as error:
+        alike = zip(given.leaves, given.names, marks, strict=True)
+        if not (lost := [name for x, name, mark in alike if not mark and x.shape[:1] == (b,)]):
+            raise
+        raise type(error)(
+            f"{error}. {' and '.join(lost)}, not marked, is shared by all problems: mark it, xv.Each(array), if its "
+            f"{b} entries along the first axis are one per problem"
+        ) from error
     columns = np.repeat(marks, [math.prod(shape) for shape in batch.region.shapes])
     sharing = Sharing(b, tuple(marks), *(tuple(np.flatnonzero(x).tolist()) for x in (columns, ~columns)))
     with batch.backend.scope(batch.dtype):

@@ -352,8 +352,13 @@ def check_shared(unknowns: dict[str, int], columns: dict[str, int | None]) -> No
             )
 
 
-def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | None, ridge: Ridge) -> None:
-    """Check the shapes of M(theta), (m, n), of y, (m,) or (m, k) or None for not known, and of a ridge."""
+def check_fit(
+    prefix: str, design: tuple[int, ...], target: tuple[int, ...] | None, ridge: Ridge, given: Any = None
+) -> None:
+    """Check the shapes of M(theta), (m, n), of y, (m,) or (m, k) or None for not known, and of a ridge.
+
+    Of one in a batch `given` is what the user has passed for all problems.
+    """
     n = design[1]
     for name, shape in (("M(theta)", design), ("y", target or ())):
         if 0 in shape:
@@ -373,9 +378,10 @@ def check_fit(prefix: str, design: tuple[int, ...], target: tuple[int, ...] | No
     n, each = ridge.height(n), "weights" if Omega is None else "rows of Omega"
     if not ridge.uniform and not (lam.shape[-2] in (1, n) and lam.shape[-1] in (1, k)):
         many = "; right-hand sides in chunks share a ridge" if target is None else ""
+        b, got = ("", lam) if given is None else ("b, ", given)
         raise ProblemError(
-            f"{prefix}lam must be a number, or have shape ({n}, 1) for the {each}, (1, {k}) for the right-hand sides, "
-            f"or ({n}, {k}); got {tuple(lam.shape)}{many}"
+            f"{prefix}lam must be a number, or have shape ({b}{n}, 1) for the {each}, ({b}1, {k}) for the right-hand "
+            f"sides, or ({b}{n}, {k}); got {tuple(got.shape)}{many}"
         )
 
 

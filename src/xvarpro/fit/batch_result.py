@@ -165,10 +165,12 @@ class ManyResult:
         Raises
         ------
         ProblemError
-            `shape` has another number of problems.
+            `shape` has another number of problems, or `dims` another number of axes.
         ImportError
             Without xarray; it names the pip command.
         """
+        if np.shape(shape) != (len(dims),):
+            raise ProblemError(f"dims must name each axis of shape, as ('y', 'x') of (ny, nx); got {dims} of {shape}")
         arrays = _by_leaf(self.spread(self.theta), self.w) | {"value": self.value, "status": self.status}
         if errors:
             found = self.statistics()

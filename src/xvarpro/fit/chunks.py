@@ -167,7 +167,8 @@ def _is_model(problem: Problem, over: Tree, found: ManyResult, options: dict[str
     theta = trees.map_leaves(lambda x: x[i, ...], found.theta)
     now = solve(single(problem, i), theta, single(over, i), max_iter=0, progress=False, **place)
     eps, (v, own) = float(np.finfo(w.dtype).eps), map(to_numpy, (now.value, now.w))
-    close = own.shape == w.shape[1:] and abs(v - value[i]) <= 1e4 * eps * max(abs(value[i]), now.recipe.scale)
+    size = max(abs(float(value[i])), abs(float(v)))  # an objective is off by rounding as `Objective.rounding` has it
+    close = own.shape == w.shape[1:] and abs(v - value[i]) <= 4e2 * eps * (size + (size * now.recipe.scale) ** 0.5)
     if not close or np.linalg.norm(own - w[i]) > eps**0.5 * rank[i] * np.linalg.norm(w[i]):
         raise ProblemError(
             f"{path} must be of the same model functions; got others: at the theta of its problem {i} there is "

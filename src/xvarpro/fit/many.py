@@ -28,7 +28,7 @@ from xvarpro.core.status import Bar, Status
 from xvarpro.core.struct import Array, Tree
 from xvarpro.driver.model_check import check_compiles, check_limits, check_unchanged
 from xvarpro.driver.transfer import destination
-from xvarpro.errors import ProblemError, warn_caller
+from xvarpro.errors import ModelError, ProblemError, warn_caller
 from xvarpro.fit.batch_result import PER_PROBLEM, ManyResult, blanked
 from xvarpro.fit.chunks import in_chunks
 from xvarpro.fit.missing import chosen, filled, without_data
@@ -197,6 +197,8 @@ def solve_many(
                 run.to_end(max_iter, bar)
                 check_unchanged(problem, prepared.fingerprints)
                 if words := run.steps():
+                    if not (run.state.n_iter.any() or np.nan_to_num(run.state.point.local.grad).any()):
+                        raise ModelError(words)  # as of one problem
                     warn_caller(words, UserWarning)
                 return found(Status.MAX_ITER)
             except (KeyboardInterrupt, SystemExit) as interrupt:

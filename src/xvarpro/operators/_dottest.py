@@ -67,7 +67,10 @@ def _certify(M: Operator, name: str, like: Array, rng: np.random.Generator) -> N
     # several columns: a mistake shows where the two inner products are not small by chance
     (m, n), k = M.shape, M.columns or 8
     eps = float(namespace_of(like).finfo(like.dtype).eps)
-    w, r = _random(rng, (n, k), like), _random(rng, (m, k), like)
+    w = _random(rng, (n, k), like)
+    if trees.is_complex(product := M.matvec(w)):  # though the arrays that M holds may be real
+        like, w = product, _random(rng, (n, k), product)
+    r = _random(rng, (m, k), like)
     Mw, Mr = _shaped(M.matvec(w), (m, k), f"{name}.matvec"), _shaped(M.rmatvec(r), (n, k), f"{name}.rmatvec")
     scale = _length(r) * _length(Mw) + _length(Mr) * _length(w)
     adjoint = _relative(inner(r, Mw) - inner(Mr, w), scale)

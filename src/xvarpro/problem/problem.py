@@ -198,12 +198,15 @@ class Problem(Struct):
     lower: Level
     upper: Level | None = None
     R: Callable[[Tree], Array] | None = None
-    mu: float = 0.0
+    mu: Any = None  # 0 without R
     data: Tree = None
     compress: bool = True
     noise: Noise | None = None
 
     def __post_init__(self) -> None:
+        if self.R is not None and self.mu is None:
+            raise ProblemError("R needs its weight, mu=..., > 0; got R alone")
+        object.__setattr__(self, "mu", 0.0 if self.mu is None else self.mu)
         checks.nonnegative(self, "mu")
         checks.switch("compress", self.compress)
         if self.R is not None and not callable(self.R):
@@ -333,7 +336,7 @@ def separable(
     lam: Lam = 0.0,
     Omega: Omegas = None,
     R: Callable[[Tree], Array] | None = None,
-    mu: float = 0.0,
+    mu: float | None = None,
     solver: LowerSolver | None = None,
     weights: Weights = None,
     W: WeightSet | None = None,
@@ -356,8 +359,8 @@ def separable(
         needs a part.
     R : callable, optional
         Penalty ``R(theta)`` -> scalar.
-    mu : float
-        Its weight, >= 0.
+    mu : float, optional
+        Its weight, >= 0; needed with R.
     lam, Omega, solver, weights, W, covariance, loss : optional
         Ridge and its weight, the lower solver, weights or covariance of the data, the set of w, and the loss in the
         place of squares, as of `Level`. A separable problem makes ``lam(theta, data)`` as small as theta allows.
@@ -417,7 +420,7 @@ def bilevel(
     upper: Level,
     data: Tree = None,
     R: Callable[[Tree], Array] | None = None,
-    mu: float = 0.0,
+    mu: float | None = None,
     compress: bool = True,
 ) -> Problem:
     """Two levels: `lower` determines ``w(theta)``, `upper` is minimised over theta.

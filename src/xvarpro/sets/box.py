@@ -120,10 +120,11 @@ class Box(_Entrywise):
             if is_each(bound) and (len(got) != 1 + len(shape) or got[0] != b):
                 lost = f": problem {got[0]} has none" if got and got[0] < (b or 0) else ""
                 raise ProblemError(f"Box: {name} marked xv.Each must have shape {(b, *shape)}, got {got}{lost}")
-            if b is not None and tuple(getattr(bound, "shape", ())) == (b, *shape):
+            size = tuple(getattr(bound, "shape", ()))
+            if b is not None and (size == (b, *shape) or (size == (b,) and b not in (1, *shape[-1:]))):
                 raise ProblemError(
-                    f"Box: {name} must have shape {shape}, as for one problem, got {(b, *shape)}. Mark bounds of each "
-                    f"problem, {name}=xv.Each(...)"
+                    f"Box: {name} must have shape {shape}, as for one problem, got {size}. Mark bounds of each "
+                    f"problem, {name}=xv.Each(...), of shape {(b, *shape)}"
                 )
             broadcasts(self, name, unmarked(bound), (*got[: len(got) - len(shape)], *shape))
 
