@@ -1,15 +1,16 @@
 """Thousands of bi-exponential decays: problems per second of batches, of loops of solves, of curve_fit, of lmfit.
 
 python benchmarks/many.py [rates] [--problems 10000] [--points 64] [--sample 100] [--backends numpy torch jax] [--write]
+python benchmarks/many.py --huber 0.01 --problems 1000 [--backends numpy jax]
 python benchmarks/many.py first --problems 200 [--backends jax]
 python benchmarks/many.py stored --problems 2000000 --points 32 [--chunks 102400] [--backends jax]
 python benchmarks/many.py counts --problems 1000000 [--chunks 62500] [--backends numpy jax]
 
 Models are in batch form, and stated for one problem and lifted. Loops are timed on a sample, whose rate is the rate of
-the whole; `--write` puts the table into docs/many.md. `first` is a process's first call, compilations included, with
-nonnegative amplitudes. `stored` fits a Zarr array in chunks, in a process that is killed twice and resumed, after one
-that fits a chunk alone. `counts` fits counts by their likelihood, in two processes that are begun anew, and takes their
-errors. They take some 1, 1, 5 and 4 minutes.
+the whole; `--write` puts the table into docs/many.md, `--huber` takes this loss, at its scale. `first` is a process's
+first call, compilations included, with nonnegative amplitudes. `stored` fits a Zarr array in chunks, in a process that
+is killed twice and resumed, after one that fits a chunk alone. `counts` fits counts by their likelihood, in two
+processes that are begun anew, and takes their errors. They take some 1, 1, 5 and 4 minutes.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ def signals(b: int, t: np.ndarray, seed: int = 0) -> np.ndarray:
     return clean + 1e-2 * rng.normal(size=clean.shape)
 
 
-def batched(y: np.ndarray, t: np.ndarray, backend: str, M: Any) -> tuple[list[float], list[float], xv.ManyResult]:
+def batched(y: Any, t: Any, backend: str, M: Any, loss: Any) -> tuple[list[float], list[float], xv.ManyResult]:
     """Seconds of solves, the first one's compilations included, and of the statistics after each; the last result."""
-    problem, theta0 = xv.separable(M, xv.Each(y), data={"t": t}), np.tile(START, (len(y), 1))
+    problem, theta0 = xv.separable(M, xv.Each(y), data={"t": t}, loss=loss), np.tile(START, (len(y), 1))
     problem = xv.many.lifted(problem) if M is decay else problem
     seconds, more = [], []
     for _ in range(4):
@@ -81,20 +82,22 @@ def looped(fit: Callable[[np.ndarray], Any], y: np.ndarray) -> tuple[float, np.n
     return time.process_time() - began, np.asarray(values)
 
 
-def alone(t: np.ndarray, backend: str, y: np.ndarray) -> Any:
-    return xv.solve(xv.separable(decay, y, data={"t": t}), START, over=BOX, backend=backend).value
+def alone(t: np.ndarray, backend: str, loss: Any, y: np.ndarray) -> Any:
+    return xv.solve(xv.separable(decay, y, data={"t": t}, loss=loss), START, over=BOX, backend=backend).value
 
 
 def joint(t: Any, a: float, b: float, u: float, v: float) -> Any:
     return u * np.exp(-a * t) + v * np.exp(-b * t)
 
 
-def by_scipy(t: np.ndarray, y: np.ndarray) -> Any:
+def by_scipy(t: np.ndarray, scale: float, y: np.ndarray) -> Any:
     bounds = ([0.0, 0.0, -np.inf, -np.inf], [20.0, 20.0, np.inf, np.inf])
+    robust: Any = {"loss": "huber", "f_scale": scale} if np.isfinite(scale) else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OptimizeWarning)
-        found, _ = curve_fit(joint, t, y, p0=[*START, 1.0, 1.0], bounds=bounds)
-    return 0.5 * np.sum((joint(t, *found) - y) ** 2)
+        found, _ = curve_fit(joint, t, y, p0=[*START, 1.0, 1.0], bounds=bounds, **robust)
+    r = np.abs(joint(t, *found) - y)
+    return np.sum(np.where(r < scale, r**2 / 2, scale * (r - scale / 2)))
 
 
 def by_lmfit(t: np.ndarray, y: np.ndarray) -> Any:
@@ -126,7 +129,6 @@ def stored(args: argparse.Namespace) -> None:
             array[i : i + size] = signals(min(size, b - i), t, i)
         command = [sys.executable, *sys.argv, "--folder"]
         zarr.create_array(folder / "one" / "y", data=array[:size])
-        print("one chunk alone:", flush=True)
         subprocess.run([*command, folder / "one", "--problems", str(size)], check=True)
         for kills in (True, True, False):
             run = subprocess.Popen([*command, name])
@@ -172,8 +174,7 @@ def resumed(args: argparse.Namespace) -> None:
 def counts(args: argparse.Namespace) -> None:
     t, rng = np.linspace(0.0, 2.0, args.points), np.random.default_rng(0)
     rates = np.stack([rng.uniform(0.5, 1.5, args.problems), rng.uniform(3.0, 8.0, args.problems)], axis=1)
-    w = np.array([400.0, 200.0])
-    every = (rng.poisson(np.exp(-x[:, None, :] * t[:, None]) @ w) for x in np.array_split(rates, 100))
+    every = (rng.poisson(np.exp(-x[:, None, :] * t[:, None]) @ [400.0, 200.0]) for x in np.array_split(rates, 100))
     problem = xv.separable(decays, np.concatenate(list(every)).astype(float), data={"t": t}, loss="poisson")
     for backend in args.backends:
         began, own = time.perf_counter(), {"backend": backend, "progress": False}
@@ -186,16 +187,14 @@ def counts(args: argparse.Namespace) -> None:
         known = np.isfinite(errors) & (errors > 0)  # a rate at a bound has an error of 0
         near = np.mean(np.abs(fit.theta - rates)[known] <= 1.645 * errors[known])
         ends = ", ".join(f"{n} {x.name}" for x, n in fit.counts.items())
-        print(
-            f"{backend}: {used:.0f} s, of which errors {later:.0f}; {ends}; {near:.1%} within 90 % intervals",
-            flush=True,
-        )
+        shown = f"{used:.0f} s, of which errors {later:.0f}; {ends}; {near:.1%} within 90 % intervals"
+        print(f"{backend}: {shown}", flush=True)
 
 
 def rates(args: argparse.Namespace) -> None:
     t = np.linspace(0.0, 2.0, args.points)
     y = signals(args.problems, t)
-    sample = y[: args.sample]
+    sample, loss = y[: args.sample], xv.losses.Huber(args.huber) if np.isfinite(args.huber) else None
     lines = [
         f"{args.problems} problems of {args.points} points, {date.today()}, one thread of two cores, load "
         f"{os.getloadavg()[0]:.1f}; all times are those of the processor",
@@ -205,12 +204,13 @@ def rates(args: argparse.Namespace) -> None:
     ]
     rows: list[tuple[str, float, str, np.ndarray]] = []
     for backend, M in product(args.backends, (decays, decay)):
-        (begun, *later), more, fit = batched(y, t, backend, M)
+        (begun, *later), more, fit = batched(y, t, backend, M, loss)
         shown = f"{min(more) / min(later):.0%} | {begun:.1f} | {fit.success.mean():.2%}"
         name = f"`solve_many`, {'lifted, ' * (M is decay)}{backend}"
         rows.append((name, len(y) / min(later), shown, np.asarray(fit.value)[: args.sample]))
-    loops = {f"`solve`, {backend}": partial(alone, t, backend) for backend in args.backends}
-    loops |= {"`curve_fit`": partial(by_scipy, t), "`lmfit`": partial(by_lmfit, t)}
+    loops = {f"`solve`, {backend}": partial(alone, t, backend, loss) for backend in args.backends}
+    loops |= {"`curve_fit`": partial(by_scipy, t, args.huber)}
+    loops |= {} if loss else {"`lmfit`": partial(by_lmfit, t)}
     for name, fit in loops.items():
         seconds, values = looped(fit, sample)
         rows.append((f"loop of {name} ({len(sample)} timed)", len(sample) / seconds, "| |", values))
@@ -231,11 +231,11 @@ def main() -> None:
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--points", type=int, default=64)
     parser.add_argument("--sample", type=int, default=100)
+    parser.add_argument("--huber", type=float, default=np.inf)
     parser.add_argument("--backends", nargs="+", default=["numpy", "torch", "jax"])
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
-    made = {"rates": rates, "first": first, "stored": resumed if args.folder else stored, "counts": counts}
-    made[args.what](args)
+    {"rates": rates, "first": first, "stored": resumed if args.folder else stored, "counts": counts}[args.what](args)
 
 
 if __name__ == "__main__":
