@@ -456,6 +456,7 @@ MISTAKES = [
     (("model.py:decay", *Y, "--start", "k=1"), "decay has no parameter 'k': its parameters are slow, fast"),
     (("model.py:matrix", *Y, "--fix", "rates[2]"), "--fix must name rates or an entry of it, such as rates[1]; got"),
     (("model.py:vector", *Y, "--fix", "rate[0]"), "--fix must name rate or an entry of it, such as rate; got"),
+    (("model.py:vector", *Y, "--fix", "rate"), "--fix must leave a parameter that varies; got all there are, rate"),
     (("model.py:vector", *Y, "--loss", "hubber"), "--loss must be one of huber, soft_l1, cauchy, "),
     (("model.py:decay", *Y, "--start", "slow"), "--start must be NAME=..., such as rates=0.5,8; got 'slow'"),
     (("model.py:decay", *Y, "--start", "slow=a"), "--start slow must be a number, or several"),

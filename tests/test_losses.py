@@ -500,6 +500,7 @@ def test_a_loss_that_bends_down_has_no_adjoint():
         ("logistik", APART, "one of xvarpro.losses"),
         (abs, APART, "goes into xv.losses.Custom"),
         (xv.losses.Custom(lambda mu, y: (mu - y) ** 2 - 0.1 * (mu - y) ** 4), APART, "convex in mu; got .* -8.8 at mu"),
+        (xv.losses.Custom(lambda mu, y: xv.array_namespace(mu).sum(mu - y)), APART, r"in the shape \(4,\) of mu; got"),
     ],
 )
 def test_targets_that_do_not_fit_a_loss(loss, y, match):

@@ -156,7 +156,7 @@ def test_a_closed_pipe_ends_in_silence(args, monkeypatch, capsys):
     os.close(read)
     with os.fdopen(write, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
-        assert ended(args) in (0, 1)
+        assert ended(args) in ([0] if args == ["backends"] else [0, 1])
     assert capsys.readouterr().err == ""
 
 

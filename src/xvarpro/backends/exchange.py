@@ -187,10 +187,9 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None)
             "Convert it to float32 or float64 first."
         ) from error
     if dtype_name(y) != want:
-        remedy = "pass it as int32" if "int" in want else "pass dtype='float32'"
         raise ExchangeError(
             f"a {want} array became {dtype_name(y)} on {to.name}, which would lose digits"
-            + (f"; turn jax_enable_x64 on, or {remedy}" if to.name == "jax" else "")
+            + (f"; turn jax_enable_x64 on, or cast the NumPy array to {dtype_name(y)}" if to.name == "jax" else "")
         )
     return y
 

@@ -72,8 +72,8 @@ class JaxBackend(Transforming, EagerBackend):
             x = jax.device_put(np.array(x, dtype=x.dtype.newbyteorder("="), copy=True, order="C"))
         if device is None and self._over is not None:
             x = self._over.put(x)
-        if dtype is not None and x.dtype.name != dtype:
-            x = x.astype(dtype)
+        if dtype is not None and x.dtype != (held := jax.dtypes.canonicalize_dtype(dtype)):  # float32 without x64
+            x = x.astype(held)
         if device is None or (not isinstance(x, jax.core.Tracer) and x.devices() == {device}):
             return x  # a put would tie it to the device: what is compiled for others would be compiled again
         return jax.device_put(x, device)

@@ -325,6 +325,8 @@ def _parameters(model: Model, starts: Mapping[str, str], bounds: Mapping[str, st
         elif name in (*starts, *bounds, *held):
             vary = _varying(name, out[name].shape, fixed) & getattr(out[name], "vary", True)
             out.set(name, value if name in starts else None, min=low, max=high, vary=vary)
+    if fixed and not out.theta0:
+        raise ProblemError(f"--fix must leave a parameter that varies; got all there are, {', '.join(model.starts)}")
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,25 @@ from xvarpro.results.files import write_atomically
 _WIDTH = 120  # of a pipe or a file, where no terminal says how wide it is
 
 
+class _Screen(Console):
+    """A reader who has seen enough, as ``head``, ends what is shown, but neither files nor the exit status."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        try:
+            super().print(*objects, **how)
+        except BrokenPipeError:  # of rich before 13.8
+            self.on_broken_pipe()
+
+
 def console() -> Console:
     """Standard output: a terminal at its own width, anything else at 120 columns."""
     plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}  # 'xvarpro[jax]' is no markup
-    screen = Console(**plain)
-    return screen if screen.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDTH, **plain)
+    screen = _Screen(**plain)
+    return screen if screen.is_terminal or "COLUMNS" in os.environ else _Screen(width=_WIDTH, **plain)
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:

@@ -238,7 +238,7 @@ class Result(Outcome):
         ProblemError
             The file is none of `save`, is damaged, or has another format; `like` does not fit theta.
         ExchangeError
-            The framework of `like` cannot hold the dtype.
+            The framework of `like` cannot hold the dtype, as JAX float64 with ``jax_enable_x64`` off.
 
         Examples
         --------

@@ -26,8 +26,9 @@ class Custom(Loss):
     Parameters
     ----------
     fun : callable
-        ``fun(mu, y)`` -> the loss of every entry, (m, k), convex and twice differentiable in mu, written with
-        ``xp = xv.array_namespace(mu)``. Whether it is convex is looked at around the target.
+        ``fun(mu, y)`` -> the loss of every entry, in the shape of both mu and y, which may be any; convex and twice
+        differentiable in mu, written with ``xp = xv.array_namespace(mu)``. Whether it is convex is looked at around
+        the target.
 
     Examples
     --------
@@ -81,7 +82,13 @@ class Custom(Loss):
         """Entry by entry, since no entry depends on another one."""
 
         def of_arrays(mu: Array, y: Array) -> Any:
-            return (fun(mu, y),)
+            terms = fun(mu, y)
+            if tuple(getattr(terms, "shape", ())) != tuple(mu.shape):
+                raise ProblemError(
+                    f"Custom: fun must return the loss of every entry, in the shape {tuple(mu.shape)} of mu; got "
+                    f"{described(terms)}. Take no sum or mean"
+                )
+            return (terms,)
 
         outputs, pull = (self.backend or registry.owner(mu)).vjp(of_arrays, (mu,), (y,))
         return pull((namespace_of(mu).ones_like(outputs[0]),))[0]
