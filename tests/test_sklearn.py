@@ -374,7 +374,7 @@ def test_an_offset_of_the_target_is_one_of_the_predictions():
 def test_a_start_is_taken_into_the_sets_of_the_layers():
     X = rng(0).normal(size=(60, 3))
     model = NeuralHeadRegressor(6, over={"A0": xv.sets.SpectralBall(0.1)}, random_state=0).fit(X, X[:, 0])
-    assert np.linalg.norm(model.theta_["A0"], 2) <= 0.1 * (1 + 1e-9)
+    assert (np.linalg.norm(model.theta_["A0"], 2) <= 0.1 + 1e-10, model.hidden_features(X).shape) == (True, (60, 6))
 
 
 def test_default_fits_of_bundled_data_converge():

@@ -286,11 +286,8 @@ WRONG = [
     (lambda: xv.Level(model, xv.ColumnChunks([Y]), loss="logistic", lam=0.1), "got y as ColumnChunks"),
     (lambda: xv.Level(model, xv.RowChunks([(A23, Y[:2])]), loss="huber", lam=0.1), "got y as RowChunks, and no scale"),
     (lambda: xv.Level(model, Y, weights=len), "or be a function weights(data) of chunks"),
-    (lambda: xv.Level(model, Y, loss="softmax", lam=0.1, W=lower.Simplex()), "got W=Simplex"),
-    (
-        lambda: xv.Level(model, Y, loss="logistic", solver=lower.LSMR(), W=lower.Equality(np.ones((1, 2)))),
-        "got solver=LSMR",
-    ),
+    (lambda: xv.Level(model, Y, loss="softmax", lam=0.1, W=lower.Simplex()), "for all classes; got W=Simplex"),
+    (lambda: xv.Level(model, Y, loss="logistic", solver=lower.LSMR(), W=lower.Nonnegative()), "got solver=LSMR"),
     (lambda: xv.separable(model, [A23, A23[:, :1]]), "arrays with the same number of columns"),
     (lambda: xv.Samples(Y, axis=1), "must mark an array that has the axis 1"),
     (lambda: xv.Samples(1.0), "must mark an array"),

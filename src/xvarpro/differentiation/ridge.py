@@ -111,11 +111,15 @@ def _owner(A: Array, y: Array) -> Backend:
     """The framework of both, once they are known to be numbers of one precision."""
     for name, x, axes in ("A", A, (2, 3)), ("y", y, (1, 2, 3)):
         if not (is_array(x) and x.ndim in axes and 0 not in x.shape and is_inexact(x)):
-            raise ProblemError(f"{name} must be a float array with {axes[0]} to {axes[-1]} axes; got {described(x)}")
+            raise ProblemError(f"{name} must be a float array with {axes[0]} to {axes[-1]} axes; got {_kind(x)}")
     backend = registry.owner(A)
     if registry.owner(y) is not backend or backend.xp.finfo(y.dtype).bits != backend.xp.finfo(A.dtype).bits:
-        raise ProblemError(f"A and y must have one framework and precision; got {described(A)} and {described(y)}")
+        raise ProblemError(f"A and y must have one framework and precision; got {_kind(A)} and {_kind(y)}")
     return backend
+
+
+def _kind(x: Any) -> str:
+    return f"{described(x)}, {registry.owner(x).name} {x.dtype}" if is_array(x) else described(x)
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from xvarpro.backends import registry
+from xvarpro.backends.failures import model_failures
 from xvarpro.core.checks import described
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import REQUIRED, Array
@@ -26,16 +27,16 @@ class Custom(Loss):
     Parameters
     ----------
     fun : callable
-        ``fun(mu, y)`` -> the loss of every entry, in the shape of both mu and y, which may be any; convex and twice
-        differentiable in mu, written with ``xp = xv.array_namespace(mu)``. Whether it is convex is looked at around
+        ``fun(z, y)`` -> the loss of every entry by itself, in the shape of both z and y, which may be any; convex and
+        twice differentiable in z, written with ``xp = xv.array_namespace(z)``. Whether it is convex is looked at around
         the target.
 
     Examples
     --------
     >>> import numpy as np, xvarpro as xv
-    >>> def logcosh(mu, y):
-    ...     xp = xv.array_namespace(mu)
-    ...     return xp.log(xp.exp(mu - y) + xp.exp(y - mu))
+    >>> def logcosh(z, y):
+    ...     xp = xv.array_namespace(z)
+    ...     return xp.log(xp.exp(z - y) + xp.exp(y - z))
     >>> loss = xv.losses.Custom(logcosh)
     >>> np.round(loss.slope(np.array([[1.0]]), np.array([[0.0]]), 1.0), 6)
     array([[0.761594]])
@@ -46,7 +47,7 @@ class Custom(Loss):
 
     def __post_init__(self) -> None:
         if not callable(self.fun):
-            raise ProblemError(f"Custom: fun must be a function fun(mu, y); got {described(self.fun)}")
+            raise ProblemError(f"Custom: fun must be a function fun(z, y); got {described(self.fun)}")
 
     def terms(self, mu: Array, y: Array, weights: Weights) -> Array:
         return weights * self.fun(mu, y)
@@ -63,17 +64,32 @@ class Custom(Loss):
         return weights * known._derivative(first, mu, y)
 
     def check(self, y: np.ndarray) -> None:
-        """Refuse a function that bends down at predictions around the target."""
-        size = max(1.0, float(np.std(y)))
-        for far in (-3.0, -1.0, 0.0, 1.0, 3.0):
-            mu = y.astype(float) + far * size
-            h = np.asarray(self.second(mu, y.astype(float), 1.0))
-            if np.any(h < -CURVED * np.max(np.abs(h), initial=0.0)):
-                at = np.unravel_index(np.argmin(h), h.shape)
+        """Refuse a function that bends down, or nowhere, at predictions around the target, or that mixes entries."""
+        y, numpy = y.astype(float), registry.owner(y)
+        size, bends = max(1.0, float(np.std(y))), y.size == 0
+        advice = "Inside it, compute with xp = xv.array_namespace(z)"
+        with model_failures(numpy, advice, what="fun of Custom", argument="z"), np.errstate(all="ignore"):
+            whole, other = (np.asarray(self.fun(z, y)) for z in (y, np.concatenate([y[:1] + size, y[1:]])))
+            if whole.shape == y.shape and not np.array_equal(whole[1:], other[1:], equal_nan=True):
                 raise ProblemError(
-                    f"Custom: fun must be convex in mu; got a second derivative of {h[at]:.3g} at mu = {mu[at]:.3g}, "
-                    f"y = {y[at]:.3g}"
+                    "Custom: fun must take each entry by itself; got others that change with the first of z. Leave out "
+                    "means, sums and norms over z: the objective is the sum"
                 )
+            for far in (-3.0, -1.0, 0.0, 1.0, 3.0):
+                mu = y + far * size
+                h = np.asarray(self.second(mu, y, 1.0))
+                bends = bends or bool(np.any(h > 0))
+                if np.any(h < -CURVED * np.max(np.abs(h), initial=0.0)):
+                    at = np.unravel_index(np.argmin(h), h.shape)
+                    raise ProblemError(
+                        f"Custom: fun must be convex in z; got a second derivative of {h[at]:.3g} at z = {mu[at]:.3g}, "
+                        f"y = {y[at]:.3g}"
+                    )
+        if not bends:
+            raise ProblemError(
+                "Custom: fun must bend up in z; got a second derivative that is 0 or not finite around all of y. "
+                "Round off its corners: for abs(z - y) take xv.losses.Quantile(0.5, width)"
+            )
 
     def on(self, backend: Any) -> Custom:
         return Custom(self.fun, backend)
@@ -85,7 +101,7 @@ class Custom(Loss):
             terms = fun(mu, y)
             if tuple(getattr(terms, "shape", ())) != tuple(mu.shape):
                 raise ProblemError(
-                    f"Custom: fun must return the loss of every entry, in the shape {tuple(mu.shape)} of mu; got "
+                    f"Custom: fun must return the loss of every entry, in the shape {tuple(mu.shape)} of z; got "
                     f"{described(terms)}. Take no sum or mean"
                 )
             return (terms,)

@@ -35,8 +35,9 @@ class StreamedLosses(Streamed):
                 return w
             return self._whole(self._condensed(self._walk(FIRST_STEP, theta, w)[0]).argmin(self.backend), w)
 
-        w, value, ((sums, rows),) = descended(self.backend, at, self._step, self.start, [first], None)
-        return w, self._condensed(sums).R, value, sums[1].energy, rows * w.shape[1]
+        w, value, (found,) = descended(self.backend, at, self._step, self.start, [first], None)
+        sums, rows = found or at(w)[1]  # no step was made where theta is NaN
+        return w, self._condensed(sums).R, value + 0 * inner(w, w), sums[1].energy, rows * w.shape[1]
 
     def _walk(self, one: Pass, theta: Leaves, w: Array) -> tuple[StepSums, int]:
         """A pass from the rows of the ridge."""

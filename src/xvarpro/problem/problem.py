@@ -161,20 +161,18 @@ class Level(Struct):
         object.__setattr__(self, "loss", loss)
         if loss is None:
             return
-        given = ["covariance"] if self.covariance is not None else []
+        given = ["weights; got covariance="] if self.covariance is not None else []
         direct = self.solver is None or self.solver.exact or (isinstance(self.solver, LSMR) and self.W is None)
-        given += [] if direct else [f"solver={self.solver!r}"]
-        given += ["y as ColumnChunks"] if isinstance(self.y, ColumnChunks) else []
-        given += ["y as RowChunks, and no scale"] if isinstance(self.y, RowChunks) and loss.needs_scale else []
+        given += [] if direct else [f"a direct solver, or LSMR where there is no W; got solver={self.solver!r}"]
+        given += ["y in memory or as RowChunks; got y as ColumnChunks"] if isinstance(self.y, ColumnChunks) else []
+        unscaled = isinstance(self.y, RowChunks) and loss.needs_scale
+        given += ["a scale where y comes as RowChunks; got y as RowChunks, and no scale"] if unscaled else []
         W = self.W
-        apart = W is not None and not loss.by_entry and W.joined(W.columns or 1) is None
-        given += [f"W={W!r}"] if W is not None and (W.penalises or apart) else []
+        given += [f"lam as its penalty on w; got W={W!r}"] if W is not None and W.penalises else []
+        if W is not None and not loss.by_entry and W.joined(W.columns or 1) is None:
+            given += [f"a W that bounds or fixes single weights, or has linear equations, for all classes; got W={W!r}"]
         if given:
-            raise ProblemError(
-                f"a level with the loss {loss!r} takes a target in memory or RowChunks, weights, a direct solver, or "
-                f"LSMR without a set, and a set W without a penalty, of classes one of entries or of equations; got "
-                f"{given[0]}"
-            )
+            raise ProblemError(f"the loss {loss!r} takes {given[0]}")
 
 
 @dataclass(frozen=True)

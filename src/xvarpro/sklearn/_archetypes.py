@@ -84,8 +84,8 @@ class ArchetypalAnalysis(Factorisation):
         nonnegative(self, "lam", "tol")
         X = self._checked(X, reset=True)
         if len(X) < self.n_components:
-            copies = f"ArchetypalAnalysis: of {self.n_components} archetypes of {len(X)} samples some are copies"
-            warn_caller(copies, UserWarning)
+            copies = f"of {self.n_components} archetypes of {len(X)} samples some are copies, which take long"
+            warn_caller(f"ArchetypalAnalysis: {copies}", UserWarning)
         self._mean = X.mean(axis=0)
         X = X - self._mean
         self._ridge = self.lam * float(np.mean(X**2) or 1.0)

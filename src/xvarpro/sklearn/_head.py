@@ -139,6 +139,12 @@ class NeuralHead(BaseEstimator):
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return product(design, self.theta_, self.w_, X, self.backend, self.device)
 
+    def hidden_features(self, X: Any) -> np.ndarray:
+        """The last hidden layer, shape (n_samples, hidden[-1])."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return np.asarray(features(self.theta_, X))
+
 
 @final
 class NeuralHeadRegressor(MultiOutputMixin, RegressorMixin, NeuralHead):
@@ -260,9 +266,3 @@ class NeuralHeadClassifier(OfClasses, NeuralHead):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, (n_samples, n_classes); of ``loss="softmax"`` alone."""
         return self._probabilities(X)
-
-    def hidden_features(self, X: Any) -> np.ndarray:
-        """The last hidden layer, shape (n_samples, hidden[-1])."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        return np.asarray(features(self.theta_, X))

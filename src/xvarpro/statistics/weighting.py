@@ -24,6 +24,7 @@ from xvarpro.operators import Dense
 from xvarpro.operators.interface import as_operator
 from xvarpro.problem.problem import Problem
 from xvarpro.problem.row_chunks import RowChunks
+from xvarpro.problem.samples import plain
 from xvarpro.results.outcome import Outcome
 from xvarpro.statistics import prediction
 
@@ -121,7 +122,7 @@ def _stacked(fit: Outcome, curvature: float | None) -> Problem:
             A, y, weights = _near(fit, given, curvature)
             A = np.broadcast_to(V, (len(y), *V.shape)) if A is None else A @ V
             held = {"root": A.astype(w.dtype), "weights": weights.ravel().astype(w.dtype)}
-            yield {"data": data, **held}, y.reshape((-1, *w.shape[1:]) if k == 1 else -1).astype(w.dtype)
+            yield {"data": plain(data), **held}, y.reshape((-1, *w.shape[1:]) if k == 1 else -1).astype(w.dtype)
 
     if fit.stated.in_rows:
         data, anew = None, {"y": RowChunks(parts, group=level.y.group), "weights": GIVEN}
