@@ -187,9 +187,11 @@ def move(x: Array, to: Backend, *, dtype: str | None = None, device: Any = None)
             "Convert it to float32 or float64 first."
         ) from error
     if dtype_name(y) != want:
+        option = "" if "int" in want else ", or pass dtype='float32' to what takes a dtype"
+        remedy = f"; turn jax_enable_x64 on, or cast the NumPy array to {dtype_name(y)}{option}"
         raise ExchangeError(
             f"a {want} array became {dtype_name(y)} on {to.name}, which would lose digits"
-            + (f"; turn jax_enable_x64 on, or cast the NumPy array to {dtype_name(y)}" if to.name == "jax" else "")
+            + (remedy if to.name == "jax" else "")
         )
     return y
 
