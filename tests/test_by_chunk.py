@@ -114,7 +114,7 @@ def test_what_it_does_not_do_is_said():
     with pytest.raises(ProblemError, match="statistics need right-hand sides in memory where w lies in a set"):
         fit.statistics()
     with pytest.raises(ProblemError, match="mini-batches need y as an array where w lies in a set"):
-        xv.solve(problem(CHUNKS), START, BOX, algorithm=xv.algorithms.StochasticFrankWolfe(batch=10))
+        xv.solve(problem(CHUNKS), START, BOX, algorithm=xv.algorithms.StochasticFrankWolfe())  # batches of all columns
     calls = iter(range(100))
     fickle = xv.ColumnChunks(lambda: [Y[:, : 40 + next(calls) // 3]])
     with pytest.raises(ProblemError, match="must yield the same columns on every pass"):

@@ -123,7 +123,9 @@ def test_a_level_with_all_weights_given_has_statistics_of_theta_alone(subtests):
 def test_what_is_no_residual_is_named(subtests):
     one = np.ones(1)
     for kind, words, call in (
-        (ProblemError, "residual must be a function", lambda: xv.least_squares(one, one)),
+        (ProblemError, "shape .1,. without data=", lambda: xv.least_squares(one, one)),
+        (ProblemError, "function without data=", lambda: xv.least_squares(lambda theta, data: theta, one)),
+        (ProblemError, "function with data=", lambda: xv.least_squares(lambda theta: theta, one, data=one)),
         (ModelError, "residual must return an array", lambda: xv.least_squares(lambda theta: [theta], one)),
     ):
         with subtests.test(words), pytest.raises(kind, match=words):

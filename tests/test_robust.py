@@ -130,8 +130,6 @@ def test_the_weights_are_those_of_the_residuals_of_the_result(tmp_path):
     assert "Huber(scale=0.05)" in repr(fit)
     assert fit.n_iter == len(fit.trace.value) - 1
     assert fit.counts.values == fit.counts.factorisations > fit.trace.values[0]
-    assert (np.diff(fit.trace.seconds) >= 0).all()
-    assert 0 <= fit.trace.seconds[-1] <= fit.seconds
     fit.save(tmp_path / "fit.npz")
     loaded = xv.Result.load(tmp_path / "fit.npz")
     assert loaded.loss == xv.losses.Huber(0.05)
@@ -168,10 +166,14 @@ def test_a_start_that_is_better_than_the_plain_fit_is_taken(loss):
     assert 0.05 < fit.loss.scale < 0.09
 
 
-def test_a_scale_of_data_without_noise():
-    y = design([1.0, 5.0]) @ np.array([2.0, 1.0])
-    y[10::20] += 1.0
-    assert error(fitted(y, xv.losses.Huber()).theta, [1.0, 5.0]) < 1e-6
+def test_a_scale_of_data_without_noise(monkeypatch):
+    y = 2.0 * design([0.75])[:, 0] + (np.arange(T.size) % 15 == 3)
+    fit = fitted(y, xv.losses.Huber(), np.ones(1), (0.0, 20.0))
+    assert error(fit.theta, [0.75]) < 1e-8
+    assert fit.loss.scale < 5e-8
+    monkeypatch.setattr("xvarpro.lower.newton.STEPS", 3)
+    with pytest.raises(ProblemError, match="Pass a larger scale="):
+        fitted(y, xv.losses.Huber(), np.ones(1), (0.0, 20.0))
 
 
 @pytest.mark.parametrize("kind", LOSSES.values())
@@ -234,10 +236,6 @@ def test_a_limit_is_no_success():
     few = xv.solve_robust(problem, START, loss=xv.losses.Cauchy(0.05), max_iter=2)
     assert few.status is xv.Status.MAX_ITER
     assert "Raise max_iter" in few.message
-    assert few.n_iter == 2
-    none = xv.solve_robust(problem, START, loss=xv.losses.Cauchy(0.05), max_iter=0)
-    assert none.n_iter == 0
-    assert none.value >= few.value
     full = xv.solve_robust(problem, START, loss=xv.losses.Cauchy(0.05))
     assert full.value < few.value
 

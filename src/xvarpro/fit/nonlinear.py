@@ -17,7 +17,7 @@ from xvarpro.driver.prepare import prepare
 from xvarpro.driver.run import IterationInfo
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.fit.result import Result
-from xvarpro.fit.solve import solve
+from xvarpro.fit.solve import solve, takes
 from xvarpro.losses.interface import Loss
 from xvarpro.lower import Fixed
 from xvarpro.problem.problem import separable
@@ -80,8 +80,11 @@ def least_squares(
     >>> np.round(fit.theta, 6)
     array([0.5 , 0.25])
     """
-    if not callable(residual):
-        raise ProblemError(f"residual must be a function residual(theta, data) -> array; got {described(residual)}")
+    if not callable(residual) or not takes(residual, 1 + (data is not None)):
+        raise ProblemError(
+            "residual must be a function residual(theta) -> array, or residual(theta, data) where data= is given; got "
+            f"{described(residual)} {'without' if data is None else 'with'} data="
+        )
     column, place = _Column(residual, data is not None), {"backend": backend, "device": device, "dtype": dtype}
     stated = separable(column, lambda theta, data: 0 * column(theta, data)[:, 0], data=data)
     rows = prepare(stated, theta0, over=over, **place).structure.rows[0]

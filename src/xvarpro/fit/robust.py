@@ -71,7 +71,8 @@ def solve_robust(
     Raises
     ------
     ProblemError
-        As `solve`; the problem has two levels; half of the residuals that should give a scale are zero.
+        As `solve`; the problem has two levels; half of the residuals that should give a scale are zero, or no fit with
+        that scale is found.
     ModelError, ExchangeError, UnknownBackendError, BackendNotInstalledError
         As `solve`.
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from xvarpro.backends import to_numpy
 from xvarpro.core.struct import Tree
+from xvarpro.errors import ProblemError
 from xvarpro.fit.result import Result
 from xvarpro.problem.problem import Problem
 
@@ -25,7 +26,9 @@ def with_scale(problem: Problem, theta0: Tree, solve: Callable[..., Result]) -> 
 
     Outliers spoil the residuals of the plain fit, and with them a first scale: fits and scales take turns. Theta of
     the plain fit may be theirs alone: of the first fits, from there and from theta0, the one with less loss goes on.
-    Where no fit has residuals the scale is 1.
+    Where w starts at residuals of outliers' size and theta at its end, the way of w to a small scale may be too long:
+    then theta comes from that of the first fit by the loss, and w with it. Where not even the plain fit has residuals
+    the scale is 1: the solve says why.
     """
     level, last = problem.lower, math.inf
     loss: Any = level.loss
@@ -34,19 +37,33 @@ def with_scale(problem: Problem, theta0: Tree, solve: Callable[..., Result]) -> 
         return solve(replace(problem, lower=replace(level, **changes)), theta, tol=SETTLED, max_iter=max_iter)
 
     fit = fitted(theta0, PLAIN, loss=None)
-    starts = [fit.theta, theta0]
+    starts, limit = [fit.theta, theta0], INNER
+    origin: Any = None
     for _ in range(RESCALINGS):
         r, y = _weighted(fit)
         if not np.isfinite(r).all():
+            if fit.loss is not None:
+                raise ProblemError(
+                    f"{type(loss).__name__}: scale=None takes the scale from the residuals, and no fit with the "
+                    f"{last:.3g} that they give has a finite loss. Pass a larger scale="
+                )
             return replace(problem, lower=replace(level, loss=type(loss)(1.0))), theta0
         found = loss.scaled_by(r)
         least = np.finfo(y.dtype).eps ** 0.5 * np.max(np.abs(y))  # below it data are without noise
         if abs(found.scale - last) <= SETTLED * found.scale or found.scale <= least:
             break
         last = found.scale
-        fit = min((fitted(theta, INNER, loss=found) for theta in starts), key=lambda fit: fit.value)
-        starts = [fit.theta]
-    return replace(problem, lower=replace(level, loss=found)), fit.theta
+        fit = min((fitted(theta, limit, loss=found) for theta in starts), key=_loss)
+        if origin is None:
+            origin = fit.theta
+        elif limit == INNER and not math.isfinite(fit.value):
+            limit, fit = PLAIN, fitted(origin, PLAIN, loss=found)
+        starts = [fit.theta] if limit == INNER else [origin]
+    return replace(problem, lower=replace(level, loss=found)), starts[0]
+
+
+def _loss(fit: Result) -> float:
+    return math.inf if math.isnan(fit.value) else fit.value
 
 
 def _weighted(fit: Result) -> tuple[np.ndarray, np.ndarray]:

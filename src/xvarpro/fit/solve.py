@@ -264,10 +264,10 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
     return method
 
 
-def _takes_one(function: Callable[..., object]) -> bool:
-    """Whether a function can be called with one argument, as far as it says what it takes."""
+def takes(function: Callable[..., object], count: int = 1) -> bool:
+    """Whether a function can be called with `count` arguments, as far as it says what it takes."""
     try:
-        inspect.signature(function).bind(None)
+        inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
     except ValueError:  # it does not say
@@ -280,7 +280,7 @@ def _check_options(time_limit: object, algorithm: object, callback: object, prog
         raise ProblemError(f"time_limit must be seconds >= 0 or None; got {time_limit!r}")
     if not (algorithm is None or isinstance(algorithm, Algorithm)):
         raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None; got {algorithm!r}")
-    if not (callback is None or (callable(callback) and _takes_one(callback))):
+    if not (callback is None or (callable(callback) and takes(callback))):
         raise ProblemError(f"callback must be a function of one IterationInfo or None; got {callback!r}")
     if not (progress is None or isinstance(progress, bool | np.bool_)):
         raise ProblemError(f"progress must be True, False or None; got {progress!r}")

@@ -171,6 +171,9 @@ class ByChunk(Reduced):
             "passes over all chunks"
         )
 
+    def check(self, theta: Leaves) -> None:  # a batch of all columns
+        self.restricted(theta[0])
+
 
 class _Further(Reduced):
     """Columns after the first ones: the penalty on theta counts once."""
