@@ -115,7 +115,7 @@ def test_a_density_that_is_not_normal_is_named():
     draws, ridge = two.sample(500, components=2), three.sample(500, components=3)
     assert draws.log_evidence == pytest.approx(found[0].log_evidence, abs=0.1)
     assert "to be trusted" not in str(draws)
-    assert all(words in str(ridge) for words in ("components 1, 2 overlap", "to be trusted"))
+    assert all(words in str(ridge) for words in ("components overlap: ", "to be trusted"))
 
 
 def test_a_density_takes_theta_of_another_size():

@@ -27,7 +27,8 @@ from xvarpro.results.recipe import Opaque
 DOF = 5.0  # of the proposals, whose tails are then those of no smooth density with an exponent
 BURN_IN = 0.1  # more draws, which are left out
 STEPS = 50  # of Newton's method
-REACHED, MIXED = 8.0, 4.0  # standard deviations to another order: proposals are there, and draws
+REACHED = 8.0  # standard deviations to another order, where proposals still are
+EITHER = 0.1  # of the density of proposals: where another order has so much, a draw may be of either
 MOST = 1000  # orders that are summed over: those of six components, and fewer than of seven
 EXACT, ROUGH = 1e-10, 0.1  # twice what the logarithm of the density may still rise
 
@@ -100,7 +101,7 @@ def sample(
     log_orders, backend = orders(components), fit.provenance["backend"]
     target = Unconstrained(problem, fit.theta, over, prior_theta, backend)
     draw = np.random.default_rng(seed)
-    us, logs, acceptance, evidence, overlapping = _chain(target, int(n), draw, components)
+    us, logs, acceptance, evidence, mixed = _chain(target, int(n), draw, components)
     volume = (0.0 if prior_theta is not None else sum(c.log_volume for c in target._charts)) - log_orders
     kept, index = np.unique(us, axis=0, return_inverse=True)
     thetas, jacobians = zip(*(target._jacobian(u) for u in kept), strict=True)
@@ -114,7 +115,7 @@ def sample(
         acceptance=acceptance,
         log_evidence=evidence[0] - volume if math.isfinite(volume) else None,
         log_evidence_error=evidence[1] if math.isfinite(volume) else None,
-        _overlapping=overlapping,
+        _mixed=mixed,
         _fit=fit,
         _layout=prepared.layout,
     )
@@ -125,11 +126,11 @@ def sample(
 
 def _chain(
     target: Unconstrained, n: int, draw: np.random.Generator, components: int
-) -> tuple[np.ndarray, np.ndarray, float, tuple[float, float], list[int]]:
+) -> tuple[np.ndarray, np.ndarray, float, tuple[float, float], float]:
     """Points (n, size) of a Markov chain, the logarithms of their densities, and the share of accepted proposals.
 
-    Then the logarithm of the integral of the density, from all proposals, and its standard error; last the components
-    that overlap.
+    Then the logarithm of the integral of the density, from all proposals, and its standard error; last the share of
+    draws that may be of another order.
     """
     mode, root = _laplace(target)
     total, p = n + 1 + math.ceil(BURN_IN * n), target.size
@@ -141,38 +142,33 @@ def _chain(
     for i in range(1, total):
         path.append(i if toss[i] < weights[i] - weights[path[-1]] else path[-1])
     kept = np.array(path[-n:])
-    others, overlapping = _orders(target, mode, root, components)
+    others, mixed = _orders(target, mode, root, components), 0.0
     if others:  # proposals in any of these orders are of one density, their sum
         inverse, own = np.linalg.inv(root).T, np.log1p(np.sum(steps**2, axis=1) / DOF)
         squares = [np.sum(((us[:, order] - mode) @ inverse) ** 2, axis=1) for order in others]
         ratios = [0.5 * (DOF + p) * (own - np.log1p(square / DOF)) for square in squares]
         weights = weights - np.logaddexp.reduce([0 * own, *ratios])
+        mixed = float(np.mean(np.max(ratios, axis=0)[kept] > math.log(EITHER)))
     share = np.exp(weights - (best := weights.max()))
     of_t = math.lgamma((DOF + p) / 2) - math.lgamma(DOF / 2) - 0.5 * p * math.log(DOF * math.pi)
     integral = best + math.log(share.mean()) - of_t + np.linalg.slogdet(root)[1]
     error = share.std() / share.mean() / total**0.5 if len(others) + 1 < MOST else math.inf  # some were left out
     moves = np.diff(np.array(path[-n - 1 :])) != 0
-    return us[kept], logs[kept], float(moves.mean()), (integral, error), overlapping
+    return us[kept], logs[kept], float(moves.mean()), (integral, error), mixed
 
 
-def _orders(
-    target: Unconstrained, mode: np.ndarray, root: np.ndarray, components: int
-) -> tuple[list[np.ndarray], list[int]]:
-    """Other orders of the coordinates that proposals reach, and the components whose orders the draws mix."""
+def _orders(target: Unconstrained, mode: np.ndarray, root: np.ndarray, components: int) -> list[np.ndarray]:
+    """Other orders of the coordinates: all of them, or of many components those that proposals reach."""
     pairs = zip(target._charts, target._prepared.region.shapes, strict=True)
     shapes = [shape if one.size == math.prod(shape) else (1, one.size) for one, shape in pairs]
-    inverse = np.linalg.inv(root)
-    reached, mixed = (
-        near(mode, shapes, components, lambda d: float(np.linalg.norm(inverse @ d)), within)
-        for within in (REACHED, MIXED)
-    )
-    found = []
-    for moved in islice(product(*map(permutations, reached)), 1, MOST):
+    inverse, within = np.linalg.inv(root), math.inf if orders(components) < math.log(MOST) else REACHED
+    groups, found = near(mode, shapes, components, lambda d: float(np.linalg.norm(inverse @ d)), within), []
+    for moved in islice(product(*map(permutations, groups)), 1, MOST):
         order = np.arange(components)
-        for group, there in zip(reached, moved, strict=True):
+        for group, there in zip(groups, moved, strict=True):
             order[group] = there
         found.append(reordered(shapes, order.tolist()))
-    return found, sorted(i for group in mixed for i in group)
+    return found
 
 
 def _laplace(target: Unconstrained) -> tuple[np.ndarray, np.ndarray]:
