@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SHOWN = 8  # columns of a figure
 LISTED = 40  # rows of a table
+OVERLAP = 0.01  # of the draws: that many of another order are said
 TRUSTED = 0.1  # error of a log evidence: that of a hundred independent draws
 
 
@@ -47,7 +48,8 @@ class Draws:
         Share of accepted proposals.
     log_evidence, log_evidence_error : float or None
         The logarithm of the integral of the density of the data times that of theta, from the proposals as importance
-        samples, and its standard error, which above 0.1 is itself too small. The orders of ``components`` are counted.
+        samples, and its standard error, which above 0.1 is itself too small. The orders of ``components`` are counted,
+        each once where they overlap.
         None where the set of theta has no bound and no density of it was given.
 
     Examples
@@ -68,6 +70,7 @@ class Draws:
     acceptance: float
     log_evidence: float | None
     log_evidence_error: float | None
+    _mixed: float
     _fit: Outcome
     _layout: CallerLayout
 
@@ -171,6 +174,8 @@ class Draws:
         head = f"{len(self)} draws, {100 * self.acceptance:.0f} % of the proposals accepted"
         if self.acceptance < 0.1 or min(self.ess, default=len(self)) < 0.1 * len(self):
             head += ": the density is far from a normal one; use another sampler of problem.unconstrained(...)"
+        if self._mixed > OVERLAP:
+            head += f"\ncomponents overlap: {100 * self._mixed:.0f} % of the draws may be of another order of them"
         if self.log_evidence is not None and self.log_evidence_error is not None:
             head += f"\nlog evidence {self.log_evidence:.2f} +- {self.log_evidence_error:.2g}"
             if not self.log_evidence_error < TRUSTED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from xvarpro.statistics.names import entry_names
 
 AT_BOUND = 1e-8  # of the width of a set: entries nearer to a bound are at it
 STEPS = np.arange(-4.0, 5.0)  # standard deviations from the maximum: their sum has a normal integral to 1e-4
+ONE_MAXIMUM = 2.0  # standard deviations from a maximum to that of another order, below which both are one
 NEAR_NORMAL = 0.25  # by how much the logarithm of an integral may differ from that of a normal density
 
 
@@ -71,6 +73,7 @@ class Laplace:
     data: int
     flat: bool
     unscaled: bool
+    _together: list[list[int]] = field(repr=False)  # components of one maximum
     target: Any = field(repr=False)  # what models of the same data have alike; None where it is not known
 
     @property
@@ -101,9 +104,10 @@ def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None,
         The logarithm of the prior density of theta, a function of theta that returns a scalar, normalised over the
         sets. None is the uniform density over these, which must then be bounded.
     components : int
-        The number of components that may change places: each order of them is another maximum, and the evidence is
-        the factorial of that number times as large. Orders of components that coincide have one maximum: then
-        `not_normal` has their entries.
+        The number of components that may change places, along the first axis of the leaves of theta that have this
+        length: each order of them is another maximum, and the evidence is the factorial of that number times as
+        large. Orders of components within two standard deviations of each other are taken for one maximum, and not
+        counted: then `not_normal` has their entries.
 
     Raises
     ------
@@ -157,10 +161,17 @@ def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None,
     whole[np.ix_(free, free)], axes[free] = covariance, root
     far = [a for a in axes.T if not abs(_excess(prepared, prior_theta, x, a, g @ a, lower, upper)) < NEAR_NORMAL]
     bent = (np.abs(far) > 0.3 * np.sqrt(np.diagonal(whole))).any(axis=0) if far else np.zeros(held.shape, bool)
+    shapes = prepared.region.shapes
+
+    def distance(d: np.ndarray) -> float:
+        return math.sqrt(max(0.0, d @ H @ d + 2 * np.abs(g) @ np.abs(d))) if not d[held].any() else math.inf
+
+    together = near(x, shapes, components, distance, ONE_MAXIMUM)
+    bent = bent | entries(shapes, components, together)
     noise: Any = prepared.problem.noise
     y: Any = problem.lower.y
     return Laplace(
-        log_evidence=-value + log_volume + log_orders,
+        log_evidence=-value + log_volume + log_orders - sum(math.lgamma(len(group) + 1) for group in together),
         log_density=-float(fit.value),
         covariance=whole,
         theta_stderr=prepared.layout.measures(_leaves(prepared, np.sqrt(np.diagonal(whole))), prepared.backend),
@@ -171,6 +182,7 @@ def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None,
         data=round(float(noise.freedom) + noise.flat),
         flat=noise.flat > 0,
         unscaled=noise.sigma is None and not noise.shape,
+        _together=together,
         target=backends.to_numpy(y) if trees.is_array(y) else None,
     )
 
@@ -180,6 +192,42 @@ def orders(components: int) -> float:
     if not isinstance(components, int) or components < 1:
         raise ProblemError(f"components must be a whole number >= 1; got {components!r:.80}")
     return math.lgamma(components + 1)
+
+
+def reordered(shapes: Sequence[tuple[int, ...]], order: Sequence[int]) -> np.ndarray:
+    """Indices that bring components into an order, into a vector of leaves."""
+    found, at = [], 0
+    for shape in shapes:
+        i = np.arange(at, at := at + math.prod(shape)).reshape(shape)
+        found.append((i[list(order)] if shape[:1] == (len(order),) else i).ravel())
+    return np.concatenate(found)
+
+
+def near(
+    x: np.ndarray,
+    shapes: Sequence[tuple[int, ...]],
+    components: int,
+    distance: Callable[[np.ndarray], float],
+    within: float,
+) -> list[list[int]]:
+    """Groups of two or more components whose exchange, one pair after the other, moves x by less than `within`."""
+    group = list(range(components))
+    for i, j in combinations(range(components) if any(s[:1] == (components,) for s in shapes) else (), 2):
+        order = list(range(components))
+        order[i], order[j] = j, i
+        if distance(x[reordered(shapes, order)] - x) < within:
+            group = [group[i] if label == group[j] else label for label in group]
+    found = [[i for i, label in enumerate(group) if label == one] for one in sorted(set(group))]
+    return [members for members in found if len(members) > 1]
+
+
+def entries(shapes: Sequence[tuple[int, ...]], components: int, groups: list[list[int]]) -> np.ndarray:
+    """Which entries of a vector of leaves belong to components of the groups."""
+    order = np.arange(components)
+    for members in groups:
+        order[members] = np.roll(members, 1)
+    moved = reordered(shapes, order.tolist())
+    return np.asarray(moved != np.arange(len(moved)))
 
 
 def _bounds(region: Region) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice, permutations, product
 from numbers import Integral
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from xvarpro.backends import to_numpy
 from xvarpro.bayes.coordinates import Unconstrained
 from xvarpro.bayes.draws import Draws
-from xvarpro.bayes.evidence import orders, scaled_eigen
+from xvarpro.bayes.evidence import near, orders, reordered, scaled_eigen
 from xvarpro.core import trees
 from xvarpro.core.checks import described
 from xvarpro.core.struct import Array, Leaves, Tree
@@ -26,6 +27,9 @@ from xvarpro.results.recipe import Opaque
 DOF = 5.0  # of the proposals, whose tails are then those of no smooth density with an exponent
 BURN_IN = 0.1  # more draws, which are left out
 STEPS = 50  # of Newton's method
+REACHED = 8.0  # standard deviations to another order, where proposals still are
+EITHER = 0.1  # of the density of proposals: where another order has so much, a draw may be of either
+MOST = 1000  # orders that are summed over: those of six components, and fewer than of seven
 EXACT, ROUGH = 1e-10, 0.1  # twice what the logarithm of the density may still rise
 
 
@@ -60,8 +64,8 @@ def sample(
         The log density of theta, ``prior_theta(theta)``, 0-d, written with the namespace of theta; by default theta is
         uniform in its set, which where that has no bound is proper only if the likelihood falls off.
     components : int
-        The number of components that may change places, for `Draws.log_evidence`, as for `Result.laplace`: the draws
-        are of one order of them, unless components overlap.
+        The number of components that may change places, for `Draws.log_evidence`, as for `Result.laplace`, but where
+        they overlap every order is counted once, exactly. The draws are of one order of them, unless they overlap.
 
     Raises
     ------
@@ -97,7 +101,7 @@ def sample(
     log_orders, backend = orders(components), fit.provenance["backend"]
     target = Unconstrained(problem, fit.theta, over, prior_theta, backend)
     draw = np.random.default_rng(seed)
-    us, logs, acceptance, evidence = _chain(target, int(n), draw)
+    us, logs, acceptance, evidence, mixed = _chain(target, int(n), draw, components)
     volume = (0.0 if prior_theta is not None else sum(c.log_volume for c in target._charts)) - log_orders
     kept, index = np.unique(us, axis=0, return_inverse=True)
     thetas, jacobians = zip(*(target._jacobian(u) for u in kept), strict=True)
@@ -111,6 +115,7 @@ def sample(
         acceptance=acceptance,
         log_evidence=evidence[0] - volume if math.isfinite(volume) else None,
         log_evidence_error=evidence[1] if math.isfinite(volume) else None,
+        _mixed=mixed,
         _fit=fit,
         _layout=prepared.layout,
     )
@@ -120,11 +125,12 @@ def sample(
 
 
 def _chain(
-    target: Unconstrained, n: int, draw: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, float, tuple[float, float]]:
+    target: Unconstrained, n: int, draw: np.random.Generator, components: int
+) -> tuple[np.ndarray, np.ndarray, float, tuple[float, float], float]:
     """Points (n, size) of a Markov chain, the logarithms of their densities, and the share of accepted proposals.
 
-    Last the logarithm of the integral of the density, from all proposals, and its standard error.
+    Then the logarithm of the integral of the density, from all proposals, and its standard error; last the share of
+    draws that may be of another order.
     """
     mode, root = _laplace(target)
     total, p = n + 1 + math.ceil(BURN_IN * n), target.size
@@ -135,12 +141,34 @@ def _chain(
     path = [int(np.argmax(np.isfinite(weights)))]
     for i in range(1, total):
         path.append(i if toss[i] < weights[i] - weights[path[-1]] else path[-1])
-    kept, best = np.array(path[-n:]), weights.max()
-    share = np.exp(weights - best)
+    kept = np.array(path[-n:])
+    others, mixed = _orders(target, mode, root, components), 0.0
+    if others:  # proposals in any of these orders are of one density, their sum
+        inverse, own = np.linalg.inv(root).T, np.log1p(np.sum(steps**2, axis=1) / DOF)
+        squares = [np.sum(((us[:, order] - mode) @ inverse) ** 2, axis=1) for order in others]
+        ratios = [0.5 * (DOF + p) * (own - np.log1p(square / DOF)) for square in squares]
+        weights = weights - np.logaddexp.reduce([0 * own, *ratios])
+        mixed = float(np.mean(np.max(ratios, axis=0)[kept] > math.log(EITHER)))
+    share = np.exp(weights - (best := weights.max()))
     of_t = math.lgamma((DOF + p) / 2) - math.lgamma(DOF / 2) - 0.5 * p * math.log(DOF * math.pi)
     integral = best + math.log(share.mean()) - of_t + np.linalg.slogdet(root)[1]
+    error = share.std() / share.mean() / total**0.5 if len(others) + 1 < MOST else math.inf  # some were left out
     moves = np.diff(np.array(path[-n - 1 :])) != 0
-    return us[kept], logs[kept], float(moves.mean()), (integral, share.std() / share.mean() / total**0.5)
+    return us[kept], logs[kept], float(moves.mean()), (integral, error), mixed
+
+
+def _orders(target: Unconstrained, mode: np.ndarray, root: np.ndarray, components: int) -> list[np.ndarray]:
+    """Other orders of the coordinates: all of them, or of many components those that proposals reach."""
+    pairs = zip(target._charts, target._prepared.region.shapes, strict=True)
+    shapes = [shape if one.size == math.prod(shape) else (1, one.size) for one, shape in pairs]
+    inverse, within = np.linalg.inv(root), math.inf if orders(components) < math.log(MOST) else REACHED
+    groups, found = near(mode, shapes, components, lambda d: float(np.linalg.norm(inverse @ d)), within), []
+    for moved in islice(product(*map(permutations, groups)), 1, MOST):
+        order = np.arange(components)
+        for group, there in zip(groups, moved, strict=True):
+            order[group] = there
+        found.append(reordered(shapes, order.tolist()))
+    return found
 
 
 def _laplace(target: Unconstrained) -> tuple[np.ndarray, np.ndarray]:

@@ -70,7 +70,8 @@ def find_components(
         What `atom` reads.
     weight : float, optional
         tau > 0: minimise ``1/2 |sum_j w_j a(theta_j) - y|^2 + tau sum_j |w_j|`` over number, places and amplitudes, a
-        convex problem in the measure that components are. The lengths |w_j| go over the block and the responses.
+        convex problem in the measure that components are. By default each column of a here is divided by its norm,
+        and w, in `FoundComponents.penalised`, counts these. The lengths |w_j| go over the block and the responses.
     max_components : int, optional
         So many, fewer where no more are found: two more are sought, and the least useful ones removed.
     noise : float, optional
@@ -78,7 +79,8 @@ def find_components(
         no larger than it explains, at two standard deviations of chi2, and of which the last takes more than noise.
     evidence : float, optional
         Choose by the evidence, with Laplace's method. The number is the ridge of `marginal`: amplitudes of unit atoms
-        have a standard deviation of that of the noise over its root. The density of places is uniform.
+        have a standard deviation of that of the noise over its root. The density of places is uniform. A number whose
+        most probable components coincide, as where the prior is too narrow for one, has minus infinity.
     folds : int or array of int, shape (m,), optional
         Choose by cross-validation: how many folds, into which rows are dealt at random, or the fold of each row. It
         takes the fewest components that predict rows left out as well as the best, within a standard error.
@@ -89,7 +91,7 @@ def find_components(
     columns : array, shape (m,) or (m, f), optional
         Fixed columns next to the components, such as an offset or a background; they pay nothing.
     normalise : bool
-        Whether a `weight` counts amplitudes of atoms of norm 1.
+        Whether a `weight` counts amplitudes of atoms of norm 1, or as they are.
     tol : float
         With a `weight`, the search ends where the certificate is at most ``1 + tol`` everywhere that was looked at, and
         then proves, where it can, that it is so all over the box.
@@ -162,7 +164,8 @@ def find_components(
     else:
         state = search.with_weight(tol)
         found, scores, criterion = [state], [state.value], "penalised objective"
-        X, penalised = search.debiased(state).X, Components.of(atoms, atoms.tree(state.X), state.w)
+        caption = "amplitudes w of unit atoms" if normalise else ""
+        X, penalised = search.debiased(state).X, Components.of(atoms, atoms.tree(state.X), state.w, caption=caption)
     fit = _fit(atoms, X, positive) if len(X) else None
     return FoundComponents(
         components=Components.of(atoms, fit.theta, fit.w, fit) if fit else Components.of(atoms, atoms.tree(X), None),
@@ -240,6 +243,7 @@ def _log_evidence(atoms: Atoms, state: State, lam: float) -> float:
     if not state.n:
         return float(density.log_density(atoms.tree(X)))
     try:
-        return solve(density, atoms.tree(X), atoms.sets, progress=False).laplace(components=state.n).log_evidence
+        found = solve(density, atoms.tree(X), atoms.sets, progress=False).laplace(components=state.n)
     except ProblemError:  # components that the data do not tell apart have no maximum
         return -math.inf
+    return -math.inf if found._together else found.log_evidence  # fewer components, of another prior of amplitudes

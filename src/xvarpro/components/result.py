@@ -49,9 +49,10 @@ class Components:
     amplitudes: np.ndarray
     amplitudes_stderr: np.ndarray
     names: list[str]
+    _caption: str = ""
 
     @classmethod
-    def of(cls, atoms: Atoms, theta: Tree, w: Any, fit: Result | None = None) -> Components:
+    def of(cls, atoms: Atoms, theta: Tree, w: Any, fit: Result | None = None, caption: str = "") -> Components:
         places, size = atoms.places(theta), (atoms.block, atoms.Y.shape[1])
 
         def rows(w: Any) -> np.ndarray:  # those of fixed columns are the last
@@ -63,7 +64,7 @@ class Components:
             with suppress(ProblemError):  # fewer data than parameters have no errors
                 s = statistics(fit)
                 errors, w_errors = atoms.places(s.theta_stderr), rows(s.w_stderr)
-        return cls(theta, places, errors, w, w_errors, atoms.names)
+        return cls(theta, places, errors, w, w_errors, atoms.names, caption)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -92,7 +93,8 @@ class Components:
         for name, (x, error) in columns.items():
             texts.append((name, *(f"{x[i]:.7g}" for i in shown)))
             texts += [] if np.isnan(error).all() else [("±", *(f"{error[i]:.3g}" for i in shown))]
-        return "\n".join(aligned(zip(*texts, strict=True), len(self) - SHOWN))
+        table = aligned(zip(*texts, strict=True), len(self) - SHOWN)
+        return "\n".join([self._caption, *table] if self._caption else table)
 
     __repr__ = __str__
 

@@ -97,6 +97,7 @@ def ridge_path(
     Returns
     -------
     RidgePath
+        From the largest ridge down, whatever the order of `lam`.
 
     Raises
     ------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from itertools import chain
 from typing import Any, final
 
 import numpy as np
@@ -208,7 +209,11 @@ class DMD(Factorisation):
     def _start(self, Z: np.ndarray, t: np.ndarray, r: int) -> dict[str, np.ndarray]:
         """The best of several starts, from principal components Z, (n_samples, .)."""
         least, best = math.inf, dict[str, np.ndarray]()
-        for values in (x for delays in DELAYS if len(Z) - delays >= r for x in guesses(Z, t, r, delays)):
+        even, series = np.linspace(t[0], t[-1], len(t)), [(Z, t)]
+        if not np.allclose(t, even, rtol=0.0, atol=1e-6 * even[1]):  # differences of rows near in time are noise
+            series.append((np.stack([np.interp(even, t, z) for z in Z.T], axis=1), even))
+        tried = (guesses(*one, r, delays) for one in series for delays in DELAYS if len(Z) - delays >= r)
+        for values in chain.from_iterable(tried):
             theta = self._feasible(values, t[-1])
             E = self._model(theta, t)
             off = float(np.linalg.norm(Z - E @ np.linalg.lstsq(E, Z, rcond=None)[0]))
