@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import xvarpro as xv
 from xvarpro import algorithms
@@ -389,3 +390,27 @@ def test_a_component_that_is_closed_is_looked_for_elsewhere():
     fit = xv.solve(problem, np.array([31.0, 50.0]), over=(0.0, 100.0))
     assert fit.status is Status.CONVERGED
     assert np.abs(fit.theta - [30.0, 70.0]).max() <= 0.5
+
+
+def test_an_end_where_a_weight_opens_is_looked_at_from_both_sides():
+    """At the kink the matrix of the closed side promises rounding, and the other side leads on."""
+    t = np.linspace(0.0, 2.0, 40)
+
+    def wave(theta, t):
+        xp, (rate, omega) = xv.array_namespace(theta), (theta[..., j, None] for j in (0, 1))
+        return xp.stack([xp.exp(-rate * t) * xp.cos(omega * t), 1 + 0 * rate * t], axis=-1)
+
+    y = 1.1 * np.exp(-t) * np.cos(0.7 * t) + 0.1 * np.random.default_rng(3).normal(size=40)
+    best = xv.solve(xv.separable(wave, y, data=t), [1.0, 0.7])
+    y, (rate, omega) = y - best.w[1] + 4e-3, best.theta
+
+    def offset(rate):
+        return np.linalg.lstsq(wave(np.array([rate, omega]), t), y)[0][1]
+
+    kink = scipy.optimize.brentq(offset, rate - 0.3, rate)
+    starts = np.array([[kink * (1 + i * 6e-8), omega] for i in range(-6, 7)], dtype=np.float32)
+    y, given = np.tile(y, (13, 1)).astype(np.float32), {"data": t.astype(np.float32), "W": xv.lower.Nonnegative()}
+    many = xv.solve_many(xv.separable(wave, y, **given), starts, over=(0.0, 20.0), tol=1e-9)
+    alone = [xv.solve(xv.separable(wave, y[0], **given), x, over=(0.0, 20.0), tol=1e-9) for x in starts]
+    for found in (many.theta[:, 0], [fit.theta[0] for fit in alone]):
+        np.testing.assert_allclose(found, rate, rtol=1e-4)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from xvarpro.algorithms.levenberg_marquardt import LevenbergMarquardt, MarquardtState, Point
-from xvarpro.backends import Backend, to_numpy
+from xvarpro.backends import to_numpy
 from xvarpro.backends.interface import select
+from xvarpro.batch import small
 from xvarpro.batch.objective import Batch, Linear
 from xvarpro.batch.prepare import Prepared
 from xvarpro.core import trees
@@ -138,13 +139,16 @@ class Run:
         for members in self._blocks(np.arange(self.b)):
             self._keep(members, self._first(members))
 
+    @property
+    def _has_faces(self) -> bool:
+        return self.prepared.problem.lower.W is not None
+
     def part(self, members: np.ndarray) -> np.ndarray:
         """Which of some problems start again, at a lower point than that where they have ended."""
         if self.prepared.region.without_projection:
             return members[:0]
         members = members[_ended(self.state.status[members])]
-        has_faces = self.prepared.problem.lower.W is not None
-        opened = self._again(members, left_behind, lowest=True) if has_faces else members[:0]
+        opened = self._again(members, left_behind, lowest=True) if self._has_faces else members[:0]
         return np.concatenate([opened, self._again(np.setdiff1d(members, opened), without_curvature, lowest=False)])
 
     def _nearest(self, members: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -206,7 +210,9 @@ class Run:
         if self.prepared.shared:
             return
         self._parted(np.arange(self.b), max_iter, bar)
-        if len(members := self._dependent()):
+        members = self._dependent()
+        self.iterate(max_iter, bar)
+        if len(members):
             before = trees.map_leaves(lambda x: x[members], self.state)
             for block in self._blocks(members):
                 state = self._first(block)
@@ -220,11 +226,11 @@ class Run:
 
     def _dependent(self) -> np.ndarray:
         """Problems without descent whose columns have become dependent on the way."""
-        lost = np.flatnonzero(self._assessed() == Status.NO_DESCENT.code)
+        lost = np.flatnonzero(self._assessed(again=self._has_faces) == Status.NO_DESCENT.code)
         return lost[dependent(self._ends(lost)[1][lost])] if len(lost) else lost
 
-    def _assessed(self) -> np.ndarray:
-        """The statuses, some of them another one at a second look."""
+    def _assessed(self, again: bool = False) -> np.ndarray:
+        """The statuses, some of them another one at a second look, which may start `again` at a lower point."""
         status, region = self.state.status.copy(), self.prepared.region
         if region.constrained and not region.unbounded:
             for members in self._blocks(np.flatnonzero(status == Status.NO_DESCENT.code)):
@@ -233,10 +239,10 @@ class Run:
         if few and not region.without_projection:
             unsure = np.isin(status, [Status.NO_DESCENT.code, Status.ROUNDING.code])
             for members in self._blocks(np.flatnonzero(unsure)):
-                status[members] = self._at_parabolas(members, status[members])
+                status[members] = self._at_parabolas(members, status[members], again)
         return status
 
-    def _at_parabolas(self, members: np.ndarray, status: np.ndarray) -> np.ndarray:
+    def _at_parabolas(self, members: np.ndarray, status: np.ndarray, again: bool) -> np.ndarray:
         """The statuses of some problems, by the parabola of the objective itself, to whose lowest point they have gone.
 
         A model that is singular, as where two rates are equal, promises what no step keeps, and is no guide to the end.
@@ -255,10 +261,12 @@ class Run:
             if steps_left and not (status == Status.CONVERGED.code).all():
                 x = self._nearest(members, point.theta[members] + size * step)
                 there = self._start(operands, self._moved(x.astype(self.prepared.dtype)))
-                better = (host(there.point.gap_A) < gap) & (host(there.point.local.value) <= value + margin)
+                at = host(there.point.local.value)
+                better = (self._has_faces | (left <= margin)) & (host(there.point.gap_A) < gap) & (at <= value + margin)
+                status = np.where(again & better & (at < value - margin), host(there.status), status)
+                to, now = trees.map_leaves(self._moved, (better, now._replace(status=status)))
                 there = there._replace(floor=now.floor, status=now.status, n_iter=now.n_iter)
-                moved = trees.map_leaves(self._moved, (better & (left <= margin), now))
-                self._keep(members, select(self.backend, moved[0], there, moved[1]))
+                self._keep(members, select(self.backend, to, there, now))
         return status
 
     def _ends(self, asked: np.ndarray) -> Any:
@@ -413,7 +421,7 @@ def _end(f: Batch, state: BatchState) -> tuple[Array, Array]:
     theta = state.point.theta
     low = f.lower(f.weighted(f.outputs(theta)))
     w = low.w if f.columns == 1 else f.together(low.w)[:, :, 0, :]
-    return w, namespace_of(theta).max(f.together(_condition(f.backend, units(low.R))), axis=1)
+    return w, namespace_of(theta).max(f.together(small.condition(f.backend, units(low.R))), axis=1)
 
 
 def _assessed(f: Batch, tol: Array, state: BatchState, code: Array) -> Array:
@@ -467,17 +475,6 @@ def _bends(f: Batch, state: BatchState) -> tuple[Array, Array, Array]:
     _, H = f.backend.while_loop(lambda carry: carry[0] < p, column, (j, 0 * P))
     held = xp.max(xp.abs(diagonal(xp, H)), axis=1)[:, None, None]
     return size * times(P, grad), H + held * (eye - P), size
-
-
-def _condition(backend: Backend, R: Array) -> Array:
-    """2-norm condition numbers, (b,), of matrices with columns of length 1; NaN where one is not finite."""
-    xp = namespace_of(R)
-    fine = xp.all(xp.isfinite(xp.abs(R)), axis=(1, 2))
-    eye = xp.eye(R.shape[-1], dtype=R.dtype, device=device(R))
-    # a library's decomposition may raise for all where one holds NaN
-    s = backend.svd(xp.where(fine[:, None, None], R, eye))[1]
-    ratio = xp.max(s, axis=1) / xp.min(s, axis=1)
-    return xp.where(fine, ratio, xp.full_like(ratio, xp.nan))
 
 
 def _size(prepared: Prepared) -> int:

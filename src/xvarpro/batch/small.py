@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from xvarpro.backends import Backend
 from xvarpro.core.namespace import adjoint, conj, device, is_complex, namespace_of
 from xvarpro.core.struct import Array
 
@@ -109,3 +110,14 @@ def _substitute(T: Array, c: Array, order: Iterable[int]) -> Array:
         x = c[..., j : j + 1] / T[:, j : j + 1, j : j + 1]
         c = xp.where(place == j, x, c - x * T[:, j : j + 1, :])
     return c
+
+
+def condition(backend: Backend, R: Array) -> Array:
+    """2-norm condition numbers, (b,), of matrices with columns of length 1; NaN where one is not finite."""
+    xp = namespace_of(R)
+    fine = xp.all(xp.isfinite(xp.abs(R)), axis=(1, 2))
+    eye = xp.eye(R.shape[-1], dtype=R.dtype, device=device(R))
+    # a library's decomposition may raise for all where one holds NaN
+    s = backend.svd(xp.where(fine[:, None, None], R, eye))[1]
+    ratio = xp.max(s, axis=1) / xp.min(s, axis=1)
+    return xp.where(fine, ratio, xp.full_like(ratio, xp.nan))

@@ -144,20 +144,23 @@ def _below(run: Run, end: End) -> Tracked | None:
         steps, slope, left, newton = curvature(probe, scale, eps)
     except TimeoutError:
         return None
-    if steps and _has_faces(prepared):  # where weights meet their bounds a Hessian is one-sided: entry by entry too
+    faces = _has_faces(prepared)
+    if steps and faces:  # where weights meet their bounds a Hessian is one-sided: entry by entry too
         steps += [0.25 * sign * row for row in np.diag(scale) for sign in (1, -1)]
     B = run.algorithm.gauss_newton(run.state.state)
     if B is not None:  # at bounds a Hessian does not see two equal rates
         flat, apart = without_curvature(_vector(end.theta)[None, :], to_numpy(B)[None, ...])
         steps += [step for (step,) in apart if flat.all()]
     least = run.tol * run.tol * abs(end.value)  # tol**2 of a large float raises
-    # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
-    ended, certified = run.status is not Status.CONVERGED and left <= max(end.margin, least), _is_certified(run)
-    if ended and not certified and (state := _after(run, end, newton)) is not None:
+    unsure, most, certified = run.status is not Status.CONVERGED, max(end.margin, least), _is_certified(run)
+    # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0; where a weight opens
+    # it is that of one side
+    tries = unsure and not certified and newton is not None and (faces or left <= most)
+    if tries and (state := _after(run, end, newton)) is not None:
         return state
     if not run.status.success and not slope <= max(run.tol, eps**0.5) * abs(end.value):
         return None  # descent has not come to its end: what its gradients say is in doubt
-    if ended and certified:
+    if unsure and left <= most and certified:
         run.end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
     for step in steps:
         if run.late:
@@ -274,7 +277,7 @@ class Curvature(NamedTuple):
     steps: list[np.ndarray]  # along which the objective bends down most, both ways, from long to short
     slope: float  # the length of the gradient in the metric, a difference of objectives
     left: float  # decrease that a quadratic model promises, where that bends up in every direction; else inf
-    step: Any = None  # to the lowest point of that model, (p,), where it has one
+    step: Any = None  # to the lowest point of that model along the directions in which it does, (p,)
 
 
 def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps: float) -> Curvature:
@@ -316,26 +319,27 @@ def curvature(probe: Callable[[np.ndarray], np.ndarray], scale: np.ndarray, eps:
     if bends[0] < -noise:
         down = scale * (vectors[:, 0] @ basis)
         return Curvature([sign * 0.25**j * down for j in range(5) for sign in (0.5, -0.5)], slope, np.inf)
-    # an end before all directions are met says that the others bend as these do, less exactly
-    if not ended or bends[0] <= (noise if len(bends) == scale.size else h**0.5 * bends[-1]):
+    if not ended:
         return Curvature([], slope, np.inf)
-    along = vectors.T @ (basis @ (scale * start))
-    rest = max(slope**2 - np.sum(along**2), 0.0)
-    left = float(0.5 * (np.sum(along**2 / bends) + rest / bends[0]))
+    # an end before all directions are met says that the others bend as these do, less exactly
+    up = bends > (noise if len(bends) == scale.size else h**0.5 * bends[-1])
+    along, bends = np.where(up, vectors.T @ (basis @ (scale * start)), 0.0), np.where(up, bends, 1.0)
+    gain, rest = float(0.5 * np.sum(along**2 / bends)), float(max(slope**2 - np.sum(along**2), 0.0))
+    left = gain + 0.5 * rest / float(bends[0]) if up.all() else np.inf
     return Curvature([], slope, left, -scale * ((vectors @ (along / bends)) @ basis))
 
 
 def parabola(slope: np.ndarray, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """By how much the lowest point lies below, (b,), inf where there is none, and the step to it, (b, p).
 
-    H are Hessians by differences, (b, p, p).
+    H are Hessians by differences, (b, p, p). The step is along the directions in which they bend up.
     """
     known = np.isfinite(H).all(axis=(1, 2)) & np.isfinite(slope).all(axis=1)
     bends, vectors = np.linalg.eigh(np.where(known[:, None, None], 0.5 * (H + H.mT), 0.0))
-    up = bends[:, :1] > np.finfo(H.dtype).eps ** (1 / 3) * bends[:, -1:]
+    up = bends > np.finfo(H.dtype).eps ** (1 / 3) * bends[:, -1:]
     along = np.where(up, (slope[:, None, :] @ vectors)[:, 0, :], 0.0) / np.where(up, bends, 1.0)
     left = 0.5 * np.sum(along * along * bends, axis=1)
-    return np.where(up[:, 0], left, np.inf), -(vectors @ along[:, :, None])[:, :, 0]
+    return np.where(up.all(axis=1), left, np.inf), -(vectors @ along[:, :, None])[:, :, 0]
 
 
 def _condition(f: Objective, theta: Leaves) -> Array:
