@@ -136,6 +136,28 @@ def test_right_hand_sides_have_the_average_of_all_within_their_sets_too(W):
     np.testing.assert_allclose(np.mean([x for _, x in parts], axis=0), gradient, rtol=1e-7)
 
 
+def identity(theta):
+    return xv.array_namespace(theta).eye(2)
+
+
+@pytest.mark.parametrize(
+    ("lower", "drawn", "rows"), [(SameBatch(), 4, 4), (SecondBatch(), 8, 4), (AllRows(), 4, 48), (None, 4, 48)]
+)
+def test_ridges_are_of_the_rows_that_determine_w(lower, drawn, rows):
+    """As M of the lower level; without `lower` of one of two levels."""
+    data, indices, found = {"x": DATA["x"]}, np.arange(drawn, dtype=np.int32), []
+    for lam, Omega in (
+        (lambda theta, data: data["x"].shape[0] * theta[0], lambda theta, data: data["x"].shape[0] * identity(theta)),
+        (lambda theta, data: rows * theta[0], rows * np.eye(2)),
+    ):
+        level = xv.Level(exponentials, Y, lam=lam, Omega=Omega)
+        problem = xv.separable(exponentials, Y, data=data, lam=lam, Omega=Omega)
+        prepared = prepare(xv.bilevel(lower=level, upper=level, data=data) if lower is None else problem, START)
+        found.append(prepared.call(partial(of_batch, lower=lower), prepared.theta, indices))
+    (value, gradient), (stated, slope) = found
+    assert (value, *gradient[0]) == pytest.approx((stated, *slope[0]), rel=1e-12)
+
+
 METHODS = {
     "Frank-Wolfe": StochasticFrankWolfe(batch=8, certify=5),
     "projected": StochasticProjectedGradient(batch=8, certify=5, update=Adam(rate=0.05)),

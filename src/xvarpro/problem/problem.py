@@ -310,9 +310,13 @@ def by_level(problem: Problem, fun: Callable[[Level], Any], **fields: Any) -> Pr
 
 
 def reading(level: Level, i: int) -> Level:
-    """The level with functions that read entry i of the data, where both levels have data of their own."""
-    y = _Reads(level.y, i) if callable(level.y) else level.y
-    return replace(level, M=_Reads(level.M, i), y=y)
+    """The level with functions that read entry i of the data, where both levels have data of their own.
+
+    A ridge is one of w, and so of the rows that determine w: it reads entry 0 in both levels.
+    """
+    at = {"M": i, "y": i, "lam": 0, "Omega": 0}
+    read: dict[str, Any] = {name: _Reads(fun, k) for name, k in at.items() if callable(fun := getattr(level, name))}
+    return replace(level, **read)
 
 
 @dataclass(frozen=True)
