@@ -77,6 +77,7 @@ LEAVES = [
         ({"a": leaf}, rf"theta\['a'\] must be an array or a number; got {type(leaf).__name__}")
         for leaf in ("1.0", True, object())
     ),
+    (type("Net", (), {"apply": None})(), "got Net. Of a module pass its parameters, .* call its apply in M"),
 ]
 
 
@@ -302,6 +303,10 @@ def test_every_wide_array_is_named_once():
         xv.value_and_gradient(problem, START.astype("float32"))
     assert sorted(str(w.message).split(" is ")[0] for w in caught) == ["Omega", "data['t']", "y"]
     assert {w.filename for w in caught} == {__file__}
+    wide = xv.separable(decays, np.outer(SIGNAL, np.ones(80)), data={"t": T.astype("float32")})
+    with pytest.warns(xv.PrecisionWarning) as caught:  # compressed: w is that of the target as it was
+        xv.solve(wide, START.astype("float32"), max_iter=1)
+    assert len(caught) == 1
     batch = xv.separable(decays, xv.Each(SIGNAL[None].astype("float32")), data={"t": xv.Each(T[None])})
     with pytest.warns(xv.PrecisionWarning, match=r"^data\['t'\] is .* kept by dtype='float64', or by"):
         xv.solve_many(xv.many.lifted(batch), START[None].astype("float32"), max_iter=1)

@@ -495,7 +495,6 @@ def test_a_loss_that_bends_down_has_no_adjoint():
         ("squared_hinge", APART, "labels -1 and 1.*pass 2 y - 1"),
         ("poisson", APART - 1, "counts >= 0; got -1"),
         ("softmax", APART, r"got one column\. .*np.eye\(k\)\[labels\]"),
-        ("softmax", np.eye(3)[[0, 0, 1, 1]], "none in column 2"),
         ("softmax", np.full((4, 2), 0.7), "sum to 1; got"),
         ("logistic", APART + 0j, "real numbers; got a complex"),
         ("logistik", APART, "one of xvarpro.losses"),
@@ -510,6 +509,27 @@ def test_a_loss_that_bends_down_has_no_adjoint():
 def test_targets_that_do_not_fit_a_loss(loss, y, match):
     with pytest.raises((ProblemError, xv.errors.ModelError), match=match):
         xv.solve(xv.separable(times, y, data=ROWS, loss=loss, lam=0.1), np.ones(1))
+
+
+def test_a_class_without_a_row_needs_a_ridge_on_all_of_w():
+    """Of one level, which has the values of its rows in chunks then, and of the lower one of two."""
+    Y = np.eye(3)[[0, 0, 1, 1]]
+    for given in ({}, {"lam": np.array([[1.0], [0.0]])}, {"lam": 1.0, "Omega": np.array([[1.0, -1.0]])}):
+        with pytest.raises(ProblemError, match=r"none in column 2 of y\. Leave it out, or give all of w a ridge"):
+            xv.solve_lower(xv.separable(times, Y, data=ROWS, loss="softmax", **given), np.ones(1))
+    chunks = xv.separable(times, xv.RowChunks.cut(ROWS, Y, rows=2), loss="softmax", lam=0.1)
+    want = float(xv.solve_lower(chunks, np.ones(1)).value)
+    for lam in (0.1, np.full((1, 3), 0.1), lambda theta, data: 0.1 * theta[0]):
+        low = xv.solve_lower(xv.separable(times, Y, data=ROWS, loss="softmax", lam=lam), np.ones(1))
+        assert float(low.value) == pytest.approx(want, rel=1e-10)
+    other = np.eye(3)[[2, 0, 1, 1]]
+    two = xv.bilevel(
+        lower=xv.Level(times, other, 0.1, loss="softmax"), upper=xv.Level(times, Y, loss="softmax"), data=ROWS
+    )
+    z = ROWS @ xv.solve_lower(xv.separable(times, other, data=ROWS, loss="softmax", lam=0.1), np.ones(1)).w
+    assert float(xv.solve_lower(two, np.ones(1)).value) == pytest.approx(
+        xv.losses.Softmax().value(z, Y, 1.0), rel=1e-10
+    )
 
 
 @pytest.mark.parametrize(("k", "at"), [(1, 0), (2, 0), (1, 2)])

@@ -153,7 +153,7 @@ class Prepared:
         """Columns (m, k) of the caller's lower target, moved and weighted as those of the problem were."""
         weights = self.problem.lower.weights
         with self.backend.scope(self.dtype):
-            transfer = Transfer(self.backend, self.dtype, self.device)
+            transfer = Transfer(self.backend, self.dtype, self.device, warn=False)  # it has been moved before
             y = transfer.weighted(transfer(block, "y", real=True, gaps=trees.is_array(weights)), weights, "y")
             return y if self.y_unit == 1.0 else self.y_unit * y
 

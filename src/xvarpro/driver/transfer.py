@@ -16,6 +16,7 @@ from xvarpro.core.namespace import copied, dtype_name, named_dtype, namespace_of
 from xvarpro.core.namespace import device as device_of
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.errors import ExchangeError, ProblemError, warn_caller
+from xvarpro.lower.interface import Ridge
 from xvarpro.lower.stack import condition_of, deficient
 from xvarpro.objective.least_squares import as_matrix, scaled
 from xvarpro.problem.column_chunks import ColumnChunks
@@ -153,7 +154,7 @@ class Transfer:
                 Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
         return trees.changed(
             level,
-            y=self._target(level, weights, prefix),
+            y=self._target(level, weights, prefix, prefix == "upper." or self._held(lam, Omega)),
             lam=lam,
             Omega=Omega,
             weights=weights,
@@ -162,6 +163,13 @@ class Transfer:
             W=None if level.W is None else trees.map_arrays(self.plain, level.W.resolved()),
             solver=level.solver and trees.map_arrays(lambda x: self(x, f"{prefix}solver"), level.solver),
         )
+
+    def _held(self, lam: Any, Omega: Any) -> bool:
+        """Whether a ridge holds all of w, that of a class without a row too; of functions it is taken to."""
+        if callable(lam) or callable(Omega):
+            return True
+        positive = self.to.xp.all(lam > 0) if trees.is_array(lam) else lam > 0
+        return bool(positive) and Ridge(lam, Omega).square
 
     def whitening(self, covariance: Array, prefix: str, rows: int | None) -> Whitening:
         """From a Cholesky factorisation in double precision, whatever that of the solve is."""
@@ -205,20 +213,20 @@ class Transfer:
     def entries(
         self, y: Array, weights: Any, name: str, loss: Loss | None, check: bool = True, some: bool = True
     ) -> Array:
-        """A target as a matrix, see `weighted`; with `check`, if a loss finds it right: `some` of the rows, or all."""
+        """A target as a matrix, see `weighted`; with `check`, if a loss finds it right: of `some` classes, or all."""
         moved = self.weighted(self(y, name, real=True, gaps=trees.is_array(weights)), weights, name, loss is None)
         if check and loss is not None:
             used = registry.to_numpy(moved)
             rows = np.broadcast_to((registry.to_numpy(weights) if trees.is_array(weights) else 1.0) > 0, used.shape)
             used = used[rows] if loss.by_entry else used[rows[:, 0]]
-            # other rows may have the classes that these do not have
+            # other rows may have the classes that these do not have, or a ridge holds their weights
             loss.check(np.concatenate([used, np.eye(used.shape[1])]) if some and not loss.by_entry else used)
         return moved
 
-    def _target(self, level: Level, weights: Any, prefix: str) -> Any:
+    def _target(self, level: Level, weights: Any, prefix: str, some: bool) -> Any:
         y, name, loss = level.y, f"{prefix}y", level.loss
         if trees.is_array(y):
-            return self.entries(y, weights, name, loss, some=False)
+            return self.entries(y, weights, name, loss, some=some)
         if isinstance(y, RowChunks):
             later = Transfer(self.to, self.dtype, self.device, warn=False)
             given = partial(self.chunk, level), partial(later.chunk, level), partial(self.to.scope, self.dtype)
@@ -404,7 +412,9 @@ def _owner(leaves: list[Any], names: list[str]) -> Backend:
     for x, name in zip(leaves, names, strict=True):
         owner = registry.of(x)
         if owner is None or not trees.is_array(x):
-            raise ProblemError(f"{name} must be an array or a number; got {type(x).__name__}")
+            advice = ". Of a module pass its parameters, as its init returns them, and call its apply in M"
+            advice = advice if hasattr(x, "apply") else ""
+            raise ProblemError(f"{name} must be an array or a number; got {type(x).__name__}{advice}")
         exchange.check_dense(x, name)
         owners.setdefault(owner.name, name)
     if len(owners) > 1:

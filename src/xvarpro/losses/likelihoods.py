@@ -240,7 +240,8 @@ class Softmax(Loss):
             )
         if empty := np.flatnonzero(~y.any(axis=0)).tolist():
             raise ProblemError(
-                f"Softmax: every class must have a row; got none in column {empty[0]} of y. Leave it out"
+                f"Softmax: every class must have a row; got none in column {empty[0]} of y. Leave it out, or give all "
+                "of w a ridge, lam > 0"
             )
 
 
