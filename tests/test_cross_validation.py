@@ -131,13 +131,23 @@ def test_a_wide_design_needs_no_ridge_of_its_own():
     assert np.isfinite(cv.errors).all()
 
 
+def test_a_search_that_ends_where_a_unit_is_saturated_keeps_its_fit():
+    """The fit by all rows starts where no derivative is left."""
+    t = np.concatenate([np.linspace(-1.0, -0.5, 20), np.linspace(0.5, 1.0, 20)])
+    step = xv.separable(lambda k, t: xv.array_namespace(k).tanh(t[:, None] * k), 1.0 * (t > 0), data=t, loss="logistic")
+    cv = xv.statistics.cross_validate(step, np.full(1, 20.0), xv.sets.Box(0.0, 1e3), lam=(0.1, 10.0), folds=4)
+    assert not xv.value_and_gradient(cv.fit.stated, cv.fit.theta)[1].any()
+    assert xv.verify(cv.fit, cv.fit.stated).ok
+    assert f"twice the mean loss of predictions {cv.error:.4g}" in repr(cv)
+
+
 def test_a_ridge_at_an_end_of_the_range_is_said():
     problem = xv.separable(scaled, Y[:, 0], data=A)
     cv = xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-6, 1e-4))
     assert "widen it" in repr(cv)
     wide = xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-2, 1e3))
     assert "widen it" not in repr(wide)
-    assert f"{wide.lam:.4g}" in repr(wide)
+    assert f"{wide.lam:.4g}, mean squared error" in repr(wide)
     axes = wide.plot(figure=Figure(layout="constrained").subfigures()).axes[0]
     assert axes.lines[0].get_ydata() == pytest.approx(wide.errors)
     assert (axes.lines[1].get_xdata()[0], axes.lines[1].get_ydata()[0]) == (wide.lam, wide.error)

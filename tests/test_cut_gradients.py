@@ -181,7 +181,7 @@ def test_a_model_that_goes_in_steps_is_refused(M, name, over):
     ("theta0", "over", "named"),
     [
         ({"a": np.array(0.5), "b": np.array(8.0)}, None, r"theta\['b'\]"),
-        (np.array([0.5, 8.0]), (0.0, 20.0), r"theta, entries \[1\],"),
+        (np.array([0.5, 8.0]), (0.0, 20.0), r"entries \[1\] of theta"),
     ],
 )
 def test_where_a_model_goes_in_steps_is_named(theta0, over, named):
@@ -192,6 +192,14 @@ def test_where_a_model_goes_in_steps_is_named(theta0, over, named):
 
     with pytest.warns(UserWarning, match=rf"derivatives by {named} are 0"):
         xv.solve(xv.separable(M, TWO, data=T), theta0, over=over)
+
+
+def test_inputs_that_are_not_scaled_are_said():
+    problem = xv.separable(
+        lambda theta, x: xv.array_namespace(theta).tanh(x @ theta), Y.numpy(), data=1e5 * X.numpy(), lam=0.1
+    )
+    with pytest.raises(ModelError, match="or is saturated, as tanh of inputs that are not scaled"):
+        xv.solve(problem, rng(1).normal(size=(4, 3)))
 
 
 @pytest.mark.parametrize("column", [rounded, in_long_steps])

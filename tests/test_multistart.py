@@ -194,6 +194,16 @@ def test_one_start_is_theta0():
     assert found.best.value == pytest.approx(want.value, rel=1e-9)
 
 
+def test_the_lowest_end_may_be_where_a_unit_is_saturated():
+    t = np.linspace(-1.0, 1.0, 30)
+    step = xv.separable(
+        lambda theta, t: xv.array_namespace(theta).tanh(t[:, None] * theta), np.sign(t), data=t, lam=0.1
+    )
+    with pytest.warns(UserWarning, match="is saturated"):
+        found = xv.multistart(step, np.ones(1), xv.sets.Box(-1e3, 1e3), starts=4)
+    assert found.best.value == pytest.approx(found.minima[0].value, rel=1e-12)
+
+
 def test_ends_are_distinguished_by_size_and_by_the_range_of_starts():
     """1 and 1.0005 are one of size 1; positions that differ by a third of their range are two, however far from 0."""
 

@@ -208,6 +208,8 @@ def test_numbers_of_numpy_are_numbers_and_truth_values_are_not(name, tmp_path):
 
 WRONG = {
     "algorithm must be one of xvarpro.algorithms": [{"algorithm": x} for x in ("fw", xv.algorithms.FrankWolfe)],
+    f"algorithm must be one of xvarpro.algorithms or None; got {xv.algorithms.SGD()!r}, an update rule: pass "
+    "StochasticProjectedGradient(update=SGD(...))": [{"algorithm": xv.algorithms.SGD()}],
     "debug must be True": [{"debug": x} for x in ("no", 1, [], np.ones(2))],
     "deterministic must be True": [{"deterministic": x} for x in ("no", 1, [], np.ones(2))],
     "progress must be True": [{"progress": x} for x in ("no", 1, [], np.ones(2))],

@@ -14,7 +14,8 @@ from xvarpro.objective.interface import Objective
 REACH = np.geomspace(1e-3, 1.0, 7)  # steps, relative to theta: a small one meets no edge of a model that goes in steps
 IN_STEPS = (
     "a model must be differentiable; got one whose derivatives by {} are 0, while the objective changes by {:.2g}: it "
-    "is rounded, or goes in steps. Leave the rounding out, or give xv.special.external a larger step="
+    "is rounded, goes in steps, or is saturated, as tanh of inputs that are not scaled. Leave the rounding out, scale "
+    "the inputs, or give xv.special.external a larger step="
 )
 
 
@@ -73,7 +74,7 @@ def steps(prepared: Prepared, theta: Leaves) -> str:
                 and float(trees.dot(prepared.call(gradient, there, once=True), d)) == 0
             ):
                 pairs = zip(trees.paths(prepared.tree(theta)), map(prepared.backend.to_numpy, still), strict=True)
-                parts = [n if x.all() else f"{n}, entries {np.flatnonzero(x)[:3]}," for n, x in pairs if x.any()]
+                parts = [n if x.all() else f"entries {np.flatnonzero(x)[:3]} of {n}" for n, x in pairs if x.any()]
                 return IN_STEPS.format(", ".join(parts), change)
     return ""
 

@@ -33,7 +33,7 @@ from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.fit.batch_result import NUMBERS, PER_PROBLEM, ManyResult
 from xvarpro.fit.missing import chosen
-from xvarpro.fit.solve import solve
+from xvarpro.fit.solve import solve_on
 from xvarpro.problem.problem import Problem
 from xvarpro.results.files import reading, write_atomically
 from xvarpro.results.recipe import Fingerprints, hashes
@@ -165,7 +165,7 @@ def _is_model(problem: Problem, over: Tree, found: ManyResult, options: dict[str
     i = int(np.argmin(rank))
     place = {name: options[name] for name in ("backend", "device", "dtype")}
     theta = trees.map_leaves(lambda x: x[i, ...], found.theta)
-    now = solve(single(problem, i), theta, single(over, i), max_iter=0, progress=False, **place)
+    now = solve_on(single(problem, i), theta, single(over, i), max_iter=0, progress=False, **place)
     eps, (v, own) = float(np.finfo(w.dtype).eps), map(to_numpy, (now.value, now.w))
     size = max(abs(float(value[i])), abs(float(v)))  # an objective is off by rounding as `Objective.rounding` has it
     close = own.shape == w.shape[1:] and abs(v - value[i]) <= 4e2 * eps * (size + (size * now.recipe.scale) ** 0.5)

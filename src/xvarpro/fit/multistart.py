@@ -22,7 +22,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit.batch_result import ManyResult, counted
 from xvarpro.fit.many import solve_many
 from xvarpro.fit.result import Result
-from xvarpro.fit.solve import solve
+from xvarpro.fit.solve import solve_on
 from xvarpro.fit.starts import draw, per_leaf
 from xvarpro.problem.problem import Problem
 from xvarpro.sets import each
@@ -228,7 +228,7 @@ def multistart(
     ends = solve_many(lifted(problem), first, over, method=method, max_iter=max_iter, **options)
     values = backends.to_numpy(ends.value)
     lowest = int(np.argmin(np.where(np.isfinite(values), values, np.inf)))
-    best = solve(problem, _entry(ends.theta, lowest), over, **options)
+    best = solve_on(problem, _entry(ends.theta, lowest), over, **options)
     minima, lost = _minima(ends, first, per_leaf(log, one, "log", False), canonical, same)
     return Multistart(best, minima, lost, first, ends)
 

@@ -23,7 +23,7 @@ from xvarpro.core.struct import REQUIRED, Struct, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.fit.many import solve_many
 from xvarpro.fit.resampling import like_theta, sent, to_solve_again
-from xvarpro.fit.solve import solve
+from xvarpro.fit.solve import solve_on
 from xvarpro.operators.interface import Operator
 from xvarpro.problem.problem import Problem
 from xvarpro.results.outcome import Outcome
@@ -276,7 +276,7 @@ class _Profiles:
         lower, upper, theta0 = (like_theta(fit.theta, row) for row in bounds)
         pairs = zip(trees.leaves(lower), trees.leaves(upper), strict=True)
         over = trees.unflatten(trees.flatten(fit.theta)[1], [Box(*pair) for pair in pairs])
-        found = solve(fit.stated, theta0, over, tol=min(TOL, fit.recipe.tol), progress=False)
+        found = solve_on(fit.stated, theta0, over, tol=min(TOL, fit.recipe.tol), progress=False)
         return Held(x, found.value, vector(found.theta).astype(float), found.success)
 
 

@@ -22,7 +22,7 @@ from xvarpro.driver.evaluate import solve_lower
 from xvarpro.errors import ProblemError
 from xvarpro.fit.resampling import sent
 from xvarpro.fit.result import Result
-from xvarpro.fit.solve import solve
+from xvarpro.fit.solve import solve, solve_on
 from xvarpro.problem.problem import Level, Problem, bilevel, refuse_covariance, refuse_marginal
 from xvarpro.sets import Box
 
@@ -133,7 +133,7 @@ def ridge_path(
         )
     fits, rows, theta = [], [], theta0
     for ridge in ridges.tolist():
-        fit = solve(_with(problem, ridge), theta, over, tol=tol, progress=False)
+        fit = (solve if theta is theta0 else solve_on)(_with(problem, ridge), theta, over, tol=tol, progress=False)
         s, theta = fit.statistics(absolute_sigma=True), fit.theta
         rows.append((s.chi2**0.5, _norm(problem, fit), s.parameters, s.data * s.chi2 / (s.data - s.parameters) ** 2))
         fits.append(fit)
@@ -181,7 +181,8 @@ class CrossValidation:
     def __repr__(self) -> str:
         at_end = self.lam <= self.looked[0] * (1 + 1e-6) or self.lam >= self.looked[-1] * (1 - 1e-6)
         return (
-            f"lam = {self.lam:.4g}, mean squared error of predictions {self.error:.4g}"
+            f"lam = {self.lam:.4g}, {'mean squared error' if self.fit.loss is None else 'twice the mean loss'} of "
+            f"predictions {self.error:.4g}"
             f"{', at an end of the range: widen it' if at_end else ''} ({self.search.status.name}, "
             f"{self.search.n_iter} iterations)"
         )
@@ -250,9 +251,9 @@ def cross_validate(
     errors = np.array([2 * float(solve_lower(validated, start).value) / count for start in starts])
     best = int(np.argmin(np.where(np.isfinite(errors), errors, np.inf)))
     sets = {"log_lam": Box(math.log(low), math.log(high)), **({} if over is None else {"theta": over})}
-    search = solve(validated, starts[best], sets, tol=tol**0.5, progress=False)
+    search = solve_on(validated, starts[best], sets, tol=tol**0.5, progress=False)
     chosen = math.exp(float(backends.to_numpy(search.theta["log_lam"])))
-    fit = solve(_with(problem, chosen), search.theta["theta"], over, tol=tol, progress=False)
+    fit = solve_on(_with(problem, chosen), search.theta["theta"], over, tol=tol, progress=False)
     return CrossValidation(chosen, 2 * search.value / count, fit, search, looked, errors)
 
 

@@ -6,6 +6,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import cache, partial
 from os import PathLike
 from typing import Any
@@ -30,6 +31,8 @@ from xvarpro.objective.gauss_newton import RIGHT_HAND_SIDES, has_jacobian
 from xvarpro.problem.problem import Problem, with_loss
 
 __all__ = ["DeadUnitsWarning", "IterationInfo", "solve"]
+
+_found: ContextVar[bool] = ContextVar("_found", default=False)  # whether theta0 comes from another solve
 
 
 def solve(
@@ -187,7 +190,8 @@ def solve(
         check_own_sets(prepared.region, prepared.backend, prepared.theta)
         run = Run(prepared, method, tol)
         run.start(trace_every)
-        if not any(run.record.row[1:3]):  # no gap at all: of a model whose gradient is cut, every point looks like this
+        # no gap at all: of a model whose gradient is cut, every point looks like this
+        if not any(run.record.row[1:3]) and not _found.get():
             certify_gradient(prepared)
         asked = recipe(run, over, max_iter)
         given = cache(lambda: arguments(problem, asked, run))
@@ -264,6 +268,15 @@ def chosen(prepared: Prepared, algorithm: Algorithm | None) -> Algorithm:
     return method
 
 
+def solve_on(*args: Any, **options: Any) -> Result:
+    """`solve` from a theta that another solve has found: that units have saturated there is no error of the model."""
+    token = _found.set(True)
+    try:
+        return solve(*args, **options)
+    finally:
+        _found.reset(token)
+
+
 def takes(function: Callable[..., object], count: int = 1) -> bool:
     """Whether a function can be called with `count` arguments, as far as it says what it takes."""
     try:
@@ -279,7 +292,12 @@ def _check_options(time_limit: object, algorithm: object, callback: object, prog
     if not (time_limit is None or number(time_limit) >= 0):
         raise ProblemError(f"time_limit must be seconds >= 0 or None; got {time_limit!r}")
     if not (algorithm is None or isinstance(algorithm, Algorithm)):
-        raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None; got {algorithm!r}")
+        from xvarpro.algorithms.updates import Update
+
+        rule = ""
+        if isinstance(algorithm, Update):
+            rule = f", an update rule: pass StochasticProjectedGradient(update={type(algorithm).__name__}(...))"
+        raise ProblemError(f"algorithm must be one of xvarpro.algorithms or None; got {algorithm!r}{rule}")
     if not (callback is None or (callable(callback) and takes(callback))):
         raise ProblemError(f"callback must be a function of one IterationInfo or None; got {callback!r}")
     if not (progress is None or isinstance(progress, bool | np.bool_)):

@@ -26,7 +26,7 @@ from xvarpro.errors import ProblemError
 from xvarpro.fit.comparison import GRADIENT, distance
 from xvarpro.fit.result import Result
 from xvarpro.fit.serialization import opaque
-from xvarpro.fit.solve import solve
+from xvarpro.fit.solve import solve_on
 from xvarpro.problem.loading import load
 from xvarpro.problem.problem import Problem, with_loss
 from xvarpro.results.recipe import WRITTEN, Fingerprints, Opaque, Recipe
@@ -311,7 +311,7 @@ class ResultChecker:
         with warnings.catch_warnings():
             for category in (DeadUnitsWarning, PrecisionWarning):  # which the first solve gave
                 warnings.simplefilter("ignore", category)
-            found = solve(
+            found = solve_on(
                 self.problem,
                 self._admitted(theta),
                 over=self.over,
