@@ -344,9 +344,8 @@ def test_penalties_need_groups_of_features_and_two_samples_of_each_class():
 
 def test_probabilities_are_those_of_cross_entropy_alone():
     assert not hasattr(NeuralHeadClassifier(), "predict_proba")
-    with pytest.raises(AttributeError) as error:
+    with pytest.raises(AttributeError, match=r"predict_proba needs loss=.softmax., .*; got loss='squares'"):
         NeuralHeadClassifier().predict_proba(np.eye(2))
-    assert "with loss=\"softmax\"; got loss='squares'" in str(error.value.__cause__)
     with pytest.raises(ProblemError, match="'squares' or 'softmax', got 'hinge'"):
         NeuralHeadClassifier(loss="hinge").fit(np.eye(4), [0, 1, 0, 1])
 
@@ -451,6 +450,15 @@ def test_more_atoms_live_under_one_budget_and_lower_than_by_the_solve_alone():
     living, fewer = (int((np.abs(fit.components_).max(axis=1) > 0).sum()) for fit in (swept, alone))
     assert living > fewer + 2
     assert swept.status_.success
+
+
+def test_atoms_that_stay_at_zero_are_said_in_words_of_the_estimator():
+    X = np.outer(rng(0).normal(size=60), np.arange(1.0, 9.0))
+    with pytest.warns(
+        xv.DeadUnitsWarning, match="5 of 6 atoms are zero.* fewer n_components, .* or shared=False"
+    ) as seen:
+        ConstrainedDictionary(6, atoms=xv.sets.L1Ball(3.0), shared=True, lam=0.1, random_state=0).fit(X)
+    assert len(seen) == 1
 
 
 @unconverged

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from xvarpro.core.checks import switch
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array
+from xvarpro.driver.outcome import DeadUnitsWarning
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.lower.weight_sets.interface import WeightSet
 from xvarpro.problem.column_chunks import compress
@@ -104,7 +106,16 @@ class _Dictionary(Factorisation):
                     ConvergenceWarning,
                 )
             return self
-        fit = solved(self, self._problem(X), end.D, self._atoms().over, self._algorithm(end.D.size))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeadUnitsWarning)  # it speaks of M, starts and caps
+            fit = solved(self, self._problem(X), end.D, self._atoms().over, self._algorithm(end.D.size))
+        if dead := fit.verified.dead_units:
+            warn_caller(
+                f"{type(self).__name__}: {dead} of {self.n_components} atoms are zero, and no step moves them again, "
+                "whatever they could gain. Take fewer n_components, or a larger set of atoms"
+                f"{', or shared=False' if self._atoms().shared else ''}.",
+                DeadUnitsWarning,
+            )
         self.components_ = np.ascontiguousarray(fit.theta.T)
         self._keep(fit)
         self.n_iter_ = max(1, self.n_sweeps_ + fit.n_iter)

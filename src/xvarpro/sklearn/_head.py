@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any, final
@@ -10,7 +11,6 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils.extmath import softmax
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -200,12 +200,6 @@ class OfClasses(ClassifierMixin):
         return softmax(np.stack([0 * output, output], axis=1) if output.ndim == 1 else output)
 
 
-def _has_probabilities(owner: NeuralHeadClassifier) -> bool:
-    if owner.loss != "softmax":
-        raise AttributeError(f'outputs are probabilities with loss="softmax"; got loss={owner.loss!r}')
-    return True
-
-
 @final
 @dataclass(eq=False, repr=False)
 class NeuralHeadClassifier(OfClasses, NeuralHead):
@@ -262,7 +256,11 @@ class NeuralHeadClassifier(OfClasses, NeuralHead):
         self._fit(X, Y, weights=weights, loss=("logistic" if two else "softmax") if cross else None)
         return self
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes, (n_samples, n_classes); of ``loss="softmax"`` alone."""
-        return self._probabilities(X)
+    @property
+    def predict_proba(self) -> Callable[[Any], np.ndarray]:
+        """Function of X: probabilities of the classes, (n_samples, n_classes); of ``loss="softmax"`` alone."""
+        if self.loss != "softmax":
+            raise AttributeError(
+                f'predict_proba needs loss="softmax", whose outputs are probabilities; got loss={self.loss!r}'
+            )
+        return self._probabilities
