@@ -202,6 +202,20 @@ def test_inputs_that_are_not_scaled_are_said():
         xv.solve(problem, rng(1).normal(size=(4, 3)))
 
 
+def test_an_onset_that_meets_no_sample_goes_in_steps():
+    """Between two samples w takes up what it does, so that its derivative is 0 but for rounding."""
+
+    def onset(theta, t):
+        xp, (rate, start) = xv.array_namespace(theta), (theta[..., j, None] for j in (0, 1))
+        return xp.where(t > start, xp.exp(-rate * (t - start)), 0.0)[..., None]
+
+    y = onset(np.array([0.5, 1.23]), T)[:, 0] + 0.01 * rng(0).normal(size=T.size)
+    with pytest.warns(UserWarning, match=r"entries \[1\] of theta are 0"):
+        xv.solve(xv.separable(onset, y, data=T), np.array([1.0, 0.5]), over=(0.0, 20.0))
+    with pytest.warns(UserWarning, match=r"entries \[1\] of theta are 0"):
+        xv.solve_many(xv.separable(onset, y[None], data=T), np.array([[1.0, 0.5]]), (0.0, 20.0))
+
+
 @pytest.mark.parametrize("column", [rounded, in_long_steps])
 def test_a_batch_whose_problems_go_in_steps_says_so(column):
     def M(theta, t):

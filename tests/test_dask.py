@@ -260,3 +260,5 @@ def test_statistics_of_rows_on_a_cluster(lazy, whole):
     with distributed.Client(processes=False, dashboard_address=":0"):
         fit = xv.solve(xv.separable(decays, xv.distributed.dask_rows(*lazy)), START, over=BOX, max_iter=1)
     assert "no standard errors: the client that these chunks came from is closed: close it later, or attach" in str(fit)
+    with pytest.raises(xv.errors.ProblemError, match="the client that these chunks came from is closed"):
+        print(fit.residuals)

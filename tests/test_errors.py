@@ -73,6 +73,7 @@ LEAVES = [
     ),
     ({"a": START, "b": START.astype("float32")}, r"one dtype; got theta\['a'\] is float64, theta\['b'\] is float32"),
     *((empty, "theta0 must hold at least one array") for empty in ({}, [], None)),
+    (xv.sets.Box(0.0, 1.0), r"theta0 must be arrays; got a set, Box\(.*Pass it as over="),
     *(
         ({"a": leaf}, rf"theta\['a'\] must be an array or a number; got {type(leaf).__name__}")
         for leaf in ("1.0", True, object())

@@ -283,10 +283,21 @@ def test_a_bootstrap_draws_residuals_of_data_that_have_a_weight(masked):
     found, s, used = fit.interval(0.95, by), fit.statistics(), weights > 0
     assert found.samples.shape == (100, 4)
     np.testing.assert_allclose(found.samples.std(axis=0), [*s.theta_stderr, *s.w_stderr], rtol=0.25)
-    left = (Y - fit.fitted)[used] * (s.data / s.dof) ** 0.5
+    left = (Y - fit.fitted)[used]
+    centred = left - left.mean()
+    left = centred * (np.sum(left**2) / np.sum(centred**2) * s.data / s.dof) ** 0.5
     drawn = by._drawn(fit, s, y)
     assert not drawn[:, ~used].any()
     assert np.all(np.min(np.abs((drawn - fit.fitted)[:, used, None] - left), axis=-1) < 1e-12)
+
+
+def test_samples_of_a_bootstrap_lie_around_the_fit():
+    """Also where residuals have a mean, as those of a peak without a background do."""
+    x = np.linspace(0.0, 10.0, 100)
+    y = 3.0 * np.exp(-((x - 5.0) ** 2)) + 0.05 * rng(1).normal(size=100) + 0.02
+    fit = xv.solve(xv.separable(lambda c, x: xv.models.gaussians(x, c, 1.2), y, data=x), [4.5], over=(0.0, 10.0))
+    off = fit.interval(0.95, xv.statistics.Bootstrap(1000)).samples[:, 1].mean() - fit.w[0]
+    assert abs(off) < 0.15 * fit.statistics().w_stderr[0] < abs(fit.residuals.mean())
 
 
 def test_samples_of_a_bootstrap_are_solutions_for_their_data():

@@ -120,8 +120,9 @@ CHANGES = {
     r"algorithm is FrankWolfe\(.*cap=0.5.* and was FrankWolfe\(": lambda: {"algorithm": algorithms.FrankWolfe(cap=0.5)},
     "algorithm is LevenbergMarquardt": lambda: {"algorithm": None},
     "tol is 1e-08 and was 1e-09": lambda: {"tol": 1e-8},
-    "backend is torch and was numpy": lambda: {"backend": "torch"},
+    "but backend is torch and was numpy. Pass": lambda: {"backend": "torch"},
     "dtype is float32 and was float64": lambda: single(),
+    "must be given by its path; got True": lambda: {"resume": True},
 }
 
 
@@ -154,7 +155,7 @@ def test_another_solve_is_refused_by_what_changed(written, subtests):
     given = {"problem": decay_problem(), "theta0": np.array([0.5, 6.0]), **given}
     for message, change in CHANGES.items():
         with subtests.test(message), pytest.raises(ProblemError, match=message):
-            xv.solve(**given | change(), resume=path)
+            xv.solve(**given | {"resume": path} | change())
 
 
 def test_a_result_goes_on_with_its_own_sets_method_tolerance_and_backend(written):

@@ -284,13 +284,15 @@ class Run:
             return ""
         members = self._padded(ended, self.size)
         x, value, grad = self.state.point.theta[members], *(a[members] for a in self.state.point.local[:2])
-        still, far_more = (x == to_numpy(self.prepared.theta)[members]) & (grad == 0), np.finfo(x.dtype).eps ** -0.5
+        eps, size, began = np.finfo(x.dtype).eps, np.where(x == 0, 1, np.abs(x)), to_numpy(self.prepared.theta)[members]
+        least = np.asarray(noise(value, self.state.floor[members]))
+        still = (np.abs(x - began) <= eps**0.5 * np.abs(began)) & (np.abs(grad * size) <= least[:, None])
         for far in REACH * (-1.0) ** np.arange(len(REACH)) if still.any() else ():  # one way may end at a bound
-            tried = self._nearest(members, x + far * still * np.where(x == 0, 1, np.abs(x)))
+            tried = self._nearest(members, x + far * still * size)
             there = self._start(self._of(members), self._moved(tried.astype(x.dtype))).point.local
-            other = np.where(still, to_numpy(there.grad) != 0, tried != x).any(axis=1)
+            other = np.where(still, np.abs(to_numpy(there.grad) * size) > least[:, None], tried != x).any(axis=1)
             change = np.where(other, 0, np.abs(to_numpy(there.value) - value))
-            if (found := change > far_more * noise(value, self.state.floor[members])).any():
+            if (found := change > eps**-0.5 * least).any():
                 return IN_STEPS.format(f"entries {np.flatnonzero(still[found][0])} of theta", change[found][0])
         return ""
 

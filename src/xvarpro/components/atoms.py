@@ -78,9 +78,10 @@ class Atoms:
         self.data = exchange.arrays(data, "data")
         self._arrays, self._skeleton = trees.partition(trees.map_leaves(self._move, self.data))
         self.sets, self.treedef, self.names, self.shapes, self.lower, self.upper = _boxes(over)
-        for name, x, most in (("weights", weights, 1), ("columns", fixed, 2)):
+        shapes = f"({m},), one per row of y: leave rows with gaps out by 0", f"({m},) or ({m}, f) for the rows of y"
+        for name, x, most, shape in zip(("weights", "columns"), (weights, fixed), (1, 2), shapes, strict=True):
             if x is not None and not (trees.is_array(x) and 0 < x.ndim <= most and x.shape[0] == m):
-                raise ProblemError(f"{name} must have the {m} rows of y in the first axis; got {described(x)}")
+                raise ProblemError(f"{name} must have shape {shape}; got {described(x)}")
         squares = np.ones(m) if weights is None else _host(weights)
         if not (np.isfinite(squares).all() and (squares >= 0).all()):
             raise ProblemError("weights must be finite and >= 0; got others. A weight of 0 leaves a row out")

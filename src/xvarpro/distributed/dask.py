@@ -95,7 +95,14 @@ class OnWorkers(Remote):
     def __init__(self, chunks: list[Future], client: Client, timeout: float | None) -> None:
         self._chunks, self._client, self._timeout = chunks, client, timeout
 
+    def _check_open(self) -> None:
+        if self._client.status == "closed":
+            raise ProblemError(
+                "the client that these chunks came from is closed: close it later, or attach a problem from a new one"
+            )
+
     def __iter__(self) -> Iterator[tuple[Tree, Any]]:
+        self._check_open()
         for _, chunk in ended(self._client, "chunk", iter(self._chunks), 1, self._timeout):
             yield result_of(chunk, self._timeout)
 
@@ -109,11 +116,8 @@ class OnWorkers(Remote):
         args: tuple[Any, ...],
         done: Callable[[], None],
     ) -> tuple[Any, int, int]:
+        self._check_open()
         client, framework, dtype = self._client, compiler.name, dtype_name(args[0][0])
-        if client.status == "closed":
-            raise ProblemError(
-                "the client that these chunks came from is closed: close it later, or attach a problem from a new one"
-            )
         # a task and no scattered value: one that is lost with its worker is made again
         given = client.submit(_same, trees.map_arrays(registry.to_numpy, (like, args)), pure=False)
         keys = [chunk.key for chunk in self._chunks]

@@ -83,7 +83,10 @@ class Checkpoint:
 
     def restore(self, run: Run, given: dict[str, str]) -> None:
         """Put a run that has started at its theta0 where this one was; a ProblemError for one of another solve."""
-        if changes := [change for name in {**self.given, **given} if (change := self._change(name, given))]:
+        names = {**self.given, **given}
+        if self.given.get("backend") != given["backend"]:
+            del names["deterministic"]  # which some backends are by themselves
+        if changes := [change for name in names if (change := self._change(name, given))]:
             raise ProblemError(
                 f"a solve goes on with the arguments that it had, but {'; '.join(changes)}. Pass what it had, or start "
                 "a new solve from the theta of its result"

@@ -51,27 +51,30 @@ def steps(prepared: Prepared, theta: Leaves) -> str:
     A saddle has derivatives of 0 in one place alone. A rounded model has them all around, and its values change
     further away than a small step leads.
     """
-    same = [x == start for x, start in zip(theta, prepared.theta, strict=True)]
+    eps = float(np.finfo(prepared.dtype).eps)
+    same = [abs(x - start) <= eps**0.5 * abs(start) for x, start in zip(theta, prepared.theta, strict=True)]
     if not any(bool(namespace_of(x).any(x)) for x in same):
         return ""
     vectors = {i for i, C in prepared.region.constrained if C.event_ndim}  # sets that hold no entry by itself
     d, unit = _direction(prepared, theta)
     with prepared.backend.scope(prepared.dtype):
         g = prepared.call(gradient, theta, once=True)
-        still = [x & (slope == 0) for x, slope in zip(same, g, strict=True)]
+        value, rounding = (float(x) for x in prepared.call(_value, theta, once=True))
+        # where w takes up what an entry does between two steps, 0 but for rounding
+        each = zip(same, g, d, strict=True)
+        still = [x & ((slope == 0) | ((v != 0) & (abs(slope * v) * unit <= rounding))) for x, slope, v in each]
         still = [x & namespace_of(x).all(x) if i in vectors else x for i, x in enumerate(still)]
         d = tuple(namespace_of(x).where(keep, x, 0 * x) for x, keep in zip(d, still, strict=True))
         if not any(bool(namespace_of(x).any(x != 0)) for x in d):
             return ""
-        value, rounding = (float(x) for x in prepared.call(_value, theta, once=True))
         end = 1.0 if prepared.region.constrained else np.inf  # where sets end; what is free goes on
         for far in REACH:  # now and then a difference meets an edge, and is not 0
             there = trees.axpy(min(end, float(far) * unit), d, theta)
             change = abs(float(prepared.call(_value, there, once=True)[0]) - value)
             # of nearly dependent columns rounding is more than that of values
             if (
-                change > rounding * float(np.finfo(prepared.dtype).eps) ** -0.5
-                and float(trees.dot(prepared.call(gradient, there, once=True), d)) == 0
+                change > rounding * eps**-0.5
+                and abs(float(trees.dot(prepared.call(gradient, there, once=True), d))) * unit <= rounding
             ):
                 pairs = zip(trees.paths(prepared.tree(theta)), map(prepared.backend.to_numpy, still), strict=True)
                 parts = [n if x.all() else f"entries {np.flatnonzero(x)[:3]} of {n}" for n, x in pairs if x.any()]

@@ -25,6 +25,7 @@ from xvarpro.problem.row_chunks import Chunk, RowChunks, Stream
 from xvarpro.problem.samples import check_samples
 from xvarpro.problem.whitening import Whitening
 from xvarpro.sets.each import Each
+from xvarpro.sets.interface import Set
 
 if TYPE_CHECKING:
     from xvarpro.losses.interface import Loss
@@ -341,6 +342,8 @@ def destination(
 
     Where no device is given and arrays of the problem or of theta0 are spread over several, it is all of these.
     """
+    if isinstance(theta0, Set):
+        raise ProblemError(f"theta0 must be arrays; got a set, {theta0!r}. Pass it as over=, after a start in it")
     theta0 = modules.taken(theta0)
     leaves, names, treedef = trees.named(theta0, whole=(list, tuple))
     leaves = list(map(_start, leaves, names))

@@ -12,6 +12,7 @@ from xvarpro import backends
 from xvarpro.batch.lift import lifted
 from xvarpro.core import checks, trees
 from xvarpro.core.checks import confidence, instance, shown
+from xvarpro.core.namespace import positive_or_one
 from xvarpro.errors import ProblemError
 from xvarpro.fit.many import solve_many
 from xvarpro.fit.profiles import Profile
@@ -39,9 +40,9 @@ from xvarpro.statistics.theory import statistics
 class Bootstrap(IntervalMethod):
     """Quantiles of the estimates from data made anew: the fit plus residuals drawn with replacement, or Gaussian noise.
 
-    Residuals are scaled by ``sqrt(data / dof)`` first, for a fit makes them smaller than the noise. Every estimate
-    starts at the fit and stays in the sets. Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993),
-    chapters 9 and 13.
+    Residuals are centred, and scaled by ``sqrt(data / dof)``, since those of a fit are smaller than the noise. Every
+    estimate starts at the fit and stays in the sets. Source: Efron and Tibshirani, An Introduction to the Bootstrap
+    (1993), chapters 9 and 13.
 
     Parameters
     ----------
@@ -107,7 +108,10 @@ class Bootstrap(IntervalMethod):
                 "Use Bootstrap(parametric=True) with absolute_sigma=True"
             )
         else:
-            left = s.at.whitened(root * (y - fitted))[used] * (s.data / s.dof) ** 0.5
+            left = s.at.whitened(root * (y - fitted))[used]
+            # a fit without a constant leaves a mean, which would move all samples one way
+            centred = left - np.mean(left)
+            left = centred * (np.linalg.norm(left) / positive_or_one(np.linalg.norm(centred)) * (s.data / s.dof) ** 0.5)
             noise = rng.choice(left, (self.samples, *y.shape))
         noise = np.stack([s.at.unwhitened(x) for x in noise])
         return np.where(used, fitted + noise / np.where(used, root, 1.0), 0.0).astype(y.dtype)

@@ -73,6 +73,8 @@ def reading(path: str | bytes | PathLike[Any], writer: str, advice: str = "") ->
     An OSError where it cannot be opened; any error of the block is a ProblemError: the file is none of the writer's, or
     it is damaged.
     """
+    if not isinstance(path, str | bytes | PathLike):
+        raise ProblemError(f"a file that {writer} wrote must be given by its path; got {path!r}")
     name = os.fsdecode(path)
     if os.path.exists(name) and not os.path.isfile(name):
         raise ProblemError(f"{name} is not a file that {writer} wrote: it is a folder or a device")
