@@ -18,6 +18,7 @@ from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.errors import ExchangeError, ProblemError, warn_caller
 from xvarpro.lower.stack import condition_of, deficient
 from xvarpro.objective.least_squares import as_matrix, scaled
+from xvarpro.operators.blocks import Stacked
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import Chunk, RowChunks, Stream
@@ -148,7 +149,7 @@ class Transfer:
             if trees.is_array(Omega):
                 Omega = self(Omega, name, real=True)
                 if prefix != "upper." and Omega.shape[0] == Omega.shape[1]:  # the upper ridge need not make w unique
-                    _check_invertible(self.to, Omega, name)
+                    Omega = _one_block_if_singular(self.to, Omega, level, name)
             else:
                 Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
         return trees.changed(
@@ -270,14 +271,18 @@ class Transfer:
         return exchange.move(x, self.to, dtype=dtype, device=self.device)
 
 
-def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:
+def _one_block_if_singular(backend: Backend, Omega: Array, level: Level, name: str) -> Array | Stacked:
+    """A square Omega, or as blocks, which are never taken for an invertible one."""
     R = backend.qr(Omega, mode="r")[1]
-    if bool(deficient(backend, R, R.shape[0])):
+    if not bool(deficient(backend, R, R.shape[0])):
+        return Omega
+    if isinstance(level.y, RowChunks):
         raise ProblemError(
-            f"{name} must be invertible; got a matrix that is singular in {dtype_name(Omega)}: its condition, "
-            f"columns scaled to length 1, is {float(condition_of(backend, R)):.2g}. Leave rows of zeros out, as of "
-            "differences; for a form w^T P w pass a factor of P = Omega^T Omega, which an indefinite P does not have"
+            f"{name} must be invertible where rows come as RowChunks; got a matrix that is singular in "
+            f"{dtype_name(Omega)}: its condition, columns scaled to length 1, is "
+            f"{float(condition_of(backend, R)):.2g}. Pass y as an array, or add a small multiple of the identity"
         )
+    return Stacked((Omega,))
 
 
 @dataclass(frozen=True)
