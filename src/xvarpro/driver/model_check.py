@@ -399,8 +399,8 @@ def _check_unique(level: Level, shape: tuple[int, int], k: int | None, ridge: Ri
     if n > m and not level.ridge.present and level.solver is None:
         raise ProblemError(
             f"the lower level must have as many rows as unknowns or a ridge; got {m} rows and {n} unknowns without a "
-            "ridge. Pass lam > 0, or solver=xv.lower.SVD() for the w of minimum norm; where w is unique all the same, "
-            "a tiny lam does not change it"
+            f"ridge. Pass lam > 0{'' if level.W else ', or solver=xv.lower.SVD() for the w of minimum norm'}; where w "
+            "is unique all the same, a tiny lam does not change it"
         )
 
 
