@@ -68,8 +68,8 @@ def test_integer_theta0(model, backend):
 
 LEAVES = [
     *(
-        ({"a": START, "b": np.ones(2, kind)}, rf"theta\['b'\] must be float32 or float64; got dtype {kind}")
-        for kind in ("complex128", "bool", "float16")
+        ({"a": START, "b": np.ones(2, kind)}, rf"theta\['b'\] must be float32 or float64; got dtype {kind}\. {remedy}")
+        for kind, remedy in {"complex128": "Pass real and imag", "bool": "Convert", "float16": "Convert"}.items()
     ),
     ({"a": START, "b": START.astype("float32")}, r"one dtype; got theta\['a'\] is float64, theta\['b'\] is float32"),
     *((empty, "theta0 must hold at least one array") for empty in ({}, [], None)),
@@ -111,6 +111,12 @@ def test_infeasible_theta0_says_how_far_and_offers_a_projection(model, backend):
     assert "xv.project(theta0, over)" in text
     refused(ProblemError, r"theta0\[1\] must be feasible", model, [theta0, theta0], over=[None, over])
     refused(ProblemError, r"over for theta\[1\]: Box: bounds must be", model, [theta0, theta0], over=[None, (5.0, 0.0)])
+    few = xv.sets.TotalVariationBall(2.3)
+    refused(
+        ProblemError, r"TotalVariationBall has no projection; its random_point\(theta0\) and", model, theta0, over=few
+    )
+    with pytest.raises(xv.errors.UnsupportedError, match=r"center\(x\) or random_point\(x\)"):
+        xv.project(theta0, few)
     fit = xv.solve(xv.separable(decays, SIGNAL, data={"t": T}), xv.project(theta0, over), over=over, max_iter=1)
     assert fit.verified.violation <= 1e-12
 

@@ -122,9 +122,7 @@ def is_feasible(violation: Array) -> bool:
     return bool(float(violation) <= FEASIBLE * trees.array_namespace(violation).finfo(violation.dtype).eps)
 
 
-def check_feasible(
-    violation: Array, start: str = "theta0", nearest: str = "xv.project(theta0, over) gives the nearest one"
-) -> None:
+def check_feasible(violation: Array, start: str, nearest: str) -> None:
     """Check that a start lies in its sets; `nearest` is the advice."""
     if not is_feasible(violation):
         raise ProblemError(

@@ -424,7 +424,8 @@ def _common_dtype(leaves: list[Any], names: list[str], source: Backend) -> str:
         dtypes.setdefault(dtype_name(x), name)
     for dtype, name in dtypes.items():
         if dtype not in FLOATS:
-            raise ProblemError(f"{name} must be float32 or float64; got dtype {dtype}. Convert it")
+            remedy = "Pass real and imaginary parts as two leaves" if "complex" in dtype else "Convert it"
+            raise ProblemError(f"{name} must be float32 or float64; got dtype {dtype}. {remedy}")
     if len(dtypes) > 1:
         found = ", ".join(f"{name} is {dtype}" for dtype, name in dtypes.items())
         raise ProblemError(f"theta0 must be of one dtype; got {found}. Convert all of it to one")
