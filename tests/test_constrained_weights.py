@@ -732,3 +732,11 @@ def test_fits_in_single_precision_have_the_digits_of_the_data(subtests):
                 ]
                 off = (fits[1].theta - fits[0].theta) / fits[0].statistics().theta_stderr
                 assert np.max(np.abs(off)) < 1e-3
+
+
+@pytest.mark.parametrize("W", [lower.Nonnegative(), lower.L1(0.1)], ids=["bounds", "l1"])
+def test_a_structured_design_whose_matrix_would_fill_the_memory_is_an_error_in_words(W):
+    kernel = np.eye(1, 129 * 129).reshape(129, 129)
+    problem = xv.separable(lambda s, k: xv.operators.Circulant(s * k), np.ones(kernel.size), data=kernel, W=W)
+    with pytest.raises(ProblemError, match=r"W needs .* got a Circulant of shape \(16641, 16641\)\. Leave out W, or"):
+        xv.solve_lower(problem, np.array(1.0))

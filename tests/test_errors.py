@@ -68,8 +68,8 @@ def test_integer_theta0(model, backend):
 
 LEAVES = [
     *(
-        ({"a": START, "b": np.ones(2, kind)}, rf"theta\['b'\] must be float32 or float64; got dtype {kind}")
-        for kind in ("complex128", "bool", "float16")
+        ({"a": START, "b": np.ones(2, kind)}, rf"theta\['b'\] must be float32 or float64; got dtype {kind}\. {remedy}")
+        for kind, remedy in {"complex128": "Pass real and imag", "bool": "Convert", "float16": "Convert"}.items()
     ),
     ({"a": START, "b": START.astype("float32")}, r"one dtype; got theta\['a'\] is float64, theta\['b'\] is float32"),
     *((empty, "theta0 must hold at least one array") for empty in ({}, [], None)),
@@ -113,6 +113,12 @@ def test_infeasible_theta0_says_how_far_and_offers_a_projection(model, backend):
     assert "xv.project(theta0, over)" in text
     refused(ProblemError, r"theta0\[1\] must be feasible", model, [theta0, theta0], over=[None, over])
     refused(ProblemError, r"over for theta\[1\]: Box: bounds must be", model, [theta0, theta0], over=[None, (5.0, 0.0)])
+    few = xv.sets.TotalVariationBall(2.3)
+    refused(
+        ProblemError, r"TotalVariationBall has no projection; its random_point\(theta0\) and", model, theta0, over=few
+    )
+    with pytest.raises(xv.errors.UnsupportedError, match=r"center\(x\) or random_point\(x\)"):
+        xv.project(theta0, few)
     fit = xv.solve(xv.separable(decays, SIGNAL, data={"t": T}), xv.project(theta0, over), over=over, max_iter=1)
     assert fit.verified.violation <= 1e-12
 
@@ -236,25 +242,55 @@ SINGULAR = {
 }
 
 
+def with_omega(Omega, lam=1.0, model=decays, **level):
+    return xv.separable(model, SIGNAL, data={"t": T}, lam=lam, Omega=Omega, **level)
+
+
 @pytest.mark.parametrize("kind", SINGULAR)
-def test_a_singular_omega_is_refused_with_its_condition(kind, model, backend):
-    problem = xv.separable(model, SIGNAL, data={"t": T}, lam=1.0, Omega=SINGULAR[kind])
-    message = r"^Omega must be invertible; .* singular in float64: its condition, .* is (inf|nan|[0-9.]+e\+[0-9]+)\. "
-    refused(ProblemError, message, model, problem=problem, backend=backend.name)
-    level = xv.Level(model, SIGNAL, lam=1.0, Omega=SINGULAR[kind])
-    problem = xv.bilevel(lower=level, upper=xv.Level(model, SIGNAL), data={"t": T})
-    refused(ProblemError, r"^lower\.Omega must be invertible", model, problem=problem, backend=backend.name)
+def test_a_singular_omega_is_as_one_with_a_row_of_zeros_where_no_inverse_is_needed(kind, backend):
+    Omega, more = SINGULAR[kind], np.vstack([SINGULAR[kind], np.zeros(2)])
+
+    def found(*args):
+        return np.hstack(xv.value_and_gradient(with_omega(*args), START, backend=backend.name))
+
+    np.testing.assert_allclose(found(Omega), found(more), rtol=1e-12)
+    np.testing.assert_allclose(
+        found(Omega, np.array([[1.0], [2.0]])), found(more, np.array([[1.0], [2.0], [9.0]])), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        found(Omega, lambda theta, data: theta[0]), found(more, lambda theta, data: theta[0]), rtol=1e-12
+    )
+    refused(
+        ProblemError,
+        r"^DualQR needs .* got .* an Omega without",
+        decays,
+        problem=with_omega(Omega, solver=xv.lower.DualQR()),
+    )
+    chunks = xv.RowChunks.cut({"t": T}, SIGNAL, rows=9)
+    message = r"^Omega must be invertible .* singular in float64: its condition, .* is (inf|nan|[0-9.]+e\+[0-9]+)\. "
+    refused(ProblemError, message, decays, problem=xv.separable(decays, chunks, lam=1.0, Omega=Omega))
+
+
+def test_wide_designs_and_wrong_shapes_of_a_singular_omega():
+    ring = np.roll(np.eye(9), 1, 0) - np.eye(9)
+    A, y = np.random.default_rng(0).normal(size=(4, 9)), np.arange(4.0)
+    given = [ring, [ring], np.vstack([ring, np.zeros(9)]), xv.operators.Circulant(ring[:, 0])]
+    found = [
+        xv.solve_lower(xv.separable(lambda s, A: s * A, y, data=A, lam=1.0, Omega=Omega), np.array(1.0))[0]
+        for Omega in given
+    ]
+    np.testing.assert_allclose(found, np.broadcast_to(found[2], (4, 9)), rtol=1e-10)
+    refused(ProblemError, r"shape \(r, 2\) .* got \(9, 9\)", decays, problem=with_omega(ring))
 
 
 def test_an_omega_is_checked_in_the_dtype_of_the_solve(backend):
     nearly = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-9]])
     problem = xv.separable(decays, SIGNAL, data={"t": T}, lam=1.0, Omega=nearly)
     assert np.isfinite(xv.value_and_gradient(problem, START, backend=backend.name)[0])
-    with (
-        pytest.warns(xv.PrecisionWarning),
-        pytest.raises(ProblemError, match=r"Omega must be invertible; .* singular in float32"),
-    ):
-        xv.value_and_gradient(problem, START.astype("float32"), backend=backend.name)
+    dual = with_omega(nearly, solver=xv.lower.DualQR())
+    assert np.isfinite(xv.value_and_gradient(dual, START, backend=backend.name)[0])
+    with pytest.warns(xv.PrecisionWarning), pytest.raises(ProblemError, match="an Omega without"):
+        xv.value_and_gradient(dual, START.astype("float32"), backend=backend.name)
 
 
 @pytest.mark.parametrize("Omega", [np.diag([1e-20, 1.0]), np.diag([1.0, -1.0]), np.array([[0.0, 1.0], [1.0, 0.0]])])

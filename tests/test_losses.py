@@ -258,9 +258,16 @@ def test_columns_that_end_the_solve_of_all_are_named(subtests):
     y = np.round(20 * np.exp(-t[:, None] * np.ones(5)))
     dark, weights = y.copy(), np.ones(y.shape)
     dark[:, 3] = weights[:, 1::2] = 0.0
+    few, sparse = np.ones(y.shape), xv.lower.L1(0.1)
+    few[2:, 2] = 0.0
+
+    def three(theta, data):
+        return M(theta * np.array([1.0, 2.0, 5.0]), data)
+
     for match, stated in {
         "Column 3 of y has no entry but 0": xv.separable(M, dark, data=t, **held),
         "2 columns of y, the first 1, 3, have no weight but 0": xv.separable(M, y, data=t, weights=weights),
+        "Column 2 of y has fewer data with a weight than the 3": xv.separable(three, y, data=t, weights=few, W=sparse),
     }.items():
         with subtests.test(match):
             fit = xv.solve(stated, np.ones(1))
@@ -268,6 +275,8 @@ def test_columns_that_end_the_solve_of_all_are_named(subtests):
             assert fit.message.startswith(match)
             with pytest.warns(RuntimeWarning, match=match):
                 xv.solve_lower(stated, np.ones(1))
+    tied = xv.separable(lambda theta, t: M(theta * np.ones(2), t), y, data=t, W=sparse)
+    assert xv.solve(tied, np.ones(1)).message.endswith("Or add a ridge (lam > 0) or a larger one.")
     linked = xv.separable(M, dark, data=t, loss="log_poisson")
     assert "Column 3 of y has no entry but 0" in xv.solve(linked, np.ones(1), over=(0.1, 9.0)).message
     ridged = xv.separable(M, dark, data=t, loss="log_poisson", lam=1.0)

@@ -361,7 +361,12 @@ def coupled(theta, data):
 
 
 BAD = {
-    "one entry per problem": (lambda: {"theta0": {"a": np.ones((3, 2)), "b": np.ones(4)}}),
+    r"one entry per problem .* mark the others, xv\.Each": (lambda: {"theta0": {"a": np.ones(7), "b": np.ones(())}}),
+    r"IndexError: too many indices.* shape \(7,\), but 2 were": lambda: {
+        "M": lambda theta, data: theta[:, None, :] * T[:, None],
+        "theta0": np.ones(7),
+        "over": None,
+    },
     r"\(b, m\) or \(b, m, k\) with b = 7.* first axis of theta0": lambda: {"y": noisy()[:3]},
     r"b = 2, or 1.* np\.tile\(start": lambda: {"theta0": start()[0], "over": xv.sets.Box([0.0] * 2, [20.0] * 2)},
     "function M must return an array; got NoneType": lambda: {"M": lambda theta, data: None},

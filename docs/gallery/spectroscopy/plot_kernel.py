@@ -28,7 +28,7 @@ y = (0.7 + 0.3 * K @ truth) * np.exp(-0.2 * np.abs(t)) + 0.01 * np.random.defaul
 # %%
 # The echo is linear in its unmodulated part, the first column, and in the distribution. The rate of the background,
 # theta, is not linear. ``Omega`` takes second differences of the distribution, so that the ridge prefers smooth ones;
-# it must be invertible, hence the small entry for the first weight, which needs no ridge.
+# the first weight has none.
 
 
 def M(theta, data):
@@ -37,7 +37,6 @@ def M(theta, data):
 
 
 Omega = np.zeros((61, 61))
-Omega[0, 0] = 1e-3
 Omega[1:, 1:] = np.diff(np.eye(62), 2, axis=0)[:, 1:-1]
 data = {"t": t, "columns": np.column_stack([np.ones(t.size), K])}
 theta0, over = np.array([0.1]), xv.sets.Box(0.0, 2.0)

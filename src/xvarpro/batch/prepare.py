@@ -194,7 +194,10 @@ def batch_size(leaves: list[Any], names: list[str]) -> int:
     sizes = {x.shape[0] if x.ndim else -1 for x in leaves}
     if len(sizes) > 1 or -1 in sizes:
         found = ", ".join(f"{name} has shape {tuple(x.shape)}" for x, name in zip(leaves, names, strict=True))
-        raise ProblemError(f"every leaf of theta0 must have one entry per problem along its first axis; got {found}")
+        raise ProblemError(
+            f"every leaf of theta0 must have one entry per problem along its first axis; got {found}. Where problems "
+            "share a leaf, mark the others, xv.Each(array)"
+        )
     return sizes.pop()
 
 

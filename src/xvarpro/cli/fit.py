@@ -166,7 +166,9 @@ def command(
     report = _with_units(report, found, given.unit, units, added)
     text = str(report).replace(xvarpro.Status.MAX_ITER.advice, f"Raise --max-iter, now {max_iter}.")
     of_python = "".join(xvarpro.Status.RANK_DEFICIENT.advice.partition(" Or add a ridge")[1:])
-    texts = [text.replace(of_python, " Or leave out columns that the data cannot tell apart.")]
+    for advice in (of_python, of_python.partition("; solver=")[0] + "."):  # of amplitudes in a set the shorter one
+        text = text.replace(advice, " Or leave out columns that the data cannot tell apart.")
+    texts = [text]
     summary, refused = _summary(report), None
     if interval is not None:
         try:

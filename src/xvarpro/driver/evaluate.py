@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from xvarpro.backends import Backend, modules
 from xvarpro.core import trees
 from xvarpro.core.namespace import dtype_name
-from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Leaves, Tree
 from xvarpro.driver.model_check import check_unchanged, check_value
 from xvarpro.driver.outcome import diagnosed
@@ -16,7 +15,7 @@ from xvarpro.driver.weights import coefficients
 from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.objective.interface import Objective
 from xvarpro.problem.problem import Problem
-from xvarpro.results.outcome import empty_columns, joined
+from xvarpro.results.outcome import dependence, empty_columns, joined
 from xvarpro.sets.region import resolve
 
 
@@ -137,19 +136,19 @@ def solve_lower(
     with prepared.backend.scope(prepared.dtype):
         finite = bool(prepared.backend.xp.all(prepared.backend.xp.isfinite(w)))
     if not finite:
-        warn_caller(f"w is not finite. {_why_not(prepared)}", RuntimeWarning)
+        warn_caller(f"w is not finite. {_why_not(prepared, w)}", RuntimeWarning)
     if prepared.compressed:
         return LowerFit(joined(coefficients(prepared, prepared.theta)), value)
     check_unchanged(problem, prepared.fingerprints)
     return LowerFit(prepared.w_to_caller(w), value)
 
 
-def _why_not(prepared: Prepared) -> str:
+def _why_not(prepared: Prepared, w: Array) -> str:
     if said := empty_columns(prepared.original.lower):
         return said
     report = prepared.call(diagnosed, prepared.theta, once=True)
     if bool(report.deficient) and bool(report.finite):
-        return f"{Status.RANK_DEFICIENT.sentence} {Status.RANK_DEFICIENT.advice}"
+        return dependence(prepared.original.lower, w.shape[0])
     found = "M(theta) or the target is not, or the search in W has not ended."
     return " ".join(prepared.problem.advice) or found
 

@@ -122,9 +122,7 @@ def is_feasible(violation: Array) -> bool:
     return bool(float(violation) <= FEASIBLE * trees.array_namespace(violation).finfo(violation.dtype).eps)
 
 
-def check_feasible(
-    violation: Array, start: str = "theta0", nearest: str = "xv.project(theta0, over) gives the nearest one"
-) -> None:
+def check_feasible(violation: Array, start: str, nearest: str) -> None:
     """Check that a start lies in its sets; `nearest` is the advice."""
     if not is_feasible(violation):
         raise ProblemError(
@@ -399,8 +397,8 @@ def _check_unique(level: Level, shape: tuple[int, int], k: int | None, ridge: Ri
     if n > m and not level.ridge.present and level.solver is None:
         raise ProblemError(
             f"the lower level must have as many rows as unknowns or a ridge; got {m} rows and {n} unknowns without a "
-            "ridge. Pass lam > 0, or solver=xv.lower.SVD() for the w of minimum norm; where w is unique all the same, "
-            "a tiny lam does not change it"
+            f"ridge. Pass lam > 0{'' if level.W else ', or solver=xv.lower.SVD() for the w of minimum norm'}; where w "
+            "is unique all the same, a tiny lam does not change it"
         )
 
 

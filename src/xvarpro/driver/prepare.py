@@ -272,8 +272,11 @@ def _checked(
         region = trees.map_arrays(transfer.plain, region)
         if not is_feasible(off := violation(to.backend, region, theta)):
             each = [replace(region, constrained=(pair,)) for pair in region.constrained]
-            worst = max(each, key=lambda one: float(violation(to.backend, one, theta))).constrained[0][0]
-            check_feasible(off, to.names[worst].replace("theta", "theta0", 1))
+            worst, C = max(each, key=lambda one: float(violation(to.backend, one, theta))).constrained[0]
+            nearest = "xv.project(theta0, over) gives the nearest one"
+            if not C.has_projection:
+                nearest = f"{type(C).__name__} has no projection; its random_point(theta0) and center(theta0) are some"
+            check_feasible(off, to.names[worst].replace("theta", "theta0", 1), nearest)
         moved = transfer.problem(problem)
         # before the model is called, since it may write to what it is given
         theta0 = (

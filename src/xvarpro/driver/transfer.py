@@ -19,6 +19,7 @@ from xvarpro.errors import ExchangeError, ProblemError, warn_caller
 from xvarpro.lower.interface import Ridge
 from xvarpro.lower.stack import condition_of, deficient
 from xvarpro.objective.least_squares import as_matrix, scaled
+from xvarpro.operators.blocks import Stacked
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.problem.row_chunks import Chunk, RowChunks, Stream
@@ -150,7 +151,7 @@ class Transfer:
             if trees.is_array(Omega):
                 Omega = self(Omega, name, real=True)
                 if prefix != "upper." and Omega.shape[0] == Omega.shape[1]:  # the upper ridge need not make w unique
-                    _check_invertible(self.to, Omega, name)
+                    Omega = _one_block_if_singular(self.to, Omega, level, name)
             else:
                 Omega = trees.map_arrays(lambda x: self(x, name, real=True), Omega)
         return trees.changed(
@@ -279,14 +280,18 @@ class Transfer:
         return exchange.move(x, self.to, dtype=dtype, device=self.device)
 
 
-def _check_invertible(backend: Backend, Omega: Array, name: str) -> None:
+def _one_block_if_singular(backend: Backend, Omega: Array, level: Level, name: str) -> Array | Stacked:
+    """A square Omega, or as blocks, which are never taken for an invertible one."""
     R = backend.qr(Omega, mode="r")[1]
-    if bool(deficient(backend, R, R.shape[0])):
+    if not bool(deficient(backend, R, R.shape[0])):
+        return Omega
+    if isinstance(level.y, RowChunks):
         raise ProblemError(
-            f"{name} must be invertible; got a matrix that is singular in {dtype_name(Omega)}: its condition, "
-            f"columns scaled to length 1, is {float(condition_of(backend, R)):.2g}. Leave rows of zeros out, as of "
-            "differences; for a form w^T P w pass a factor of P = Omega^T Omega, which an indefinite P does not have"
+            f"{name} must be invertible where rows come as RowChunks; got a matrix that is singular in "
+            f"{dtype_name(Omega)}: its condition, columns scaled to length 1, is "
+            f"{float(condition_of(backend, R)):.2g}. Pass y as an array, or add a small multiple of the identity"
         )
+    return Stacked((Omega,))
 
 
 @dataclass(frozen=True)
@@ -432,7 +437,8 @@ def _common_dtype(leaves: list[Any], names: list[str], source: Backend) -> str:
         dtypes.setdefault(dtype_name(x), name)
     for dtype, name in dtypes.items():
         if dtype not in FLOATS:
-            raise ProblemError(f"{name} must be float32 or float64; got dtype {dtype}. Convert it")
+            remedy = "Pass real and imaginary parts as two leaves" if "complex" in dtype else "Convert it"
+            raise ProblemError(f"{name} must be float32 or float64; got dtype {dtype}. {remedy}")
     if len(dtypes) > 1:
         found = ", ".join(f"{name} is {dtype}" for dtype, name in dtypes.items())
         raise ProblemError(f"theta0 must be of one dtype; got {found}. Convert all of it to one")

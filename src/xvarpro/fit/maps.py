@@ -30,7 +30,8 @@ def plot_map(
     """An entry of theta or w of all problems as an image, with its standard errors next to it.
 
     Problems without success are hollow and hatched, and so are errors that the data do not determine or that are 0, as
-    of what a bound holds; problems without data are blank. Colours range over the middle 98 % of the others.
+    of what a bound holds; problems without data are blank. Colours range over the middle 98 % of the others. Of
+    complex w the modulus is drawn.
 
     Parameters
     ----------

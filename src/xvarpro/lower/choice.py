@@ -62,7 +62,8 @@ def choose(M: Operator, lam: Ridge | float | Array = NO_RIDGE, Omega: Array | Op
     if not M.explicit:
         return LSMR()
     m, n = M.shape
-    return DualQR() if n > m and ridge.definite else QR()
+    inverse = not isinstance(ridge.Omega, Operator)  # which may be singular, such as circulant differences
+    return DualQR() if n > m and ridge.definite and inverse else QR()
 
 
 def _structured(M: Operator, ridge: Ridge) -> LowerSolver | None:

@@ -87,8 +87,8 @@ def _dual(backend: Backend, system: System) -> Array:
     ridge = system.ridge
     if not (ridge.uniform and ridge.square):
         raise ProblemError(
-            "DualQR needs lam to be one number > 0, and a square Omega: M Omega^-1 / sqrt(lam) takes the place of M; "
-            "got an array, some of whose entries may be 0, or other rows. Leave out solver=, for a QR of the rows of M "
-            "and of the ridge"
+            "DualQR needs lam to be one number > 0, and an Omega with an inverse: M Omega^-1 / sqrt(lam) takes the "
+            "place of M; got an array, some of whose entries may be 0, or an Omega without one. Leave out solver=, for "
+            "a QR of the rows of M and of the ridge"
         )
     return stacked(backend, ridge.unweighted_back(adjoint(system.M.dense())), Ridge(ridge.lam))

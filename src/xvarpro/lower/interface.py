@@ -12,6 +12,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import as_complex, conj, device, is_complex, namespace_of, positive_or_one, solve
 from xvarpro.core.struct import Array, Struct
 from xvarpro.core.trees import adjoint, inner, sum_
+from xvarpro.operators.blocks import Stacked
 from xvarpro.operators.interface import Operator, as_operator
 
 
@@ -51,8 +52,10 @@ class Ridge(NamedTuple):
 
     @property
     def square(self) -> bool:
-        """Whether Omega has an inverse, as a square one has."""
-        return self.Omega is None or self.Omega.shape[0] == self.Omega.shape[1]
+        """Whether Omega has an inverse, as a square one has; blocks may depend on each other."""
+        if self.Omega is None or isinstance(self.Omega, Stacked):
+            return self.Omega is None
+        return self.Omega.shape[0] == self.Omega.shape[1]
 
     @property
     def definite(self) -> bool:

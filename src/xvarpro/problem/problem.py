@@ -54,10 +54,10 @@ class Level(Struct):
         for each weight, or row of ``Omega w``, (1, k), one for each right-hand side, or (n, k); the term is then
         ``1/2 <Omega w, lam Omega w>``, and numbers may be 0. In a batch: see `solve_many`.
     Omega : array, Operator, list or callable, shape (r, n), optional
-        Weight of the ridge, such as a difference operator; None is the identity. A square one is invertible; any other
-        r is allowed where ``[M; Omega]`` has full rank. A list has blocks, one below the other, and `lam` is then a
-        number for all, or has one axis and one number for each block, as has what ``lam(theta, data)`` returns; or
-        ``Omega(theta, data)`` -> array, or list of arrays. Rows in chunks take a constant square one.
+        Weight of the ridge, such as a difference operator; None is the identity. ``[M; Omega]`` must have full rank. A
+        list has blocks, one below the other, and `lam` is then a number for all, or has one axis and one number for
+        each block, as has what ``lam(theta, data)`` returns; or ``Omega(theta, data)`` -> array, or list of arrays.
+        Rows in chunks take a constant invertible one. Of a form ``w^T P w`` Omega is a factor, ``Omega^T Omega = P``.
     solver : LowerSolver, optional
         How the level is solved; None chooses by structure and shape (`lower.choose`). Only a lower level uses it.
     weights : array, list or callable, shape (m,) or (m, k), optional
@@ -254,7 +254,7 @@ class Problem(Struct):
             given += ["weights"] if chunked and is_array(level.weights) else []
             given += ["lam(theta, data)"] if callable(level.lam) else []
             given += ["Omega(theta, data)"] if callable(level.Omega) else []
-            given += [] if given or level.ridge.square else ["an Omega that is not square"]
+            given += [] if given or level.ridge.square else ["an Omega that is a list or not square"]
             given += [] if given or level.ridge.columns is None else ["a lam for each right-hand side"]
             if given:
                 raise ProblemError(

@@ -219,6 +219,8 @@ class Outcome:
         if self.status is Status.NON_FINITE and self._problem is not None:
             advice = " ".join([*self._problem.advice, advice])
         lost = self.status in (Status.NON_FINITE, Status.RANK_DEFICIENT)
+        if self._problem and self.status is Status.RANK_DEFICIENT:
+            return dependence(self._problem.lower, len(self.w))
         if self._problem and (lost or self.loss) and (said := empty_columns(self._problem.lower)):
             return said if lost else f"{sentence} {said}"
         sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
@@ -280,8 +282,19 @@ def joined(blocks: Iterable[Array], axis: int = 1) -> Array:
     return parts[0] if len(parts) == 1 else trees.array_namespace(parts[0]).concat(parts, axis=axis)
 
 
-def empty_columns(level: Level) -> str:
-    """What to do about columns of a target that end the solve of all, as dark pixels; empty where there are none."""
+def dependence(level: Level, n: int) -> str:
+    """What to do about n columns of M(theta) that are linearly dependent."""
+    if said := empty_columns(level, n):
+        return said
+    sentence, advice = Status.RANK_DEFICIENT.sentence, Status.RANK_DEFICIENT.advice
+    return f"{sentence} {advice if level.W is None else advice.partition('; solver=')[0] + '.'}"
+
+
+def empty_columns(level: Level, n: int = 0) -> str:
+    """What to do about columns of a target that end the solve of all, as dark pixels; empty where there are none.
+
+    They have no data, or without a ridge fewer than n.
+    """
     if not trees.is_array(level.y) or level.y.ndim != 2:
         return ""
     y, given = to_numpy(level.y), level.weights
@@ -289,9 +302,12 @@ def empty_columns(level: Level) -> str:
     bare = np.broadcast_to(~np.any(weights, axis=0), y.shape[1:])
     starved = level.loss and (level.loss.positive or (level.loss.linked and not level.ridge.present))
     dark = ~np.any(y * (weights != 0), axis=0) & bool(starved)
+    n = 0 if level.ridge.present or len(weights) < len(y) else level.W.dimension(n) if level.W else n
+    short = np.broadcast_to(np.count_nonzero(weights, axis=0) < n, y.shape[1:])
     for what, at in (
         ("no weight but 0: leave out what has no data", bare),
         ("no entry but 0, which a positive model fits the better the smaller it is: leave out what has none", dark),
+        (f"fewer data with a weight than the {n} that w needs: pass lam > 0, or leave out what has so few", short),
     ):
         if at.any():
             first = ", ".join(map(str, np.flatnonzero(at)[:3]))

@@ -119,7 +119,10 @@ class Set(Struct):
 
     def project(self, x: Array) -> Array:
         """The Euclidean projection of x, (*batch, *event), in its shape and dtype. Optional."""
-        raise UnsupportedError(f"{type(self).__name__} offers no projection: use a Frank-Wolfe method")
+        raise UnsupportedError(
+            f"{type(self).__name__} offers no projection: use a Frank-Wolfe method, "
+            "and center(x) or random_point(x) for a point of the set"
+        )
 
     # -- size and feasibility ------------------------------------------------------------------------------------------
 

@@ -141,8 +141,7 @@ def test_psnr_of_a_constant_error_at_a_shift():
 
 def test_a_race_over_every_family(photograph):
     stated = deblurring.experiment([photograph], size=9, scale=5)
-    methods = tuple(m.candidates[2] if isinstance(m, Tuned) else m for m in stated.methods)
-    stated = replace(stated, methods=methods)
+    stated = replace(stated, methods=tuple(m.candidates[2] if isinstance(m, Tuned) else m for m in stated.methods))
     found = race.run(stated, Budget(4, 20.0))
     for o in found.outcomes[0]:
         if np.isfinite(o.objective):
@@ -201,6 +200,7 @@ def test_photographs_are_found_by_their_names(tmp_path, monkeypatch):
         (lambda: deblurring.problem(G, 3, ridge=0.0), "ridge"),
         (lambda: deblurring.problem(0 * G, 3), "constant"),
         (lambda: deblurring.differences(G), "height, width"),
+        *((lambda x=x: deblurring.restore(x), r"in \[0, 1\]; got") for x in (G, 255 * np.eye(9), np.nan * np.eye(9))),
         (lambda: deblurring.scales(4), "size must be odd"),
         (lambda: sharpen(np.eye(8), np.ones((2, 2))), "odd side"),
         (lambda: sharpen(np.eye(8), np.ones((3, 3)), weight=0.0), "weight"),

@@ -12,6 +12,7 @@ from xvarpro.core import trees
 from xvarpro.core.namespace import as_complex, device, namespace_of, positive_or_one
 from xvarpro.core.struct import Array
 from xvarpro.core.trees import adjoint_product, changed, is_array
+from xvarpro.errors import ProblemError
 from xvarpro.lower.interface import Adjoint, Diagnosis, LowerSolver, System
 from xvarpro.lower.stack import QRFactor, as_column, as_columns, condition_of, factored, padded, stacked
 from xvarpro.lower.weight_sets._pivoting import (
@@ -25,8 +26,10 @@ from xvarpro.lower.weight_sets._pivoting import (
     pivot,
     product,
 )
+from xvarpro.operators.interface import Dense
 
 SHORT = 1e-10  # w is refined where the machine epsilon is larger, as in float32
+LARGEST = 2**28  # entries of the dense form of a structured design: 2 GiB, and its QR takes a few times that
 FEW = 64  # right-hand sides at most for which it is: a step costs about what the solution did
 
 
@@ -89,6 +92,13 @@ class OnFace(LowerSolver):
         """The solver for some rows of w, as `rows` takes them from an array, (n, k), where the set is separable."""
 
     def factor(self, backend: Backend, system: System) -> QRFactor:
+        m, n = system.M.shape
+        if m * n > LARGEST and not isinstance(system.M, Dense):
+            raise ProblemError(
+                f"W needs M(theta) as a matrix of {LARGEST} entries at most; got a {type(system.M).__name__} of shape "
+                f"({m}, {n}). Leave out W, or make theta of the unknowns, with their set in over=; of a convolution "
+                "the known kernel is then the weights, W=xv.lower.Fixed"
+            )
         return factored(backend, system, _real(stacked(backend, system.M.dense(), system.ridge)))
 
     def argmin(self, backend: Backend, system: System, factor: QRFactor, y: Array) -> Array:

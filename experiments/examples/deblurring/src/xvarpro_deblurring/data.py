@@ -26,9 +26,7 @@ class Photograph:
 
     blurred: np.ndarray  # (height, width), grey values in [0, 1]
     sharp: np.ndarray | None  # of that shape, up to a shift
-    kernel: (
-        np.ndarray | None
-    )  # square, nonnegative, sum 1; `sharp` convolved with it is `blurred` up to shift and noise
+    kernel: np.ndarray | None  # square, nonnegative, sum 1; `sharp` convolved with it is `blurred` up to shift, noise
     name: str
     source: str
 

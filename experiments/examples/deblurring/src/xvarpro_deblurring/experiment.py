@@ -61,9 +61,7 @@ def experiment(
 
     place: dict[str, Any] = {"backend": backend, "device": device}
     digests = [hashlib.sha256(p.blurred.tobytes()).hexdigest()[:16] for p in given]
-    config = {
-        "photographs": digests, "size": size, "scale": scale, "units": units, "dtype": dtype, **place,
-    }  # fmt: skip
+    config = {"photographs": digests, "size": size, "scale": scale, "units": units, "dtype": dtype, **place}
     height, width = (round(n * scale / size) for n in given[0].blurred.shape)
     facts = {
         "data": f"{given[0].source}: {len(given)} photographs, one a seed, at {height} x {width}; times {units:g}",

@@ -42,6 +42,11 @@ def restore(image: np.ndarray, size: int = 27, iterations: int = 15) -> Restorat
 
     The image is grey, of shape (height, width), in [0, 1]; the other arguments are those of `estimate`.
     """
+    if np.ndim(image) != 2 or not np.all(np.abs(np.asarray(image) - 0.5) < 0.6):  # noise may go beyond a little
+        raise ProblemError(
+            f"an image must have shape (height, width) and grey values in [0, 1]; got shape {np.shape(image)}, values "
+            f"from {np.min(image):.3g} to {np.max(image):.3g}. Divide by 255, weigh colours, or fill in what is missing"
+        )
     kernel, reach = estimate(image, size, iterations), size // 2
     sharpened, moved = aligned(sharpen(image, kernel), image, reach)
     others = (sharpen(image, estimate(part, size, iterations)) for part in parts(image, size))
@@ -152,9 +157,7 @@ def deblur(photograph: Photograph, size: int = 27, iterations: int = 15) -> Debl
     def dB(x: np.ndarray) -> float:
         return math.nan if sharp is None else psnr(x, sharp, min(8, border), border)
 
-    known = match = math.nan
-    if true is not None:
-        known, match = dB(sharpen(blurred, true)), kernel_match(kernel, true)
+    known, match = (math.nan,) * 2 if true is None else (dB(sharpen(blurred, true)), kernel_match(kernel, true))
     return Deblurred(photograph.name, dB(blurred), dB(image), known, match, trust, seconds, image, kernel, photograph)
 
 

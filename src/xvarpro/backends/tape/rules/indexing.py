@@ -50,6 +50,8 @@ def _newaxes(xp: Namespace, x: Array, layout: list[Any]) -> tuple[Array, list[An
         layout = [*layout, ...]
     rest, before = list(x.shape), layout.index(...)
     behind = len(layout) - 1 - before - layout[before:].count(None)
+    if (read := len(layout) - 1 - layout.count(None)) > len(rest):
+        raise IndexError(f"too many indices: the array has shape {tuple(x.shape)}, but {read} were indexed")
     shape: list[int] = []
     for k in layout:
         if k is ...:
