@@ -144,23 +144,20 @@ def _below(run: Run, end: End) -> Tracked | None:
         steps, slope, left, newton = curvature(probe, scale, eps)
     except TimeoutError:
         return None
-    faces = _has_faces(prepared)
-    if steps and faces:  # where weights meet their bounds a Hessian is one-sided: entry by entry too
+    if steps and _has_faces(prepared):  # where weights meet their bounds a Hessian is one-sided: entry by entry too
         steps += [0.25 * sign * row for row in np.diag(scale) for sign in (1, -1)]
     B = run.algorithm.gauss_newton(run.state.state)
     if B is not None:  # at bounds a Hessian does not see two equal rates
         flat, apart = without_curvature(_vector(end.theta)[None, :], to_numpy(B)[None, ...])
         steps += [step for (step,) in apart if flat.all()]
     least = run.tol * run.tol * abs(end.value)  # tol**2 of a large float raises
-    unsure, most, certified = run.status is not Status.CONVERGED, max(end.margin, least), _is_certified(run)
-    # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0; where a weight opens
-    # it is that of one side
-    tries = unsure and not certified and newton is not None and (faces or left <= most)
-    if tries and (state := _after(run, end, newton)) is not None:
+    # where the method's own matrix is singular, what it promises is rounding, divided by nearly 0
+    ended, certified = run.status is not Status.CONVERGED and left <= max(end.margin, least), _is_certified(run)
+    if ended and not certified and (state := _after(run, end, newton)) is not None:
         return state
     if not run.status.success and not slope <= max(run.tol, eps**0.5) * abs(end.value):
         return None  # descent has not come to its end: what its gradients say is in doubt
-    if unsure and left <= most and certified:
+    if ended and certified:
         run.end_with(Status.CONVERGED if left <= least else Status.ROUNDING)
     for step in steps:
         if run.late:
@@ -169,7 +166,9 @@ def _below(run: Run, end: End) -> Tracked | None:
         if prepared.backend.to_floats([state.iterate.value])[0] < end.value - end.least:
             return state
         run.worked(prepared.backend.to_floats(state.iterate.counts))
-    return None
+    # where a weight opens, the method's own matrix is that of one side, and entries of closed weights bend nowhere
+    opens = run.status is Status.ROUNDING and not (ended or certified) and _has_faces(prepared)
+    return _after(run, end, newton) if opens and newton is not None else None
 
 
 def _after(run: Run, end: End, step: np.ndarray) -> Tracked | None:
