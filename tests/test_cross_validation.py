@@ -141,12 +141,21 @@ def test_a_search_that_ends_where_a_unit_is_saturated_keeps_its_fit():
     assert f"twice the mean loss of predictions {cv.error:.4g}" in repr(cv)
 
 
+def test_what_theta_with_many_entries_has_seen_is_said():
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(60, 3))
+    noise = xv.separable(lambda theta, X: xv.array_namespace(theta).tanh(X @ theta), draw.normal(size=60), data=X)
+    cv = xv.statistics.cross_validate(noise, draw.normal(size=(3, 3)), xv.sets.Box(-3.0, 3.0), lam=(1.0, 10.0), folds=2)
+    assert "the 9 entries of theta have seen all 60 rows: the error is too low" in repr(cv)
+
+
 def test_a_ridge_at_an_end_of_the_range_is_said():
     problem = xv.separable(scaled, Y[:, 0], data=A)
     cv = xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-6, 1e-4))
     assert "widen it" in repr(cv)
     wide = xv.statistics.cross_validate(problem, np.ones(1), ONE, lam=(1e-2, 1e3))
     assert "widen it" not in repr(wide)
+    assert "have seen" not in repr(wide)
     assert f"{wide.lam:.4g}, mean squared error" in repr(wide)
     axes = wide.plot(figure=Figure(layout="constrained").subfigures()).axes[0]
     assert axes.lines[0].get_ydata() == pytest.approx(wide.errors)

@@ -415,7 +415,10 @@ def test_a_checkpoint_of_chunks_that_are_shuffled_says_so(tmp_path):
     draw = np.random.default_rng(0)
     problem = xv.separable(plain, xv.RowChunks(lambda: [PIECES[i] for i in draw.permutation(4)]), lam=0.1)
     with pytest.warns(RuntimeWarning, match="another order"):
-        xv.solve(problem, START, over=BOX, algorithm=METHODS["projected"], max_iter=9, checkpoint=tmp_path / "run.npz")
+        fit = xv.solve(
+            problem, START, over=BOX, algorithm=METHODS["projected"], max_iter=9, checkpoint=tmp_path / "run.npz"
+        )
+    assert np.sum(fit.residuals**2) == pytest.approx(fit.statistics().chi2, rel=1e-9)
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ class CrossValidation:
     lam : float
         Of the least error.
     error : float
-        Mean squared error, weighted, of the predictions of rows from fits without them; of a loss, twice its mean.
+        Mean squared error, weighted, of the predictions of rows by w without them; of a loss, twice its mean.
     fit : Result
         With that ridge, by all rows.
     search : Result
@@ -179,12 +179,14 @@ class CrossValidation:
     plot = Method("xvarpro.fit.plotting.plot_cross_validation")
 
     def __repr__(self) -> str:
+        entries, rows = sum(math.prod(x.shape) for x in trees.leaves(self.fit.theta)), self.fit.stated.lower.y.shape[0]
+        seen = f"; the {entries} entries of theta have seen all {rows} rows: the error is too low"
         at_end = self.lam <= self.looked[0] * (1 + 1e-6) or self.lam >= self.looked[-1] * (1 - 1e-6)
         return (
             f"lam = {self.lam:.4g}, {'mean squared error' if self.fit.loss is None else 'twice the mean loss'} of "
             f"predictions {self.error:.4g}"
             f"{', at an end of the range: widen it' if at_end else ''} ({self.search.status.name}, "
-            f"{self.search.n_iter} iterations)"
+            f"{self.search.n_iter} iterations){seen if 10 * entries > rows else ''}"
         )
 
 
@@ -198,12 +200,13 @@ def cross_validate(
     seed: int = 0,
     tol: float = 1e-6,
 ) -> CrossValidation:
-    """Choose the ridge whose fits predict rows best that they have not seen.
+    """Choose the ridge whose w predicts rows best that it has not seen.
 
     Rows are dealt into folds, and w is solved for without each fold in turn: one right-hand side per fold, with its own
     weights. The objective of the upper level is the error of all predictions, which theta and the logarithm of the
-    ridge minimise together, by the exact gradient. The start is a plain fit with a ridge in the middle of the range,
-    and the best of 13 ridges at its theta.
+    ridge minimise together, by the exact gradient: theta has seen all rows. That is harmless for a few rates. With many
+    entries, as of a network, the error is too low, and so is the ridge: hold theta by `over`, or fit each fold by
+    `solve`. The start is a plain fit with a ridge in the middle of the range, and the best of 13 ridges at its theta.
 
     Parameters
     ----------

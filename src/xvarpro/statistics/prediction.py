@@ -43,9 +43,11 @@ def fitted(problem: Problem, theta: Tree, w: Array, *, mean: bool = False) -> Ar
 def residuals(problem: Problem, theta: Tree, w: Array) -> Array:
     """``y - M(theta) w``, or y less the mean that a loss expects, unweighted, shaped as `fitted`."""
     model = _Model(problem, theta)
-    axis = 1 if isinstance(model.level.y, ColumnChunks) else 0
     with model.scope:
-        return model.returned(joined(model.targets(), axis) - model.fitted(w, mean=True))
+        if isinstance(model.level.y, ColumnChunks):
+            target = joined(map(model.transfer.plain, model.level.y), axis=1)
+            return model.returned(target - model.fitted(w, mean=True))
+        return model.returned(joined(model.residuals(w), axis=0))
 
 
 def by_parts(problem: Problem, theta: Tree, w: Array) -> Iterator[tuple[Tree, np.ndarray, np.ndarray, np.ndarray]]:
@@ -176,13 +178,11 @@ class _Model:
                 product = product if loss is None else loss.mean(product)
                 yield product[:, 0] if w.ndim == 1 else product
 
-    def targets(self) -> Iterator[Array]:
-        """The target, or its chunks."""
-        if isinstance(self.level.y, ColumnChunks):
-            yield from map(self.transfer.plain, self.level.y)
-            return
+    def residuals(self, w: Array) -> Iterator[Array]:
+        """The target less its mean, of one pass: another may have the rows in another order."""
         for data, y in self.pieces:
-            yield y(self.theta, self.moved(data)) if callable(y) else self.transfer.plain(y)
+            (mean,) = self.products(w, [data], mean=True)
+            yield (y(self.theta, self.moved(data)) if callable(y) else self.transfer.plain(y)) - mean
 
     def moved(self, data: Tree) -> Tree:
         """Data as arrays of theta's framework."""
