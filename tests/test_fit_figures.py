@@ -145,12 +145,22 @@ def with_background(theta, data):
     return xp.stack([peak(theta, data)[:, 0], xp.asarray(BACKGROUND)], axis=1)
 
 
+def joined_to_background(theta, data):
+    return xv.models.columns(peak(theta, data)[:, 0], xv.array_namespace(theta).asarray(BACKGROUND))
+
+
+def of_a_function(theta, data):
+    """As of a profile of SciPy's next to a polynomial."""
+    held = xv.special.external(lambda p: np.exp(-0.5 * ((X - p[0]) / p[1]) ** 2), theta)
+    return xv.models.columns(held, xv.models.polynomials(data["x"], 0))
+
+
 def undetermined(theta, data):
     xp = xv.array_namespace(theta)
     return xp.stack([peak(theta, data)[:, 0], 1.0 + 0.0 * data["x"], 1.0 + 0.0 * data["x"]], axis=1)
 
 
-@pytest.mark.parametrize("M", [summed, with_background, undetermined])
+@pytest.mark.parametrize("M", [summed, with_background, joined_to_background, of_a_function, undetermined])
 def test_curves_join_the_samples_where_rows_of_the_model_hang_together(M):
     fit = peak_fit(M, solver=xv.lower.SVD() if M is undetermined else None)
     top = fit.plot_fit().axes[0]

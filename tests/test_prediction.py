@@ -173,7 +173,7 @@ def test_new_observations_have_the_noise_of_their_weights():
         noise = np.sqrt((band.upper - band.value) ** 2 - (mean.upper - mean.value) ** 2)
         np.testing.assert_allclose(noise, scipy.stats.norm.ppf(0.975) * sigma, rtol=1e-6)
     for given, why in (
-        ({}, "needs their weights"),
+        ({}, "needs their weights.* or 1 / variance .* without data the band is at the problem.s own"),
         ({"weights": sigma[1:]}, "weights must be positive numbers of shape"),
         ({"weights": 0.0}, "weights must be positive"),
         ({"weights": 1.0, "prediction": False}, "without prediction=True"),

@@ -166,6 +166,24 @@ def test_a_start_that_is_better_than_the_plain_fit_is_taken(loss):
     assert 0.05 < fit.loss.scale < 0.09
 
 
+def test_a_scale_is_of_the_fit_that_is_returned(monkeypatch):
+    """Cosmic rays hold rough fits, from which a whole one goes on."""
+    x, truth = np.linspace(400.0, 600.0, 201), {"c": np.array([480.0, 520.0]), "g": np.array([6.0, 9.0])}
+
+    def M(theta, x):
+        return xv.models.columns(xv.models.lorentzians(x, theta["c"], theta["g"]), xv.models.polynomials(x, 1))
+
+    y = M(truth, x) @ [9000.0, 14000.0, 100.0, 15.0] + 5.0 * rng(10).normal(size=201)
+    y[[30, 77, 120, 121]] += [400.0, 900.0, 1500.0, 700.0]
+    start, over = {"c": np.array([475.0, 525.0]), "g": np.full(2, 8.0)}, {"c": (400.0, 600.0), "g": (0.5, 40.0)}
+    fit = xv.solve_robust(xv.separable(M, y, data=x), start, over, loss=xv.losses.Huber())
+    assert fit.loss.scale == pytest.approx(1.345 / 0.6745 * np.median(np.abs(fit.residuals)), rel=1e-3)
+    assert error(fit.theta["g"], truth["g"]) < 0.02
+    monkeypatch.setattr("xvarpro.fit.scale.RESCALINGS", 2)
+    with pytest.warns(RuntimeWarning, match="after 2 fits it still changes: 65.98 is held"):
+        xv.solve_robust(xv.separable(M, y, data=x), start, over, loss="huber", max_iter=1)
+
+
 def test_a_scale_of_data_without_noise(monkeypatch):
     y = 2.0 * design([0.75])[:, 0] + (np.arange(T.size) % 15 == 3)
     fit = fitted(y, xv.losses.Huber(), np.ones(1), (0.0, 20.0))

@@ -456,9 +456,9 @@ def test_a_ridge_that_is_zero_at_theta_is_none():
 
 def test_an_end_without_descent_names_units_that_are_far_apart():
     fit = solve()
-    for theta, named in ((np.array([1e-7, 0.0, 2.0]), True), (np.array([1e-3, 2.0]), False)):
+    for theta, named in ((np.array([1e-7, 0.0, 1e-17, 2.0]), True), (np.array([1e-3, 1e-17, 2.0]), False)):
         message = replace(fit, status=Status.NO_DESCENT, theta=theta).message
-        assert ("sizes from 1e-07 to 2e+00: measure them in units" in message) is named
+        assert ("sizes from 1e-07 to 2e+00: measure them in units" in message) is named is ("units" in message)
     assert "units" not in replace(fit, theta=np.array([1e-7, 2.0])).message
 
 

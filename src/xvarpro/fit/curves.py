@@ -89,7 +89,7 @@ def finer(
     data, ends = [trees.unflatten(treedef, leaves)], _ends(grids)
     try:
         values = backends.to_numpy(components(fit.stated, fit.theta, fit.w, column, data))
-    except ModelError:  # it holds arrays with a row for each sample
+    except (ModelError, ProblemError):  # it holds arrays with a row for each sample
         return None
     if len(values) != sum(map(len, grids)):
         return None

@@ -167,7 +167,7 @@ def solve(
 
         place = {"backend": backend, "device": device, "dtype": dtype, "deterministic": deterministic}
         again = partial(solve, over=over, algorithm=algorithm, progress=False, **place)
-        problem, theta0 = with_scale(problem, theta0, again)
+        problem, theta0 = with_scale(problem, theta0, again, tol, max_iter)
     prepared = prepare(
         problem,
         theta0,

@@ -20,6 +20,7 @@ from xvarpro.results.recipe import Recipe, changed
 if TYPE_CHECKING:
     from xvarpro.losses.interface import Loss
 
+NEAR_ZERO = 1e-12  # of the largest entry of theta: an entry below it has gone to 0, whatever its units
 FAR_UNITS = 1e6  # between sizes of entries of theta, from which on an end without descent speaks of units
 CANCELS = 1e4  # terms over their sum, from which on a result says that they cancel
 
@@ -224,7 +225,8 @@ class Outcome:
         if self._problem and (lost or self.loss) and (said := empty_columns(self._problem.lower)):
             return said if lost else f"{sentence} {said}"
         sizes = np.concatenate([np.abs(to_numpy(x)).ravel() for x in trees.leaves(self.theta)])
-        least, most = np.min(sizes[sizes > 0], initial=np.inf), np.max(sizes, initial=0.0)
+        most = np.max(sizes, initial=0.0)
+        least = np.min(sizes[sizes > NEAR_ZERO * most], initial=np.inf)
         if self.status is Status.NO_DESCENT and most >= FAR_UNITS * least:
             advice += (
                 f" Entries of theta have sizes from {least:.0e} to {most:.0e}: measure them in units that bring them "

@@ -155,6 +155,7 @@ def observation_roots(
     if not np.isin(own, (0, 1)).all():
         raise ProblemError(
             "a band for new observations at other data needs their weights, as the problem has some; got none. Pass "
-            "weights=, such as 1 / sigma**2 where those of the problem are"
+            "weights=, such as 1 / sigma**2 where those of the problem are, or 1 / variance where it has a covariance; "
+            "without data the band is at the problem's own, with its weights"
         )
     return np.ones(shape)
