@@ -350,6 +350,14 @@ def test_a_series_starts_where_the_spectrum_before_ended(backend, tmp_path, subt
             assert np.isfinite(host(fit.statistics().theta_stderr)[alive]).all()
 
 
+def test_the_end_of_a_neighbour_is_brought_into_the_bounds_of_each_problem():
+    k = np.array([1.4, 0.7, 0.7, 1.4])
+    series = xv.separable(together, np.exp(-k[:, None] * T), data={"t": T})
+    over = xv.sets.Box(xv.Each(np.full((4, 1), 0.3)), xv.Each(np.where(k > 1, 2.0, 1.0)[:, None]))
+    fit = xv.solve_many(series, np.full((4, 1), 0.8), over, order=1)
+    np.testing.assert_allclose(fit.theta[:, 0], k, rtol=1e-6)
+
+
 def test_an_order_is_refused_with_chunks():
     for more in ({"chunks": 2}, {"executor": object()}):
         with pytest.raises(ProblemError, match="order must be given without chunks and executor"):

@@ -190,6 +190,9 @@ def test_a_device_without_a_driver(model, monkeypatch):
 def test_rows_of_m_and_y_are_both_named(backend):
     message = r"M\(theta\) and y must have the same number of rows; got shapes \(40, 2\) and \(39,\)"
     refused(ProblemError, message, decays, y=SIGNAL[:-1], backend=backend.name)
+    y, weights = np.tile(SIGNAL[:-1, None], 2), np.ones((39, 2))
+    problem = xv.separable(decays, y, data={"t": T}, weights=weights)
+    refused(ProblemError, message.replace("39,", "39, 2"), None, problem=problem, backend=backend.name)
 
 
 def first_rate(theta, data):

@@ -351,6 +351,11 @@ def test_every_fit_prints_its_parameters(tmp_path):
     assert "fit.report(), which may take long" in text
     assert "and 210 more" in text
     assert text.splitlines()[-1] == repr(fit).splitlines()[-1]
+    problem = xv.separable(lambda x, _: xv.operators.Circulant(x), np.ones(144), lam=0.1)
+    fit = xv.solve(problem, np.eye(12), max_iter=0)  # too many entries for a report
+    said = [[x.strip(" -") for x in str(r).splitlines() if "standard errors:" in x] for r in (fit, fit.report())]
+    assert said[0] == said[1]
+    assert "no standard errors: statistics need a design that is an array" in said[0][0]
 
 
 def test_the_headline_of_a_success_gives_no_advice():

@@ -241,7 +241,7 @@ WRONG = [
     (lambda: lower.Equality(np.ones((2, 3)), 1.0), "linearly dependent (rank 1)"),
     (lambda: lower.Equality(np.ones((1, 3)), np.ones(2)), "d must have 1 rows"),
     (lambda: lower.Fixed(np.array([1])), "pass n, got None"),
-    (lambda: lower.Fixed(np.array([[1]]), 0.0, 3), "must be a mask of shape (n,) or a vector of indices"),
+    (lambda: lower.Fixed(np.array([[1]]), 0.0, 3), "indices, got an array of shape (1, 1): ravel it"),
     (lambda: lower.Fixed(np.array([1, 5]), 0.0, 3), "from 0 to 2, got [1, 5]"),
     (lambda: lower.Fixed(np.array([1, 1]), 0.0, 3), "must be different"),
     (lambda: lower.Fixed(np.array([True, False]), np.ones(3)), "values must have 1 rows"),

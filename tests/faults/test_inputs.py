@@ -325,6 +325,7 @@ def test_the_infeasible_problem_of_a_batch_is_named(i):
 def test_options_of_a_batch():
     theta0 = np.tile(START, (3, 1))
     assert raised(lambda: many(theta0, lam=1.0, Omega=xv.operators.Diagonal(np.ones(2)))).startswith("Omega of a batch")
+    assert "Stack its blocks" in raised(lambda: many(theta0, lam=1.0, Omega=[np.eye(2), np.eye(2)]))
     assert "R must return an array; got NoneType" in raised(lambda: many(theta0, R=lambda theta: None, mu=1.0))
 
 

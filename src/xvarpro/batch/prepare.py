@@ -32,6 +32,7 @@ from xvarpro.driver.transfer import CallerLayout, Transfer, destination
 from xvarpro.driver.units import largest, multiplied, near_one, theta_near_one
 from xvarpro.errors import ModelError, ProblemError
 from xvarpro.lower import Bounded, Nonnegative
+from xvarpro.operators.blocks import Stacked
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem, by_level
 from xvarpro.problem.row_chunks import RowChunks
@@ -254,7 +255,8 @@ def _moved(problem: Problem, transfer: Transfer, b: int) -> Problem:
         if level.Omega is not None:
             Omega: Any = level.Omega
             if not trees.is_array(Omega):
-                raise ProblemError(f"{name}Omega of a batch must be an array (r, n); got {described(Omega)}")
+                blocks = ". Stack its blocks, times the roots of their lam" if isinstance(Omega, Stacked) else ""
+                raise ProblemError(f"{name}Omega of a batch must be an array (r, n); got {described(Omega)}{blocks}")
             own["Omega"] = transfer(Omega, f"{name}Omega", real=True)
         if level.loss is not None:
             numbers = transfer.to.to_numpy(own["y"])

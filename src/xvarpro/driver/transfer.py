@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -238,7 +239,7 @@ class Transfer:
         if trees.is_array(weights) and weights.shape[1] > 1:
             raise ProblemError(
                 f"{prefix}weights must have shape (m,) where {name} is given as ColumnChunks; got "
-                f"{tuple(weights.shape)}. Pass {name} as an array"
+                f"{tuple(weights.shape)}. Pass {name} as an array, or leave out columns with dead entries, or fill them"
             )
         later = Transfer(self.to, self.dtype, self.device, warn=False)  # or every chunk would be another warning
 
@@ -271,6 +272,8 @@ class Transfer:
         if not bool(xp.all(xp.isfinite(x))):
             at = np.argwhere(~np.isfinite(registry.to_numpy(x)))[0].tolist()
             missing = ". One that is missing takes weights=xp.isfinite(y)" if name.split(".")[-1] == "y" else ""
+            if re.search(r"y, chunk \d+$", name):  # of columns; names of rows end in a comma
+                missing = ". Leave the column out, or fill it: chunks of columns have no weights by entry"
             raise ProblemError(f"{name}{where} must be finite; got NaN or inf at index {at}{missing}")
 
     def _work_dtype(self, x: Array) -> str:

@@ -26,9 +26,10 @@ from xvarpro.batch.lift import members, single
 from xvarpro.batch.prepare import batch_size
 from xvarpro.core import trees
 from xvarpro.core.checks import pickled
-from xvarpro.core.namespace import device
+from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.status import Bar
 from xvarpro.core.struct import Tree
+from xvarpro.driver.evaluate import project
 from xvarpro.driver.transfer import destination
 from xvarpro.errors import ProblemError
 from xvarpro.fit.batch_result import NUMBERS, PER_PROBLEM, ManyResult
@@ -84,7 +85,7 @@ def in_chunks(
         _trim()
         part, sets = members(problem, picked), members(over, picked)
         own = trees.map_leaves(lambda x: x[picked, ...], theta0)
-        start = _next(last, start, own) if follow and last else own
+        start = _next(last, start, own, sets) if follow and last else own
         kept: Any = None
         if folder is not None:
             stamp = {**Fingerprints(part, start), **hashes(sets, "over"), "options": repr(options)}
@@ -130,10 +131,18 @@ def _trim() -> None:
         trim(0)
 
 
-def _next(before: ManyResult, start: Tree, own: Tree) -> Tree:
-    """Where a chunk ended, or began where that was without success, as starts of another one, which may be shorter."""
+def _next(before: ManyResult, start: Tree, own: Tree, over: Tree) -> Tree:
+    """Where a chunk ended, or began where that was without success, as starts of another one, which may be shorter.
+
+    Where each problem has bounds of its own they are brought into those of the problem that starts there.
+    """
     ends = trees.map_leaves(partial(chosen, before.success), before.theta, start)
-    return trees.map_leaves(lambda x, y: x[: y.shape[0], ...], ends, own)
+    ends = trees.map_leaves(lambda x, y: x[: y.shape[0], ...], ends, own)
+    if not any(map(each.is_each, each.leaves(over))):
+        return ends
+    b = trees.leaves(ends)[0].shape[0]
+    inside = [project(trees.map_leaves(lambda x, i=i: x[i, ...], ends), single(over, i)) for i in range(b)]
+    return trees.map_leaves(lambda *x: namespace_of(x[0]).stack(x, axis=0), *inside)
 
 
 def _check_lengths(problem: Problem, b: int) -> None:

@@ -11,6 +11,7 @@ from xvarpro.backends import Backend
 from xvarpro.core.namespace import namespace_of
 from xvarpro.core.struct import Array, Leaves
 from xvarpro.core.trees import rounding
+from xvarpro.lower.interface import Ridge
 from xvarpro.objective.mini_batch import LowerRows
 from xvarpro.problem.problem import Level, Problem
 
@@ -138,15 +139,15 @@ class Objective(ABC):
 DEAD = 8.0  # machine epsilons of the largest column, up to which one is rounding
 
 
-def dead_columns(size: Array, ridged: bool) -> Array:
+def dead_columns(size: Array, ridge: Ridge) -> Array:
     """How many columns of M contribute nothing, int32, 0-d, from a size of each, (n,).
 
     Those that are zero; with a ridge those that are rounding of the largest as well. Without one a weight makes up for
-    the size of its column.
+    the size of its column. With an Omega, which gives the weight of a zero column a value from others, none is dead.
     """
     xp = namespace_of(size)
-    dead = size == 0
-    if ridged:
+    dead = (size == 0) & (ridge.Omega is None or not ridge.present)
+    if ridge.plain and ridge.definite:
         dead = dead | (size <= DEAD * xp.finfo(size.dtype).eps * xp.max(size))
     return xp.sum(xp.astype(dead, xp.int32))
 

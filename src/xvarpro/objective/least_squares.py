@@ -120,6 +120,9 @@ def evaluate_level(level: Level, theta: Tree, data: Tree, weights: Array | White
         return LevelOutputs(M, y, *ridge)
     if isinstance(weights, Whitening):
         return LevelOutputs(weights.design(M), None if y is None else weights(y), *ridge)
+    if weights.shape[0] != M.shape[0]:
+        shape = tuple(getattr(level.y if y is None else y, "shape", weights.shape))
+        raise ProblemError(f"M(theta) and y must have the same number of rows; got shapes {M.shape} and {shape}")
     root = namespace_of(weights).sqrt(weights)
     return LevelOutputs(weighted(M, root), None if y is None else scaled(y, root), *ridge)
 

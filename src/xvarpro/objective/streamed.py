@@ -270,7 +270,7 @@ class Streamed(Objective):
         condensed = self._accumulation.condensed(self.backend, state)
         deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
         xp = namespace_of(top)
-        dead = dead_columns(top, self.problem.lower.ridge.definite)
+        dead = dead_columns(top, self.problem.lower.ridge)
         columns = xp.full_like(dead, top.shape[0])
         kinks = xp.zeros_like(dead)
         condition, w = condition_of(self.backend, condensed.R), condensed.argmin(self.backend)

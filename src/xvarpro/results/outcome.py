@@ -39,7 +39,8 @@ class Verified:
         gradient's relative error is at most about this times the machine epsilon. inf if the factorisation failed.
     units, dead_units : int
         Number of columns of the lower design, and of those that are zero, with a ridge also to rounding of the largest:
-        atoms or latents that contribute nothing, have zero gradient and stay zero. The status does not speak of them.
+        atoms or latents that contribute nothing, have zero gradient and stay zero; none where an Omega couples
+        weights. The status does not speak of them.
     kinks : int
         Number of entries of w at a bound with a multiplier of 0 to working precision. There the one-sided derivatives
         of w differ, and the gradient of a bilevel problem jumps; that of a separable problem is continuous.
@@ -260,7 +261,7 @@ class Outcome:
             f"  iterations  {self.n_iter} in {self.seconds:.3g} s (set-up {self.setup_seconds:.3g} s)",
             f"  work        {c.values} values, {c.gradients} gradients, {c.lmos} LMOs, {c.projections} projections",
             f"  verified    violation {v.violation:.1e}, condition {v.condition:.1e}",
-            f"              {v.dead_units} of {v.units} columns of M(theta) are zero",
+            f"              {v.dead_units} of {v.units} columns of M(theta) are dead",
             *([f"              entries of w at a bound with a multiplier of zero: {v.kinks}"] if v.kinks else []),
             *([f"              {inexact}"] if v.lower_residual else []),
             *([f"              columns nearly dependent{self._cancelled}"] if self._cancelled else []),

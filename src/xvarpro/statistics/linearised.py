@@ -139,17 +139,8 @@ def linearised(
     if prepared is None:
         prepared, columns = _prepared(problem, theta, over, solved, {"backend": backend, **place})
     problem = prepared.problem
-    if not prepared.structure.exact:
-        solver = problem.lower.solver
-        raise ProblemError(
-            f"statistics need w to working precision; {'the design' if solver is None else type(solver).__name__} "
-            "iterates. Give a design that is an array, and no solver="
-        )
-    if not has_tangents(problem, prepared.structure):
-        raise ProblemError(
-            "statistics need a design that is an array or blocks of arrays; got another operator. Return its dense() "
-            "from the model"
-        )
+    if why := unlike_arrays(prepared):
+        raise ProblemError(f"statistics need {why}")
     M, y, root, w, X, slopes, data = _in_rows(prepared) if problem.in_rows else _in_memory(prepared)
     if not all(np.isfinite(x).all() for x in (M, w, X)):
         raise ProblemError(
@@ -204,6 +195,19 @@ def scattered(at: Linearised) -> tuple[Linearised, np.ndarray]:
     T = _host(at.prepared.call(_condensed, at.prepared.theta, 1.0)[1])[:, : len(size)]
     _, s, turn = np.linalg.svd(T / size @ np.linalg.pinv(J / size))
     return at._replace(M=turn @ at.M, X=turn @ at.X, y=turn @ at.y), s[:, None]
+
+
+def unlike_arrays(prepared: Prepared) -> str:
+    """What sets the design of least squares apart from one whose residuals can be linearised; empty as below."""
+    problem, solver = prepared.problem, prepared.problem.lower.solver
+    if not prepared.structure.exact:
+        return (
+            f"w to working precision; {'the design' if solver is None else type(solver).__name__} iterates. Give a "
+            "design that is an array, and no solver="
+        )
+    if not has_tangents(problem, prepared.structure):
+        return "a design that is an array or blocks of arrays; got another operator. Return its dense() from the model"
+    return ""
 
 
 def unlike_least_squares(problem: Problem) -> str:

@@ -22,6 +22,7 @@ from xvarpro.statistics import constraints
 from xvarpro.statistics.constraints import Limit
 from xvarpro.statistics.frames import aligned, data_frame, on_host, vector
 from xvarpro.statistics.frames import html_table as _table
+from xvarpro.statistics.linearised import unlike_arrays, unlike_least_squares
 from xvarpro.statistics.names import each_name, each_of, given_names
 from xvarpro.statistics.standard_errors import IN_CHUNKS, NO_LIKELIHOOD, SHOWN, Statistics, correlated
 from xvarpro.statistics.theory import statistics
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from xvarpro.certificate.outcome import Certificate
 
+LONG = "standard errors: fit.report(), which may take long"
 PAIRS = 10  # correlations in a text
 HEAD = ("name", "value", "standard error", "relative", "bounds", "unit")
 CORRELATED = 60  # entries of theta and w up to which correlations are looked for
@@ -261,7 +263,10 @@ def outline(fit: Outcome, w: Array | None) -> str:
         lines += ["", "  amplitudes are solved for where fit.w is asked for"]
     else:
         lines += _values("amplitudes", each_of("w", tuple(w.shape)), [on_host(w)])
-    return "\n".join([*lines, "", "  standard errors: fit.report(), which may take long", "", "solve", *fit.summary])
+    prepared = None if fit.loss is not None else fit._prepared
+    why = "" if prepared is None else unlike_least_squares(prepared.original) or unlike_arrays(prepared)
+    errors = f"no standard errors: statistics need {why}" if why else LONG
+    return "\n".join([*lines, "", f"  {errors}", "", "solve", *fit.summary])
 
 
 def _values(title: str, names: Iterable[str], arrays: list[np.ndarray]) -> list[str]:

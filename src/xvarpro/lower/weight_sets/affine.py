@@ -10,6 +10,7 @@ import numpy as np
 
 from xvarpro.backends import to_numpy
 from xvarpro.core import trees
+from xvarpro.core.checks import shown
 from xvarpro.core.namespace import device, namespace_of
 from xvarpro.core.struct import REQUIRED, Array
 from xvarpro.errors import ProblemError
@@ -269,7 +270,8 @@ def _entries(where: Array, n: int | None) -> tuple[np.ndarray, int]:
     if found.ndim == 1 and found.dtype.kind == "b" and n in (None, found.size):
         return np.flatnonzero(found), found.size
     if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise ProblemError(f"Fixed: where must be a mask of shape (n,) or a vector of indices, got {where!r}")
+        got = shown(where) + (": ravel it" if found.ndim > 1 else "")
+        raise ProblemError(f"Fixed: where must be a mask of shape (n,) or a vector of indices, got {got}")
     if not isinstance(n, int) or n < 1:
         raise ProblemError(f"Fixed: indices need the length of w, a whole number >= 1: pass n, got {n!r}")
     if len({int(i) for i in found}) < found.size or not ((found >= 0) & (found < n)).all():
@@ -300,7 +302,7 @@ def Shared(groups: Array) -> Affine:
     """
     labels = to_numpy(groups)
     if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "iu":
-        raise ProblemError(f"Shared: groups must be a vector of whole numbers, got {groups!r}")
+        raise ProblemError(f"Shared: groups must be a vector of whole numbers, got {shown(groups)}")
     found, index = np.unique(labels, return_inverse=True)
     return Affine(None, np.eye(found.size)[index])
 
