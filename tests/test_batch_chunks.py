@@ -89,13 +89,14 @@ def test_a_chunk_that_is_kept_is_not_solved_again(tmp_path, monkeypatch):
 def test_files_of_other_problems_or_damaged_ones_are_refused(tmp_path):
     xv.solve_many(problem(), START, BOX, chunks=4, checkpoint=tmp_path)
     for changed, match in (
-        ({"tol": 1e-3}, "options"),
+        ({"tol": 1e-3, "max_iter": 7}, "max_iter, tol\\. Take another folder for checkpoint=, or remove this one$"),
         ({"over": xv.sets.Box(0.0, 19.0)}, "over.upper"),
         ({"theta0": START + 0.1}, "theta0"),
         ({"problem": problem(Y + 1.0)}, "lower.y"),
         ({"problem": problem(W=xv.lower.Nonnegative())}, "lower.W"),
         ({"problem": problem(weights=np.ones(T.size))}, "lower.weights"),
-        ({"chunks": 5}, "a chunk of 4 problems, where this call has 5"),
+        ({"chunks": 5}, "a chunk of 4 problems, where this call has 5.*, or remove this one$"),
+        ({"problem": problem(np.tile(Y, (2, 1))[:12]), "theta0": np.tile(START, (2, 1))[:12]}, "added, its last file$"),
     ):
         given = {"problem": problem(), "theta0": START, "over": BOX, "chunks": 4, "checkpoint": tmp_path} | changed
         with pytest.raises(ProblemError, match=f"in chunks of the same size; got others: .*{match}"):

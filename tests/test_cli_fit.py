@@ -403,11 +403,15 @@ def test_parameters_beside_the_function_are_taken_and_options_go_before_them(her
         assert written(here / "out" / "parameters.csv")[0]["upper"] == upper
 
 
-def test_a_fit_leaves_no_figure_of_the_one_before(here):
+def test_a_fit_leaves_no_figure_and_no_summary_of_the_one_before(here):
     path, out = table(here, t=SAMPLES, y=signal(), z=signal(1.0, 2.0)), here / "out"
     for more, figures in ((("--y", "z"), {"fit-1.png", "fit-2.png"}), ((), {"fit.png"})):
         fits("model.py:decay", path, *Y, *more, *S, "--out", out)
         assert {file.name for file in out.glob("*.png")} == figures
+    assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["data_file"] == str(path)
+    assert invoke("fit", "model.py:decay", path, "--x", "t", "--y", "absent", "--out", out).exit_code == 2
+    assert not (out / "summary.json").exists()
+    assert (out / "fitted.csv").exists()
 
 
 def test_a_solve_that_does_not_converge_ends_with_status_1(here):

@@ -26,6 +26,10 @@ def posed(t, y=Y, **keywords):
     return xv.separable(M, y, data={"more": {"t": t, "name": "decays", "none": None}, "shape": (40, 2)}, **keywords)
 
 
+def solved(t, **keywords):
+    return xv.solve(posed(t, **keywords), START, over=BOX)
+
+
 def test_every_use_of_a_fit_takes_columns_and_lists():
     found = []
     for t in GIVEN.values():
@@ -133,7 +137,13 @@ def test_refusals_are_short():
     ragged, long = [[1.0, 2.0], [3.0]], np.arange(5000.0)
     for make, message in (
         (lambda: posed(ragged), r"data\['more'\]\['t'\] given as a list must hold numbers, or lists of them of one le"),
-        (lambda: posed(TABLE), r"data\['more'\]\['t'\] must be an array; got a pandas.* which is a table"),
+        (lambda: posed(TABLE), r"data\['more'\]\['t'\] must be an array; got a pandas.* a table\. Pass its columns"),
+        (lambda: posed(T, y=TABLE), r"^y must be an array; .* which is a table\. Pass x\.to_numpy\(\), or one"),
+        (lambda: xv.Each(TABLE), r"^xv\.Each must be an array; .* which is a table\. Pass x\.to_numpy\(\), or one of"),
+        (lambda: posed(T, y=TABLE["y"].astype(str)), r"^y must hold numbers; got dtype \w+\. Convert it to floats"),
+        (lambda: solved(T, y=TABLE["y"].astype(object)), r"^y must hold numbers on numpy; got dtype object"),
+        (lambda: solved(TABLE["t"].astype(object)), r"^data\['more'\]\['t'\] must hold numbers on numpy"),
+        (lambda: solved(T.astype(object)), r"^data\['more'\]\['t'\] must .*; got dtype object\. Convert it"),
         (lambda: posed(T, weights=[long, None]), r"weights given as a list must hold arrays.*\(5000,\), NoneType"),
         (lambda: posed(T, y=[long[:, None], long]), r"y given as a list must hold arrays with the same number of colu"),
         (lambda: posed(T, y=[long.tolist(), [1.0]]), r"got a list of 2, the first a list of 5000, the first 0.0"),

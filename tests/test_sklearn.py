@@ -283,6 +283,11 @@ def test_curves_in_a_pipeline_with_weights_many_targets_and_standard_errors():
     np.testing.assert_allclose(np.sort(model.theta_), [1.0, 5.0], atol=0.1)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(t), model.predict(t))
+    bins = np.arange(60)[:, None]
+    loaded = pickle.loads(pickle.dumps(model.fit(bins, np.exp(-0.1 * bins[:, 0])))).result_
+    with pytest.raises(ProblemError, match="got another data of dtype int64, which was float64"):
+        loaded.attach(xv.separable(decays, np.exp(-0.1 * bins[:, 0]), data=bins))
+    loaded.attach(xv.separable(decays, np.exp(-0.1 * bins[:, 0]), data=bins.astype(float))).statistics()
     scaled = make_pipeline(MinMaxScaler((0.0, 2.0)), model).fit(10.0 * t, y[:, 0])
     np.testing.assert_allclose(np.sort(scaled[-1].theta_), [1.0, 5.0], atol=0.1)
 

@@ -443,6 +443,7 @@ def test_wrong_chunks_are_named_by_number(backend, subtests):
         ((T[60:], SIGNAL[60:80]), r"chunk 2: M\(theta, data\) and y must have the same number of rows; got 30 and 20"),
         ((T[60:].astype("float32"), SIGNAL[60:]), r"chunk 2: data must be float64, as in chunk 0; got float32"),
         ((T[60:], SIGNAL[60:].astype("float32")), r"chunk 2: y must be float64, as in chunk 0; got float32"),
+        ((T[60:].astype("int64"), SIGNAL[60:]), r"got int64\. Convert all chunks to one float dtype: where a file"),
         (({"t": T[60:]}, SIGNAL[60:]), r"chunk 2: data must have the structure of chunk 0, .* got \[\"data\['t'\]\""),
         ((np.where(T[60:] > 1.5, np.nan, T[60:]), SIGNAL[60:]), r"data, chunk 2, must be finite"),
         ((T[60:], np.where(T[60:] > 1.5, np.inf, SIGNAL[60:])), r"y, chunk 2, must be finite"),

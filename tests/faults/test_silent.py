@@ -421,7 +421,7 @@ def test_data_may_hold_anything(subtests):
         assert data["name"] == "x"
         return M(theta, data) * len(data["extra"].dtype.name) ** 0
 
-    for kind, make in NO_NUMBERS.items():
+    for kind, make in {**NO_NUMBERS, "objects": lambda x: np.array(["a", None, x], dtype=object)}.items():
         with subtests.test(kind):
             data = {"t": T, "extra": make(START), "name": "x"}
             assert xv.solve(xv.separable(model, Y, data=data, lam=1e-9), START, over=BOX).success

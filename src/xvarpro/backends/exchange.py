@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import math
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -99,12 +100,18 @@ def as_array(x: Any, name: str) -> Any:
     if is_array(x):
         return np.asarray(x) if isinstance(x, np.ma.MaskedArray) else x
     if hasattr(kind, "__array__") and not hasattr(kind, "dtype"):
-        raise ProblemError(f"{name} must be an array; {what}, which is a table. Pass its columns, such as x['name']")
+        how = "its columns" if "data" in name else "x.to_numpy(), or one of its columns"
+        raise ProblemError(f"{name} must be an array; {what}, which is a table. Pass {how}, such as x['name']")
     try:
         found = np.asarray(x)
     except Exception as error:  # each library raises what it likes
         raise ProblemError(f"{name} must be an array; {what}, which cannot be read as one: {error}") from error
-    return found if found.dtype.kind in "biufc" else x
+    return found if found.dtype.kind in "biufc" or holds_boxed(found) else x
+
+
+def holds_boxed(x: Any) -> bool:
+    """Whether an array is one of Python's objects with numbers among them, with which no framework computes."""
+    return x.dtype == object and any(isinstance(entry, Number) for entry in x.flat)
 
 
 _BUFFERS = array.array | memoryview

@@ -125,6 +125,8 @@ def command(
     form: Annotated[str, typer.Option("--format", help=f"Of the figures: {', '.join(FORMATS)}.")] = "png",
 ) -> None:
     """Fit a model to columns of a CSV file: the report, a figure and tables. Exit status 1 if it did not converge."""
+    folder = Path("xvarpro-out", f"{data.stem}-{model.rpartition(':')[2]}") if out is None else out
+    (folder / "summary.json").unlink(missing_ok=True)  # an error must not leave that of an earlier run
     if form not in FORMATS:
         raise ProblemError(f"--format must be one of {', '.join(FORMATS)}; got {form!r}")
     if not (loss is None or loss in LOSSES):
@@ -169,7 +171,7 @@ def command(
     for advice in (of_python, of_python.partition("; solver=")[0] + "."):  # of amplitudes in a set the shorter one
         text = text.replace(advice, " Or leave out columns that the data cannot tell apart.")
     texts = [text]
-    summary, refused = _summary(report), None
+    summary, refused = {"data_file": str(data), **_summary(report)}, None
     if interval is not None:
         try:
             ends = fit.interval(0.95, interval, names=parameters, amplitudes=named, absolute_sigma=absolute)
@@ -184,9 +186,8 @@ def command(
     screen = tables.console()
     screen.print("\n\n".join(texts), soft_wrap=True)
 
-    folder = Path("xvarpro-out", f"{data.stem}-{found.name}") if out is None else out
     folder.mkdir(parents=True, exist_ok=True)
-    again = (folder / "summary.json").exists()
+    again = (folder / "fitted.csv").exists()
     tables.write_text(folder / "report.txt", "\n\n".join(texts) + "\n")
     _write(
         folder / "parameters.csv",

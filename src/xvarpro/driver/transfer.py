@@ -85,9 +85,9 @@ class Transfer:
         return self._move(x, want)
 
     def _not_numbers(self, x: Array, name: str, real: bool) -> Array:
-        """Dates, texts and objects: part of `data` as they are where its framework has them, else refused."""
+        """Dates, texts and objects but numbers: part of `data` where its framework has them, else refused."""
         source = registry.of(x)
-        if real or source is None or source.name != self.to.name:
+        if real or source is None or source.name != self.to.name or exchange.holds_boxed(x):
             raise ProblemError(f"{name} must hold numbers on {self.to.name}; got dtype {x.dtype}. Convert it to floats")
         return x
 

@@ -93,8 +93,9 @@ class ManyResult:
         """The problem; a `ProblemError` where it is not known."""
         if self._problem is None:
             raise ProblemError(
-                "statistics need the problem, which a pickle does not hold; got a result without one. Solve in this "
-                "process, or pass errors=False to to_frame, to_xarray and columns"
+                "statistics need the problem, which a copy or a pickle does not hold; got a result without one. Call "
+                "solve_many again, which with the same checkpoint= reads what it has solved, or pass errors=False to "
+                "to_frame, to_xarray and columns"
             )
         return self._problem
 

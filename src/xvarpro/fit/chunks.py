@@ -88,7 +88,8 @@ def in_chunks(
         start = _next(last, start, own, sets) if follow and last else own
         kept: Any = None
         if folder is not None:
-            stamp = {**Fingerprints(part, start), **hashes(sets, "over"), "options": repr(options)}
+            stamp = {**Fingerprints(part, start), **hashes(sets, "over")}
+            stamp |= {name: repr(x) for name, x in options.items()}
             kept = Path(folder) / f"problems_{picked.start:012d}.npz", stamp
         if kept is not None and kept[0].exists():
             path, stamp = kept
@@ -202,9 +203,10 @@ def _read(path: Path, stamp: dict[str, str], start: Tree) -> ManyResult:
     if changed:
         then, now = arrays["value"].shape[0], leaves[0].shape[0]
         what = ", ".join(changed) if then == now else f"a chunk of {then} problems, where this call has {now}"
+        added = then < now and path == max(path.parent.glob("problems_*.npz"))
         raise ProblemError(
             f"{path} must be of the same problems, starts and options, in chunks of the same size; got others: {what}. "
-            f"{ANEW}"
+            f"{ANEW}{', or, where problems were added, its last file' if added else ''}"
         )
     return ManyResult(
         theta=trees.unflatten(treedef, [backend.asarray(x, device=place) for x in theta]),

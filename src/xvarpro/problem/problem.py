@@ -101,6 +101,8 @@ class Level(Struct):
         for name in ("lam", "Omega", "covariance"):
             object.__setattr__(self, name, exchange.numbers(getattr(self, name), name))
         if not (is_array(self.y) or callable(self.y) or isinstance(self.y, ColumnChunks | RowChunks | Each)):
+            if hasattr(self.y, "dtype"):  # a column of texts
+                raise ProblemError(f"y must hold numbers; got dtype {self.y.dtype}. Convert it to floats")
             raise ProblemError(
                 "y must be an array, a list of arrays, a function y(theta, data), ColumnChunks or RowChunks; "
                 f"got {type(self.y).__name__}"

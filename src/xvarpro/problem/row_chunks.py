@@ -394,7 +394,10 @@ class Stream:
             )
         for path, dtype in kind.dtypes.items():
             if dtype != want.dtypes[path]:
-                raise ProblemError(f"{where}: {path} must be {want.dtypes[path]}, as in chunk 0; got {dtype}")
+                raise ProblemError(
+                    f"{where}: {path} must be {want.dtypes[path]}, as in chunk 0; got {dtype}. Convert all chunks to "
+                    "one float dtype: where a file has whole numbers alone, they are read as integers"
+                )
         if y is not None and kind.y != want.y:
             shape = str(("rows", *want.y)).replace("'", "")
             raise ProblemError(f"{where}: y must have shape {shape}, as in chunk 0; got {tuple(y.shape)}")

@@ -16,7 +16,7 @@ import numpy as np
 
 from xvarpro._version import __version__
 from xvarpro.algorithms.interface import Algorithm
-from xvarpro.backends import Backend, exchange, of
+from xvarpro.backends import Backend, exchange, of, to_numpy
 from xvarpro.backends.registry import is_deterministic, owner
 from xvarpro.core import trees
 from xvarpro.core.namespace import device as device_of
@@ -140,7 +140,17 @@ def changed(problem: Problem, stored: Mapping[str, str]) -> list[str]:
     if isinstance(stored, Fingerprints) and stored.hold(problem):
         return []
     now = hashes(problem, "") | {name: _hash(x, name) for name, x in _classes(problem).items()}
-    return [name for name, x in now.items() if x != stored.get(name)]
+    given = dict(zip(_names(problem, ""), trees.leaves(problem), strict=True))
+    return [name + _widened(given.get(name), stored.get(name)) for name, x in now.items() if x != stored.get(name)]
+
+
+def _widened(x: Any, stored: str | None) -> str:
+    """What to say of an array that differs from the one stored by its dtype alone, as whole numbers of a table may."""
+    x = exchange.as_array(x, "an array")
+    if not trees.is_array(x) or not ("int" in dtype_name(x) or dtype_name(x) == "float32"):
+        return ""
+    wide = _hash(to_numpy(x).astype("float64"), "")
+    return f" of dtype {dtype_name(x)}, which was float64" if wide == stored else ""
 
 
 def _checksum(x: Any, name: str) -> Any:

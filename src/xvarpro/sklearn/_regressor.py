@@ -47,7 +47,8 @@ class VarProRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     w_ : array, shape (n,) or (n, n_targets)
     result_ : xvarpro.Result
         Of the solve, with its certificate, and with standard errors by ``result_.statistics()``; a pickle of it has no
-        problem, see `xvarpro.Result.attach`.
+        problem: ``result_.attach(xv.separable(model, y, data=X, lam=lam, W=W, weights=sample_weight))``, all in
+        float64, brings it back.
     n_iter_, n_features_in_, feature_names_in_
         As scikit-learn has them.
 
