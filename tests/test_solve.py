@@ -214,12 +214,15 @@ def test_dead_units_are_counted_and_warned_about(backend):
     assert caught[0].filename == __file__
 
 
-def test_a_column_that_an_omega_couples_to_others_is_no_dead_unit():
+def test_a_column_whose_weight_is_coupled_to_others_is_no_dead_unit():
     """Pixels that are not seen have weights from their neighbours, and a gain of 0 has a gradient."""
     gains, seen = np.ones(20), np.arange(20) != 4
     gains[5] = 0.0
     more = {"data": np.eye(20), "lam": 0.1, "Omega": np.diff(np.eye(20), 2, axis=0), "weights": seen}
     fit = xv.solve(xv.separable(lambda s, A: A * s, np.sin(np.arange(20.0)), **more), gains, Box(0.0, 1.0), max_iter=0)
+    assert (fit.verified.units, fit.verified.dead_units) == (20, 0)
+    less = {"data": np.eye(20), "lam": 1e-3, "W": xv.lower.Simplex()}
+    fit = xv.solve(xv.separable(lambda s, A: A * s, np.full(20, 0.01), **less), gains, Box(0.0, 1.0), max_iter=0)
     assert (fit.verified.units, fit.verified.dead_units) == (20, 0)
 
 

@@ -26,7 +26,7 @@ from xvarpro.results.recipe import Recipe, provenance
 
 
 class DeadUnitsWarning(UserWarning):
-    """Columns of the design are zero at the result, with no Omega that couples their weights: they never come back."""
+    """Columns of the design are zero at the result, and so are their weights: they never come back."""
 
 
 ORDINARY = 2**20  # entries of w up to which it is solved for at once where the target was compressed

@@ -179,7 +179,8 @@ class CrossValidation:
     plot = Method("xvarpro.fit.plotting.plot_cross_validation")
 
     def __repr__(self) -> str:
-        entries, rows = sum(math.prod(x.shape) for x in trees.leaves(self.fit.theta)), self.fit.stated.lower.y.shape[0]
+        y: Any = self.fit.stated.lower.y
+        entries, rows = sum(math.prod(x.shape) for x in trees.leaves(self.fit.theta)), y.shape[0]
         seen = f"; the {entries} entries of theta have seen all {rows} rows: the error is too low"
         at_end = self.lam <= self.looked[0] * (1 + 1e-6) or self.lam >= self.looked[-1] * (1 - 1e-6)
         return (

@@ -214,9 +214,9 @@ class InMemory(Objective):
         # a product with a vector of no special direction is as small as the column
         (probe,) = signs((low.y if low.M.columns is not None else low.y[:, :1],))
         sizes = xp.max(xp.abs(low.M.rmatvec(probe)), axis=1)
-        dead = dead_columns(sizes, low.ridge)
-        columns = xp.full_like(dead, low.M.shape[1])
         w, _ = self.solution(solver, low, factor)
+        dead = dead_columns(sizes, low.ridge, w)
+        columns = xp.full_like(dead, low.M.shape[1])
         whole = low.y if low.loss is None else low.M.matvec(w)
         terms = xp.max(xp.abs(w) * sizes[:, None]) / positive_or_one(xp.sqrt(inner(whole, whole)))
         return LowerReport(deficient, xp.all(xp.stack(finite)), condition, dead, columns, kinks, w, terms)

@@ -139,16 +139,16 @@ class Objective(ABC):
 DEAD = 8.0  # machine epsilons of the largest column, up to which one is rounding
 
 
-def dead_columns(size: Array, ridge: Ridge) -> Array:
+def dead_columns(size: Array, ridge: Ridge, w: Array) -> Array:
     """How many columns of M contribute nothing, int32, 0-d, from a size of each, (n,).
 
     Those that are zero; with a ridge those that are rounding of the largest as well. Without one a weight makes up for
-    the size of its column. With an Omega, which gives the weight of a zero column a value from others, none is dead.
+    the size of its column. One whose weight is not 0, as of an Omega or a set that couples weights, has a gradient.
     """
-    xp = namespace_of(size)
-    dead = (size == 0) & (ridge.Omega is None or not ridge.present)
-    if ridge.plain and ridge.definite:
-        dead = dead | (size <= DEAD * xp.finfo(size.dtype).eps * xp.max(size))
+    xp, weight = namespace_of(size), namespace_of(w).max(namespace_of(w).abs(w), axis=1)
+    eps = xp.finfo(size.dtype).eps
+    least = DEAD * eps * xp.max(size) if ridge.plain and ridge.definite else 0 * xp.max(size)
+    dead = (size <= least) & ~(weight > eps**0.5 * xp.max(weight))
     return xp.sum(xp.astype(dead, xp.int32))
 
 

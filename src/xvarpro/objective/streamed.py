@@ -270,10 +270,10 @@ class Streamed(Objective):
         condensed = self._accumulation.condensed(self.backend, state)
         deficient = self._accumulation.deficient(self.backend, condensed.R, rows)
         xp = namespace_of(top)
-        dead = dead_columns(top, self.problem.lower.ridge)
+        condition, w = condition_of(self.backend, condensed.R), condensed.argmin(self.backend)
+        dead = dead_columns(top, self.problem.lower.ridge, w)
         columns = xp.full_like(dead, top.shape[0])
         kinks = xp.zeros_like(dead)
-        condition, w = condition_of(self.backend, condensed.R), condensed.argmin(self.backend)
         return LowerReport(deficient, xp.all(xp.isfinite(top)), condition, dead, columns, kinks, w, 0 * condition)
 
     # -- gradients -----------------------------------------------------------------------------------------------------

@@ -39,8 +39,8 @@ class Verified:
         gradient's relative error is at most about this times the machine epsilon. inf if the factorisation failed.
     units, dead_units : int
         Number of columns of the lower design, and of those that are zero, with a ridge also to rounding of the largest:
-        atoms or latents that contribute nothing, have zero gradient and stay zero; none where an Omega couples
-        weights. The status does not speak of them.
+        atoms or latents that contribute nothing, have zero gradient and stay zero; none where its weight is not 0, as
+        an Omega or a set may have it. The status does not speak of them.
     kinks : int
         Number of entries of w at a bound with a multiplier of 0 to working precision. There the one-sided derivatives
         of w differ, and the gradient of a bilevel problem jumps; that of a separable problem is continuous.
