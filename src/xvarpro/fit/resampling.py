@@ -26,7 +26,7 @@ def to_solve_again(fit: Outcome) -> Problem:
     if fit.loss is not None:
         raise ProblemError(
             "bootstraps must be of least squares, and profiles of least squares or of a log likelihood; got a fit by "
-            f"{fit.loss!r}. Use the method 'linear'"
+            f"{fit.loss!r}. Use the method 'linear', or 'profile' of a likelihood"
         )
     if fit.stated.in_rows or fit.in_columns:
         which = "rows" if fit.stated.in_rows else "right-hand sides"
