@@ -469,7 +469,7 @@ def check_array(x: Any, what: str, theta: Array, dtype: str, takes_complex: bool
     if trees.array_namespace(x) is not trees.array_namespace(theta):
         raise ModelError(
             f"{what} must return an array of theta's namespace; got {type(x).__module__}.{type(x).__name__}. "
-            "Compute with xp = xv.array_namespace(theta)"
+            "Compute with xp = xv.array_namespace(theta), and pass constant arrays in data= or through xp.asarray"
         )
     kind = str(x.dtype).rsplit(".", maxsplit=1)[-1]
     if takes_complex and kind == FLOATS[dtype]:

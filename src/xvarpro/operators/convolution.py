@@ -55,7 +55,10 @@ class Convolution(OfKernels):
         axes = None if self.kernel is None else self.kernel.ndim
         object.__setattr__(self, "signal", checked_grid(self, self.signal, axes))
         if self.mode not in ("full", "valid"):
-            raise ProblemError(f'Convolution: mode must be "full" or "valid", got {self.mode!r}')
+            raise ProblemError(
+                f'Convolution: mode must be "full" or "valid", got {self.mode!r}. SciPy\'s "same" is "full" for data in '
+                "a frame of NaN of that size, with weights=isfinite(y)"
+            )
 
     @classmethod
     def examples(cls, shape: tuple[int, int]) -> tuple[Convolution, ...]:

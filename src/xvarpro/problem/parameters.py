@@ -303,7 +303,8 @@ class Parameters:
         if not isinstance(theta, Mapping) or theta.keys() != shapes.keys():
             got = list(theta) if isinstance(theta, Mapping) else type(theta).__name__
             raise ProblemError(
-                f"theta must be a dict with the keys {list(shapes)}, of what varies, got {got}. Where Parameters have changed since, wrap the model anew"
+                f"theta must be a dict with the keys {list(shapes)}, of what varies, got {got}. Where Parameters have "
+                "changed since, wrap the model anew"
             )
         leaves = {name: x if is_array(x) else np.asarray(x, dtype=np.float64) for name, x in theta.items()}
         lead = _leading(leaves, shapes)

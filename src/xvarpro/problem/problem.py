@@ -122,8 +122,8 @@ class Level(Struct):
         given = given or self.weights is None or isinstance(self.weights, Each | Whitening)
         if not (given or (callable(self.weights) and isinstance(self.y, RowChunks))):
             raise ProblemError(
-                "weights must have shape (m,) or (m, k), or be a function weights(data) of chunks where y is given as "
-                f"RowChunks; got {checks.described(self.weights)}"
+                "weights must have shape (m,) or (m, k), such as numpy.full(m, 1 / sigma**2), or be a function "
+                f"weights(data) of chunks where y is given as RowChunks; got {checks.described(self.weights)}"
             )
         if self.loss is not None:
             self._check_loss()
