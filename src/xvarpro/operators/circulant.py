@@ -30,7 +30,7 @@ class Circulant(Periodic):
     Parameters
     ----------
     kernel : array, shape grid
-        Real or complex, of the shape of the image, with its origin at the first entry: `numpy.roll` a centred one there.
+        Real or complex, of the shape of the image, with its origin at the first entry: `numpy.roll` brings it there.
 
     See Also
     --------

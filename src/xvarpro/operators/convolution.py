@@ -56,8 +56,8 @@ class Convolution(OfKernels):
         object.__setattr__(self, "signal", checked_grid(self, self.signal, axes))
         if self.mode not in ("full", "valid"):
             raise ProblemError(
-                f'Convolution: mode must be "full" or "valid", got {self.mode!r}. SciPy\'s "same" is "full" for data in '
-                "a frame of NaN of that size, with weights=isfinite(y)"
+                f'Convolution: mode must be "full" or "valid", got {self.mode!r}. SciPy\'s "same" is "full" for data '
+                "in a frame of NaN of that size, with weights=isfinite(y)"
             )
 
     @classmethod
