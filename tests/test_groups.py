@@ -89,9 +89,10 @@ def solves(own, store):
         s = xv.statistics.linear_theory(problem, np.array([1.0, 5.0]), BOX)
         found |= {f"{name} covariance": s.theta_covariance}
         found[f"{name} goodness"] = [s.data, s.dof, s.chi2, s.r_squared]
+    fit = xv.solve(xv.separable(decays, own.chunks()), fit.theta, over=BOX)
     if own.rank == 0:
         found["shown"] = str(fit) + fit._repr_html_()  # which asks nothing of the other process
-    s = xv.solve(xv.separable(decays, own.chunks()), fit.theta, over=BOX).statistics()
+    s = fit.statistics()
     return found | {"covariance": s.covariance, "goodness": [s.data, s.dof, s.chi2, s.r_squared]}
 
 
