@@ -47,7 +47,7 @@ ax.plot(t, robust.fitted, color="#0072b2", linewidth=3)
 ax.plot(t, clean, "--", color="w", linewidth=1)
 ax.annotate("left out", (1.5, 1.72), color="#d55e00")
 ax.annotate("least squares", (0.42, 1.75), color="0.4")
-ax.annotate("robust, on the truth (dashed)", (0.1, 0.8), color="#0072b2")
+ax.annotate("robust, on the truth (dashed)", (0.05, 0.45), color="#0072b2")
 ax.set(xlabel="time (s)", ylabel="signal", title="A robust fit finds the outliers and leaves them out")
 
 # %%
