@@ -31,12 +31,15 @@ def test_without_its_packages_the_command_says_what_to_install(module, monkeypat
 
 
 MINE = """
+import warnings
 from xvarpro.cli import tables
 from xvarpro.errors import ProblemError
 
 def command(n: int = 3) -> None:
     if n < 0:
         raise ProblemError(f"n must be >= 0, got {n}")
+    if n == 0:
+        warnings.warn("n is 0", stacklevel=2)
     print("n is", n)
 """
 # the module of the experiment is imported before the command line, which it imports in turn, and then after it
@@ -59,13 +62,14 @@ def test_an_experiment_of_the_users_is_a_subcommand_of_run(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[xvarpro.experiments]\nmine = mine:command\nlost = nowhere:command\n")
-    lines = [["mine", "--n", "5"], ["mine", "--n", "-1"], ["lost", "--anything", "1"]]
+    lines = [["mine", "--n", "5"], ["mine", "--n", "-1"], ["mine", "--n", "0"], ["lost", "--anything", "1"]]
     command = [sys.executable, "-c", RUNS, json.dumps(lines)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))}
     found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    said, refused, lost = json.loads(found.stdout)
+    said, refused, warned, lost = json.loads(found.stdout)
     assert said == [0, "n is 5\n", ""]
     assert refused == [2, "", "error: n must be >= 0, got -1\n"]
+    assert warned == [0, "n is 0\n", "warning: n is 0\n"]
     assert lost[0] == 2
     assert lost[2].startswith("error: experiment 'lost' cannot be loaded from 'nowhere:command': Module")
 

@@ -426,6 +426,9 @@ def test_a_solve_that_does_not_converge_ends_with_status_1(here):
     equal = invoke("fit", "exponentials", path, *Y, "--start", "rates=1,1")
     assert "RANK_DEFICIENT" in equal.stdout
     assert "lam" not in equal.stdout
+    with pytest.warns(xv.DeadUnitsWarning, match="no method moves them again: start"):
+        far = invoke("fit", "gaussians", path, *Y, "--start", "centres=400", "--start", "widths=1", "--background", "0")
+    assert "or one is zero. Start where" in far.stdout
 
 
 def test_what_was_fitted_is_written_where_an_interval_is_refused(here):

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
@@ -57,7 +58,7 @@ class Program(TyperGroup):
                 if "--version" in (sys.argv[1:] if args is None else args):
                     print(f"xvarpro {__version__}")
                     raise SystemExit(0)
-                with _sigterm_exits():
+                with _sigterm_exits(), _warnings_in_a_line():
                     return super().main(args, *rest, **kwargs)
             finally:
                 if sys.stdout is not None:  # as it is where the shell has closed it
@@ -126,6 +127,21 @@ def _sigterm_exits() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Warnings of the package without file and line: the caller that they name is typer here, not the user's code."""
+    before, own = warnings.formatwarning, os.path.dirname(typer.__file__)
+
+    def in_a_line(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> str:
+        return f"warning: {message}\n" if filename.startswith(own) else before(message, category, filename, *rest)
+
+    warnings.formatwarning = in_a_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _failing(message: str) -> Callable[[], None]:

@@ -61,12 +61,13 @@ class Status(int, Enum):
         6,
         (
             "The lower level has no unique solution: the columns of M(theta) are linearly dependent to the precision "
-            "of its solver."
+            "of its solver, or one is zero."
         ),
         (
-            "Start where columns differ: no two rates equal, and a rate times the range of its variable near 1, so in "
-            "the units of the data. Or add a ridge (lam > 0) or a larger one; solver=xv.lower.SVD() gives the solution "
-            "of minimum norm, and of rows in chunks Cholesky() has half of the digits of QR()."
+            "Start where columns differ and none is zero: peaks within the data, no two rates equal, and a rate times "
+            "the range of its variable near 1, so in the units of the data. Or add a ridge (lam > 0) or a larger one; "
+            "solver=xv.lower.SVD() gives the solution of minimum norm, and of rows in chunks Cholesky() has half of "
+            "the digits of QR()."
         ),
     )
     STOPPED = 7, "The callback stopped the solve.", "xv.solve(problem, result) goes on."

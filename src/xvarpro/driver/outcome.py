@@ -100,10 +100,11 @@ def _verified(run: Run, status: Status, iterate: Iterate) -> tuple[Status, Verif
     if status is Status.NO_DESCENT and kinks and not prepared.problem.is_separable:
         status = Status.KINK
     if dead:
+        unsaid = "" if status is Status.RANK_DEFICIENT else ", and the status does not speak of them"
         warn_caller(
             f"{dead:.0f} of {units:.0f} columns of M(theta) are zero to rounding at the result. Their gradient is zero "
-            "whatever they could gain, so no method moves them again, and the status does not speak of them: start "
-            "from other values, inside the set, or cap the first steps",
+            f"whatever they could gain, so no method moves them again{unsaid}: start from other values, inside the "
+            "set, and of a peak within its data, or cap the first steps",
             DeadUnitsWarning,
         )
     left = {}
