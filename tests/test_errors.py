@@ -215,6 +215,7 @@ def two_levels(y=SIGNAL, upper=decays, z=SIGNAL):
 SHAPES = [
     (one_level(Y2[:-1]), r"same number of rows; got shapes \(40, 2\) and \(39, 2\)"),
     (one_level(np.ones((200, 40))), r"shapes \(40, 2\) and \(200, 40\)\. Rows .* xv\.Each\(y\), .* y\.T$"),
+    (one_level(np.ones((5, 8))), r"shapes \(40, 2\) and \(5, 8\)\. Pass the image as y\.reshape\(-1\)"),
     # compressed: the m x m factor is ours, and the message is about what the user wrote
     (one_level(np.ones((30, 200))), r"same number of rows; got shapes \(40, 2\) and \(30, 200\)"),
     (one_level(SIGNAL, lam=1.0, Omega=np.eye(3)), r"Omega must have shape \(r, 2\) .*; got \(3, 3\)"),

@@ -90,6 +90,7 @@ def test_the_evidence_of_one_rate_is_that_of_quadrature(lower):
     area, _ = quad(lambda x: math.exp(float(m.log_density(np.array([x]))) - top), *ends, epsrel=1e-6)
     assert found.log_evidence == pytest.approx(top + math.log(area / (10.0 - lower)), abs=0.02)
     assert found.active == ([] if lower < 1 else ["theta[0]"])
+    assert ("at a bound" in str(found)) is (lower > 1)
 
 
 def test_a_bound_without_a_slope_is_cut_off_at_the_width_of_the_set():
@@ -111,6 +112,8 @@ def test_a_density_that_is_not_normal_is_named():
     two, three = (xv.solve(m, np.array(x), over=BOX) for x in ([0.5, 8.0], [0.5, 4.0, 15.0]))
     found = [two.laplace(components=2), three.laplace(components=3)]
     assert [x.not_normal for x in found] == [[], ["theta[1]", "theta[2]"]]
+    assert str(found[1]).splitlines()[3].startswith("  theta[1]   ")
+    assert str(found[1]).splitlines()[5].startswith("far from a normal density along theta[1]")
     assert str(xv.compare_models(found)).splitlines()[3].startswith("model 1: far from a normal density along theta[1]")
     draws, ridge = two.sample(500, components=2), three.sample(500, components=3)
     assert draws.log_evidence == pytest.approx(found[0].log_evidence, abs=0.1)

@@ -234,7 +234,7 @@ def test_a_density_that_is_not_finite_is_a_sentence(subtests):
     with subtests.test("as few data as amplitudes"), pytest.raises(xv.errors.ProblemError, match="more data"):
         xv.marginal(xv.separable(decays, y[:2], data=T[:2])).log_density(THETA)
     iterative = xv.separable(decays, y, data=T, lam=1.0, solver=xv.lower.LSMR())
-    with subtests.test("an iterative solver"), pytest.raises(xv.errors.ProblemError, match="determinant"):
+    with subtests.test("an iterative solver"), pytest.raises(xv.errors.ProblemError, match=r"SVD.* array then"):
         xv.marginal(iterative, 0.1).log_density(THETA)
     for name, options in {"solver": {"solver": xv.lower.SVD()}, "lam": {"lam": np.array([[0.0]])}}.items():
         smooth = xv.separable(decays, y, data=T, **{"lam": 1.0, **options}, Omega=np.array([[1.0, -1.0]]))

@@ -22,7 +22,7 @@ from xvarpro.objective.curvature import marginal_hessian
 from xvarpro.objective.marginal import Marginal
 from xvarpro.results.outcome import Outcome
 from xvarpro.sets.region import Region
-from xvarpro.statistics.frames import aligned
+from xvarpro.statistics.frames import aligned, vector
 from xvarpro.statistics.names import entry_names
 
 AT_BOUND = 1e-8  # of the width of a set: entries nearer to a bound are at it
@@ -85,6 +85,23 @@ class Laplace:
     def bic(self) -> float:
         """``log(data) parameters - 2 log_density``."""
         return math.log(self.data) * self.parameters - 2 * self.log_density
+
+    def __str__(self) -> str:
+        errors = zip(entry_names(self.theta_stderr), vector(self.theta_stderr), strict=True)
+        rows = [(name, "at a bound" if name in self.active else f"{error:.4g}") for name, error in errors]
+        return "\n".join(
+            [
+                f"log evidence {self.log_evidence:.2f}: log density {self.log_density:.2f} of {self.data} data by "
+                f"{self.effective_parameters:.2f} effective parameters",
+                *aligned([("entry", "standard error"), *rows]),
+                *self._notes(),
+            ]
+        )
+
+    def _notes(self) -> list[str]:
+        far = ", ".join(self.not_normal[:6])
+        said = f"far from a normal density along {far}, so that the evidence and probabilities by it may be far off"
+        return [f"{said}. Integrate log_density over the set"] if far else []
 
 
 def laplace(fit: Outcome, *, prior_theta: Callable[[Tree], Array] | None = None, components: int = 1) -> Laplace:
@@ -371,12 +388,7 @@ class ModelComparison:
         for name, m, p in zip(self.names, self.models, self.probabilities, strict=True):
             numbers = f"{m.log_evidence:.2f} {p:.3g} {m.aic:.2f} {m.bic:.2f} {m.effective_parameters:.2f}"
             rows.append((name, *numbers.split()))
-        notes = [
-            f"{name}: far from a normal density along {', '.join(m.not_normal[:6])}, so that the evidence and the "
-            "probabilities may be far off. Integrate log_density over the set"
-            for name, m in zip(self.names, self.models, strict=True)
-            if m.not_normal
-        ]
+        notes = [f"{name}: {x}" for name, m in zip(self.names, self.models, strict=True) for x in m._notes()]
         return "\n".join([*aligned(rows), *notes])
 
 

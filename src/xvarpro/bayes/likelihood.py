@@ -108,7 +108,7 @@ def marginal(problem: Problem, noise: Given = None, prior: Array | None = None) 
     The ridge of the problem is the prior of w, normal with mean `prior` and covariance
     ``sigma^2 (lam Omega^H Omega)^-1``; with ``lam = 0`` it is flat, and the likelihood is integrated over all w, which
     is that of restricted maximum likelihood (REML), whose value depends on the scale of the columns of M.
-    ``docs/mathematics.md`` has the formula.
+    ``docs/mathematics.md`` has the formula. A design that is an operator is made an array, for its determinant.
 
     Parameters
     ----------

@@ -366,6 +366,8 @@ def check_fit(
         if target[1:] == design[:1]:
             message += ". Rows that are problems of their own go to the vmap of a layer, or, marked, to solve_many: xv."
             message += "many.lifted(xv.separable(M, xv.Each(y), ...)). Right-hand sides of one theta are columns, y.T"
+        elif math.prod(target) == design[0]:
+            message += ". Pass the image as y.reshape(-1), row by row"
         raise ProblemError(message)
     lam, Omega = ridge
     if Omega is not None and (len(Omega.shape) != 2 or Omega.shape[1] != n or not Omega.shape[0]):

@@ -238,9 +238,10 @@ def settled(problem: Problem, structure: ModelStructure, backend: Backend, dtype
     level, noise, (n, k) = problem.lower, problem.noise, structure.w_shape
     assert noise is not None
     if not structure.exact or not (level.solver is None or isinstance(level.solver, INTEGRATED)):
+        remedy = "Leave solver= out: the design is made an array then" if level.solver else "Return an array from M"
         raise ProblemError(
-            "a marginal likelihood needs a design that is an array, and a solver whose factor has its determinant: "
-            f"lower.QR(), DualQR() or SVD(); got {level.solver or 'a design known by its products'}. Leave solver= out"
+            "a marginal likelihood needs the entries of the design, and a solver whose factor has its determinant: "
+            f"lower.QR(), DualQR() or SVD(); got {level.solver or 'a design known by its products'}. {remedy}"
         )
     size, present = 0.0, callable(level.lam) or level.ridge.present
     blocks = isinstance(level.Omega, Stacked) and not problem.in_rows  # whose rows may depend on each other
