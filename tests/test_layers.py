@@ -53,7 +53,7 @@ def tensors(**more):
     return {"t": torch.tensor(T, requires_grad=True), "y": torch.tensor(Y, requires_grad=True), **more}
 
 
-@pytest.mark.parametrize("backend", [None, "numpy"])
+@pytest.mark.parametrize("backend", [None, "numpy", "jax"])
 def test_torch_gives_the_gradient(want, backend):
     data = tensors(labels=torch.arange(3), name="a run")
     layer = xv.layers.torch.Solve(PROBLEM, torch.tensor(START), backend=backend, **OPTIONS)

@@ -625,5 +625,5 @@ def test_more_starts_keep_the_lowest_end_of_each(backend):
     assert fit.ended(xv.Status.NO_DATA).tolist() == [2]
     assert (fit.n_iter >= one.n_iter).all()
     assert np.isfinite(host(fit.statistics().chi2)[:2]).all()
-    with pytest.raises(xv.errors.ProblemError, match=r"leaves of shape \(s, 1\)"):
+    with pytest.raises(xv.errors.ProblemError, match=r"all problems share, in leaves of shape \(s, 1\)"):
         xv.solve_many(problem, np.full((3, 1), 1.1), starts=np.ones(2))

@@ -284,7 +284,10 @@ def _each(theta0: Tree, starts: Tree) -> Iterator[Tree]:
     wanted = [tuple(x.shape[mark or not any(marks) :]) for x, mark in zip(own, marks, strict=True)]
     if [shape[1:] for shape in shapes] != wanted or len({shape[:1] for shape in shapes}) != 1:
         shown = ", ".join(f"(s, {', '.join(map(str, shape))})" for shape in wanted)
-        raise ProblemError(f"starts must have leaves of shape {shown}, as {', '.join(names)} have; got {shapes}")
+        raise ProblemError(
+            f"starts must be s starts that all problems share, in leaves of shape {shown} for {', '.join(names)}; "
+            f"got {shapes}"
+        )
     for i in range(shapes[0][0]):
         spread = [namespace_of(y).broadcast_to(y[i, ...], x.shape) for x, y in zip(own, more, strict=True)]
         yield trees.unflatten(treedef, spread)

@@ -217,21 +217,21 @@ class _Call:
         cotangent = implicit.Cotangent(trees.unflatten(self.treedef, theta_bar), w_bar, value_bar)
         at = trees.unflatten(self.treedef, theta)
         prepared = implicit.ready(problem, at, over=layer.over, backend=layer.backend)
-        moved = implicit.move(prepared, cotangent)
         leaves, places = trees.leaves(problem.data), implicit.differentiable(problem.data)
         # arrays of other frameworks have no gradient here
         mine = [i for i in places if isinstance(leaves[i], torch.Tensor)]
         change: tuple[Any, ...] = ()
-        if along:
-            here, given = trees.leaves(prepared.problem.data), dict(zip(mine, along, strict=True))
-            way = tuple(prepared.to_backend(given[i]) if i in given else 0 * here[i] for i in places)
-            by_data, change, flags = implicit.pull_twice(prepared, prepared.theta, moved, way)
-        else:
-            by_data, degenerate, singular, residual, _ = implicit.pull(prepared, prepared.theta, moved)
-            flags = degenerate, singular, residual
-        implicit.warn(*implicit.numbers(prepared, flags))
-        by_leaf = dict(zip(places, by_data, strict=True))
-        found = [prepared.layout.array(x, prepared.backend) for x in (*(by_leaf[i] for i in mine), *change)]
+        with prepared.backend.scope(prepared.dtype):
+            moved = implicit.move(prepared, cotangent)
+            if along:
+                here, given = trees.leaves(prepared.problem.data), dict(zip(mine, along, strict=True))
+                way = tuple(prepared.to_backend(given[i]) if i in given else 0 * here[i] for i in places)
+                by_data, change, flags = implicit.pull_twice(prepared, prepared.theta, moved, way)
+            else:
+                by_data, *flags, _ = implicit.pull(prepared, prepared.theta, moved)
+            implicit.warn(*implicit.numbers(prepared, flags))
+            by_leaf = dict(zip(places, by_data, strict=True))
+            found = [prepared.layout.array(x, prepared.backend) for x in (*(by_leaf[i] for i in mine), *change)]
         like = [leaves[i] for i in mine] + list(bars)
         return tuple(torch.reshape(x, y.shape).to(y) for x, y in zip(found, like, strict=False))
 
