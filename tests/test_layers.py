@@ -1,5 +1,6 @@
 """A solve inside somebody else's program: gradients of a layer, in modules, compiled, over batches."""
 
+import math
 import warnings
 from functools import partial
 
@@ -412,6 +413,25 @@ def test_jax_with_complex_weights(wanted):
 
 
 # -- JAX ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.frameworks
+def test_jax_starts_again_at_an_iterate_that_is_lower_than_the_end():
+    """Nonmonotone steps come to a stationary point above an iterate on the way, and there the objective goes on."""
+    noise = rng(1)
+    x = np.sort(noise.uniform(-3, 3, 80))
+    y = np.sin(2 * x) * np.exp(-(x**2) / 6) + 0.1 * noise.normal(size=80)
+
+    def bells(c, data):
+        return xv.array_namespace(c).exp(-2.0 * (data["x"][:, None] - c) ** 2)
+
+    problem = xv.separable(bells, lambda c, data: data["y"], lam=math.exp(-2.0))
+    with jax.enable_x64(True):
+        start = jnp.linspace(-2.5, 2.5, 5)
+        layer = xv.layers.jax.solve(problem, start, over=xv.sets.Box(-3.0, 3.0), algorithm=SPECTRAL)
+        found = layer({"x": jnp.asarray(x), "y": jnp.asarray(y)})
+    assert xv.Status.of(int(found.status)) is xv.Status.CONVERGED
+    assert float(found.value) == pytest.approx(0.46115554428530, rel=1e-12)
 
 
 @pytest.fixture(scope="module")

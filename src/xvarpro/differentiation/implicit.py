@@ -108,7 +108,8 @@ def reasons(degenerate: float, singular: float, residual: float) -> list[str]:
     if singular:
         said.append(
             "the solution is not unique nearby, or theta runs off, as where units such as tanh saturate, so the "
-            "derivative of least norm was taken: bounds (over) or a penalty (mu, R) on theta can make it unique"
+            "derivative of least norm was taken: bounds (over) or a penalty (mu, R) on theta can make it unique, where "
+            "the solve has ended with success"
         )
     if not residual <= UNSOLVED:
         said.append(

@@ -192,10 +192,15 @@ class Program:
         return run
 
     def whole(self, backend: Backend, tol: Array, rest: Leaves, theta: Leaves, max_iter: int) -> tuple[Iterate, Array]:
-        """A solve in one loop, to compile, differentiate or map over a batch: its last iterate, and w there, (n, k)."""
+        """A solve in one loop, to compile, differentiate or map over a batch: its last iterate, and w there, (n, k).
+
+        A method whose objective may rise starts again at its best iterate, as long as that leads lower.
+        """
         state, floor = self.start((tol, *rest))(theta)
         operands = (tol, floor, *rest)
-        step, recheck = self.step(operands), self.recheck(operands)
+        step, recheck, end = self.step(operands), self.recheck(operands), self.end(operands)
+        f, region, algorithm, *_ = self._filled(operands)
+        in_doubt = doubtful(f.exact, region, algorithm, state)
 
         def going(carry: tuple[Array, Tracked]) -> Array:
             return (carry[0] < max_iter) & running(carry[1])
@@ -207,24 +212,41 @@ class Program:
             n, state = converge(carry[0])
             return (n, recheck(state)), carry[1] & ~carry[1]
 
-        f, region, algorithm, *_ = self._filled(operands)
-        carry = (0 * state.iterate.status, state)
-        if doubtful(f.exact, region, algorithm, state):
-            # the start is looked at too: the first pass is made in any case
-            first = carry[0] >= 0
-            (_, state), _ = backend.while_loop(lambda now: now[1] | going(now[0]), converge_and_recheck, (carry, first))
+        def attempt(carry: tuple[Array, Tracked]) -> tuple[Array, Tracked]:
+            if in_doubt:
+                # the start is looked at too: the first pass is made in any case
+                first = carry[0] >= 0
+                body = converge_and_recheck
+                (n, state), _ = backend.while_loop(lambda now: now[1] | going(now[0]), body, (carry, first))
+            else:
+                n, state = converge(carry)
+            return n, state if algorithm.certifies_every_iteration else end(state)
+
+        def again(carry: tuple[Array, Array, Tracked, Array]) -> tuple[Array, Array, Tracked, Array]:
+            first, n, state, _ = carry
+            begun = backend.when(~first, lambda now: self.start((tol, *rest))(now.best.theta)[0], state)
+            n, ended = attempt((namespace_of(n).where(first, n, n + 1), begun))
+            return first & ~first, n, ended, state.best.value
+
+        def worn(carry: tuple[Array, Array, Tracked, Array]) -> Array:
+            first, n, state, before = carry
+            it, best = state.iterate, state.best
+            stuck = (it.status == Status.NO_DESCENT.code) | (it.status == Status.STALLED.code)
+            lower = best.value < before - noise(best.value, floor)
+            return first | ((n < max_iter) & (stuck | (success(it) & state.ahead(floor))) & lower)
+
+        n = 0 * state.iterate.status
+        if state.best:
+            _, _, state, _ = backend.while_loop(worn, again, (n == 0, n, state, state.best.value))
         else:
-            _, state = converge(carry)
-        if not algorithm.certifies_every_iteration:
-            state = self.end(operands)(state)
+            _, state = attempt((n, state))
         last, code = state.iterate, state.iterate.status
         xp = namespace_of(code)
         code = xp.where(code == Status.RUNNING.code, Status.MAX_ITER.code, code)
         if state.best:
             behind = state.ahead(floor)
+            code = xp.where(behind & success(last), Status.STALLED.code, code)
             last = select(backend, behind, state.best, last)
-            stalled = behind & (code == Status.CONVERGED.code)
-            code = xp.where(stalled, Status.STALLED.code, code)
         return last._replace(status=code), f.solve_lower(last.theta)
 
     def _filled(self, operands: Leaves) -> tuple[Objective, Region, Algorithm, Array, Array]:
@@ -281,6 +303,11 @@ def _by_block(f: Objective, region: Region, theta: Leaves, grad: Leaves, d: Leav
 def running(state: State | Tracked) -> Array:
     """Whether the iterations go on, 0-d bool."""
     return state.iterate.status == Status.RUNNING.code
+
+
+def success(it: Iterate) -> Array:
+    """`Status.success`, 0-d bool."""
+    return (it.status == Status.CONVERGED.code) | (it.status == Status.ROUNDING.code)
 
 
 def negligible_gap(value: Array, tol: Array, floor: Array) -> Array:

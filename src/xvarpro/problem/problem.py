@@ -105,7 +105,7 @@ class Level(Struct):
                 raise ProblemError(f"y must hold numbers; got dtype {self.y.dtype}. Convert it to floats")
             raise ProblemError(
                 "y must be an array, a list of arrays, a function y(theta, data), ColumnChunks or RowChunks; "
-                f"got {type(self.y).__name__}"
+                f"got {type(self.y).__name__}. Batches of rows, as of a loader, are xv.RowChunks(loader)"
             )
         if is_array(self.y) and self.y.ndim not in (1, 2, 3):  # (b, m, k) in a batch of problems
             raise ProblemError(f"y must have shape (m,) or (m, k); got {tuple(self.y.shape)}")
