@@ -106,6 +106,9 @@ def test_frameworks_differentiate_and_compile_the_density():
         found, gradient = jax.jit(jax.value_and_grad(lambda u: 2 * own.log_density(u)))(jax.numpy.asarray(u))
         np.testing.assert_allclose(found, 2 * value, rtol=1e-12)
         np.testing.assert_allclose(gradient, 2 * slope, rtol=1e-10)
+    found, gradient = ONE.unconstrained(np.ones(1), BOX, backend="jax").log_density_and_gradient(u)  # whatever its flag
+    np.testing.assert_allclose(found, value, rtol=1e-12)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-10)
 
 
 def test_coordinates_far_out_have_numbers(target):

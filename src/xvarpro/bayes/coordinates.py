@@ -174,7 +174,8 @@ class Unconstrained:
 
     def _moved(self, leaves: Any) -> Leaves:
         to = self._prepared
-        return tuple(exchange.move(x, to.backend, dtype=to.dtype, device=to.device) for x in leaves)
+        with to.backend.scope(to.dtype):
+            return tuple(exchange.move(x, to.backend, dtype=to.dtype, device=to.device) for x in leaves)
 
     def _returned(self, x: Array, u: Array) -> Array:
         return exchange.move(x, registry.owner(u), dtype=dtype_name(u), device=device(u))
