@@ -113,7 +113,7 @@ def test_what_a_fit_claims_is_so():
 def test_sets_without_a_projection_go_to_the_solve_at_once():
     oracle = xv.sets.Oracle(lambda g: xv.sets.L1Ball().lmo(g), 2.0)
     assert not sweepable(Atoms(oracle), None)
-    with pytest.warns(ConvergenceWarning, match="Raise max_iter"):
+    with pytest.warns(ConvergenceWarning, match=r"Raise max_iter or tol: .* times the objective"):
         model = ConstrainedDictionary(3, atoms=oracle, max_iter=3, random_state=0).fit(DIGITS[:50])
     assert model.n_sweeps_ == 0
     assert np.abs(model.components_).sum(axis=1).max() <= 1 + 1e-9
