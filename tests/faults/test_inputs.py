@@ -73,6 +73,8 @@ def test_a_design_of_three_axes_is_reported_with_its_own_shape(backend):
 
     message = raised(lambda: solved(stated(M=thrice), backend=backend))
     assert "(k, m, n) for a design per column of y; got (3, 40, 2) and y of shape (40,)" in message
+    message = raised(lambda: solved(stated(M=thrice, y=np.ones((3, 40))), backend=backend))
+    assert message.endswith("y of shape (3, 40). Pass y.T")
 
 
 @pytest.mark.parametrize("backend", HOST_BACKENDS)
@@ -93,7 +95,7 @@ def test_a_model_that_raises_midway_is_named_with_its_own_words(backend):
 WRONG_LINES = {
     "KeyError: 'cfg'. It comes from lines of your own": lambda theta, data: data["cfg"],
     "TypeError: 'dict' object is not callable. Of a module": lambda theta, data: data(theta),
-    "must return an array of theta's namespace; got numpy.ndarray. Compute": lambda theta, data: np.ones((40, 2)),
+    "namespace, inside of operators too; got numpy.ndarray. Compute": lambda theta, data: np.ones((40, 2)),
 }
 
 

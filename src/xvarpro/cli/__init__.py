@@ -134,8 +134,11 @@ def _warnings_in_a_line() -> Iterator[None]:
     """Warnings of the package without file and line: the caller that they name is typer here, not the user's code."""
     before, own = warnings.formatwarning, os.path.dirname(typer.__file__)
 
-    def in_a_line(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> str:
-        return f"warning: {message}\n" if filename.startswith(own) else before(message, category, filename, *rest)
+    def in_a_line(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        plain = filename.startswith(own)
+        return f"warning: {message}\n" if plain else before(message, category, filename, lineno, line)
 
     warnings.formatwarning = in_a_line
     try:

@@ -317,9 +317,10 @@ def _check_parts(parts: ModelOutputs, problem: Problem, theta: Array, dtype: str
         shape = _target_shape(prefix, level, outputs.y, theta, dtype)
         k = None if shape is None else shape[1] if shape[1:] else 1
         if outputs.M.columns not in (None, k):
+            turned = f". Pass {prefix}y.T" if shape == (outputs.M.columns, outputs.M.shape[0]) else ""
             raise ProblemError(
                 f"{prefix}M(theta) must have shape (m, n), or (k, m, n) for a design per column of {prefix}y; got "
-                f"{(outputs.M.columns, *outputs.M.shape)} and {prefix}y of shape {shape}"
+                f"{(outputs.M.columns, *outputs.M.shape)} and {prefix}y of shape {shape}{turned}"
             )
         if callable(level.lam):
             lam: Any = outputs.lam
@@ -470,7 +471,8 @@ def check_array(x: Any, what: str, theta: Array, dtype: str, takes_complex: bool
         )
     if trees.array_namespace(x) is not trees.array_namespace(theta):
         raise ModelError(
-            f"{what} must return an array of theta's namespace; got {type(x).__module__}.{type(x).__name__}. "
+            f"{what} must return arrays of theta's namespace, inside of operators too; got {type(x).__module__}."
+            f"{type(x).__name__}. "
             "Compute with xp = xv.array_namespace(theta), and pass constant arrays in data= or through xp.asarray"
         )
     kind = str(x.dtype).rsplit(".", maxsplit=1)[-1]

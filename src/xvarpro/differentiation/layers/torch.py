@@ -228,7 +228,8 @@ class _Call:
                 way = tuple(prepared.to_backend(given[i]) if i in given else 0 * here[i] for i in places)
                 by_data, change, flags = implicit.pull_twice(prepared, prepared.theta, moved, way)
             else:
-                by_data, *flags, _ = implicit.pull(prepared, prepared.theta, moved)
+                by_data, degenerate, singular, residual, _ = implicit.pull(prepared, prepared.theta, moved)
+                flags = degenerate, singular, residual
             implicit.warn(*implicit.numbers(prepared, flags))
             by_leaf = dict(zip(places, by_data, strict=True))
             found = [prepared.layout.array(x, prepared.backend) for x in (*(by_leaf[i] for i in mine), *change)]
