@@ -501,6 +501,9 @@ def test_the_command_verifies(tmp_path):
     state(tmp_path, start="0.65")
     code, said = verified("numpy", "--no-run")
     assert (code, "returns another theta0; the stored start is used" in said) == (0, True)
+    (tmp_path / "other.py").write_text(CODE.replace("np.array([0.5, 8.0])", '{"k": np.array([0.5, 8.0])}'))
+    with pytest.raises(ProblemError, match=r"whose theta has theta; got .*other\.py:decays, whose .* has theta\['k'\]"):
+        xv.verify(tmp_path / "numpy.npz", f"{tmp_path}/other.py:decays")
     state(tmp_path, ridge="1.5e-5")  # of other lengths: Python compares sizes and seconds
     code, said = verified("numpy", "--no-run")
     assert (code, "fingerprints: differ: lower.lam" in said) == (1, True)

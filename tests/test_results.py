@@ -2,6 +2,7 @@
 
 import pickle
 
+import jax
 import numpy as np
 import pytest
 
@@ -60,6 +61,23 @@ def test_a_result_of_another_process_has_no_place_to_go_on_from():
     fit = xv.solve(decay_problem(), START, max_iter=2)
     with pytest.raises(ProblemError, match="comes from a file or another process"):
         xv.solve(decay_problem(), pickle.loads(pickle.dumps(fit)))
+
+
+@pytest.mark.frameworks
+def test_digits_that_another_process_loses_are_missed(tmp_path):
+    """As results of workers that turned JAX's flag on, in a process that did not."""
+    with jax.enable_x64(True):
+        start, problem = jax.numpy.asarray(START), decay_problem()
+        kept = pickle.dumps(xv.solve(problem, start, max_iter=1))
+        batch = pickle.dumps(xv.solve_many(xv.many.lifted(problem), start[None, :], max_iter=1))
+        assert pickle.loads(kept).theta.dtype == "float64"
+    for one in (kept, batch):
+        with pytest.warns(UserWarning, match="computed in float64 has become float32, .* jax_enable_x64 is off: turn"):
+            fit = pickle.loads(one)
+    with pytest.warns(UserWarning, match="float32"):
+        fit = pickle.loads(kept)
+    with pytest.raises(ProblemError, match=r"Result\.save needs the digits that were computed; got a result"):
+        fit.save(tmp_path / "fit.npz")
 
 
 def test_a_result_goes_on_where_it_was_computed():

@@ -29,6 +29,7 @@ from xvarpro.sklearn import (
     SparseAutoencoder,
     VarProRegressor,
 )
+from xvarpro.sklearn._base import warn_unless_converged
 from xvarpro.sklearn._sweeps import Atoms, best_atoms, best_codes, by_rows, factorise, shared_out, sweepable
 
 from .support import rng, send
@@ -113,8 +114,10 @@ def test_what_a_fit_claims_is_so():
 def test_sets_without_a_projection_go_to_the_solve_at_once():
     oracle = xv.sets.Oracle(lambda g: xv.sets.L1Ball().lmo(g), 2.0)
     assert not sweepable(Atoms(oracle), None)
-    with pytest.warns(ConvergenceWarning, match=r"Raise max_iter or tol: .* times the objective"):
+    with pytest.warns(ConvergenceWarning, match=r"Raise max_iter\.$"):
         model = ConstrainedDictionary(3, atoms=oracle, max_iter=3, random_state=0).fit(DIGITS[:50])
+    with pytest.warns(ConvergenceWarning, match=r"Raise max_iter or tol: 0\.02 times the objective"):
+        warn_unless_converged(model, xv.Status.MAX_ITER, 0.01, 1.0)
     assert model.n_sweeps_ == 0
     assert np.abs(model.components_).sum(axis=1).max() <= 1 + 1e-9
 

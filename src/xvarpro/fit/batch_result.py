@@ -22,6 +22,7 @@ from xvarpro.core.struct import Array, Tree
 from xvarpro.errors import ProblemError
 from xvarpro.fit.missing import chosen, filled, without_data
 from xvarpro.problem.problem import Problem
+from xvarpro.results.outcome import warn_of_lost_digits
 from xvarpro.statistics.frames import data_frame, dataset, on_grid
 from xvarpro.statistics.names import entry_names, indexed
 
@@ -120,6 +121,10 @@ class ManyResult:
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copies: what holds functions and the data is left out."""
         return {name: x for name, x in vars(self).items() if not name.startswith("_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        warn_of_lost_digits(self)
 
     def __len__(self) -> int:
         return len(self.status)

@@ -25,7 +25,7 @@ from xvarpro.fit.serialization import checked, decode, encode, opaque
 from xvarpro.losses.interface import Loss
 from xvarpro.problem.loading import relocated, split_name
 from xvarpro.results.files import NUMBERS, ArrayFile, reading, write_atomically
-from xvarpro.results.outcome import Counts, Outcome, Trace, Verified
+from xvarpro.results.outcome import Counts, Outcome, Trace, Verified, lost_digits
 from xvarpro.results.recipe import Opaque, Recipe
 
 FORMAT = 6
@@ -77,6 +77,8 @@ def save(fit: Outcome, path: str | PathLike[str], problem: str | None = None) ->
     """
     if not isinstance(path, str | bytes | PathLike):
         raise ProblemError(f"Result.save writes to a path; got {type(path).__name__}")
+    if said := lost_digits(fit):
+        raise ProblemError(f"Result.save needs the digits that were computed; got {said}")
     arrays = {f"trace_{name}": getattr(fit.trace, name) for name in _TRACE}
     tree, recipe = encode(modules.by_name(fit.theta), "theta", arrays), fit.recipe
     if lost := opaque(decode(tree, "theta", arrays)):

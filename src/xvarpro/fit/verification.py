@@ -217,6 +217,11 @@ def _problem(recipe: Recipe, given: Problem | str | None, trust: bool) -> tuple[
         loaded = load(named, folder)
         over = loaded.over if opaque(over) else over
         like, start = modules.taken(loaded.theta0), trees.leaves(recipe.theta0)
+        if (own := trees.paths(like)) != (stored := trees.paths(recipe.theta0)):
+            raise ProblemError(
+                f"the problem must be that of the result, whose theta has {', '.join(stored)}; got {named}, whose "
+                f"theta0 has {', '.join(own)}. Name the function that was solved"
+            )
         other = [np.asarray(to_numpy(x), start[0].dtype) for x in trees.leaves(like)]
         if len(other) != len(start) or not all(map(np.array_equal, other, start)):
             notes.append(f"{named} returns another theta0; the stored start is used")

@@ -10,9 +10,10 @@ import numpy as np
 
 from xvarpro.backends import modules, to_numpy
 from xvarpro.core import trees
+from xvarpro.core.namespace import dtype_name
 from xvarpro.core.status import Status
 from xvarpro.core.struct import Array, Tree
-from xvarpro.errors import ProblemError
+from xvarpro.errors import ProblemError, warn_caller
 from xvarpro.problem.column_chunks import ColumnChunks
 from xvarpro.problem.problem import Level, Problem
 from xvarpro.results.recipe import Recipe, changed
@@ -23,6 +24,23 @@ if TYPE_CHECKING:
 NEAR_ZERO = 1e-12  # of the largest entry of theta: an entry below it has gone to 0, whatever its units
 FAR_UNITS = 1e6  # between sizes of entries of theta, from which on an end without descent speaks of units
 CANCELS = 1e4  # terms over their sum, from which on a result says that they cancel
+
+
+def lost_digits(result: Any) -> str:
+    """Words on digits that a result has lost since it was computed; "" where it has them all."""
+    held = {dtype_name(x) for x in trees.leaves(modules.taken(result.theta))} - {result.provenance["dtype"]}
+    if not held:
+        return ""
+    return (
+        f"a result computed in {result.provenance['dtype']} has become {held.pop()}, in a process whose framework "
+        "rounds, as JAX does while jax_enable_x64 is off: turn it on before results of other processes arrive"
+    )
+
+
+def warn_of_lost_digits(result: Any) -> None:
+    """To call where a pickle has been read: an exception would end the thread of a pool that reads it."""
+    if said := lost_digits(result):
+        warn_caller(said, UserWarning)
 
 
 @dataclass(frozen=True)
@@ -249,6 +267,7 @@ class Outcome:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         modules.adopt(trees.leaves(self.theta))  # a module of a class that this process has not met
+        warn_of_lost_digits(self)
 
     @property
     def summary(self) -> list[str]:

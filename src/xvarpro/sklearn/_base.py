@@ -71,8 +71,8 @@ def exact_codes(problem: Problem, atoms: np.ndarray, backend: Any, device: Any) 
 def warn_unless_converged(owner: object, status: Status, gap: float, value: float) -> None:
     """Warn as scikit-learn's estimators do, unless no certificate was asked for: then the gap is NaN."""
     if not status.success and not (status is Status.MAX_ITER and math.isnan(gap)):
-        enough = f"tol: {2 * gap / value:.1g} times the objective is more than the gap" if value > 0 else "tol"
-        advice = f"Raise max_iter or {enough}." if status is Status.MAX_ITER else status.advice
+        enough = f" or tol: {2 * gap / value:.1g} times the objective is more than the gap" if gap < 0.1 * value else ""
+        advice = f"Raise max_iter{enough}." if status is Status.MAX_ITER else status.advice
         warn_caller(
             f"{type(owner).__name__}: {status.sentence} The gap is {gap:.2g}, the objective {value:.6g}. {advice}",
             ConvergenceWarning,
