@@ -207,6 +207,9 @@ def test_a_table_has_a_row_for_each_problem():
     np.testing.assert_array_equal(table["w[0]_stderr"], found.w_stderr[:, 0])
     assert set(table["status"]) == {"CONVERGED"}
     assert list(fit.to_frame(errors=False)) == [*names, "value", "status"]
+    known = fit.statistics(absolute_sigma=True)
+    np.testing.assert_array_equal(fit.to_frame(known)["w[0]_stderr"], known.w_stderr[:, 0])
+    assert not np.allclose(known.w_stderr, found.w_stderr)
 
 
 @lru_cache
@@ -237,6 +240,7 @@ def test_a_map_has_values_and_errors_with_failures_hollow_and_dead_pixels_blank(
         centres = [tuple(path.vertices[:4].mean(axis=0)) for path in hollow.get_paths()]
         assert centres == [(i % 3, i // 3) for i in np.flatnonzero(np.isnan(shown)) if i not in (1, 4)]
         assert (hollow.get_hatch(), hollow.get_facecolor().size) == ("/////", 0)
+    assert sum(map(bool, (ax.images for ax in fit.plot_map("rates[0]", shape=(2, 3), errors=False).axes))) == 1
     figure.draw_without_rendering()
     assert [ax.get_ylabel() for ax in figure.axes if not ax.images] == ["rate (1/s)", "standard error of rate (1/s)"]
     assert "2 without data" in [text.get_text() for text in figure.legends[0].get_texts()]
@@ -273,6 +277,7 @@ def test_a_dataset_has_the_shape_of_the_image(monkeypatch):
     assert found["rates"].dims == ("y", "x", "rates_0")
     flags = dict(zip(found["status"].flag_meanings.split(), found["status"].flag_values, strict=True))
     assert found["status"].values[0, 1] == flags["NO_DATA"]
+    np.testing.assert_array_equal(fit.to_xarray((6,), ["pixel"], errors)["w_stderr"], errors.w_stderr)
     assert set(fit.to_xarray((6,), ["pixel"], errors=False)) == {"rates", "w", "value", "status"}
     for dims, said in (("yx", "shape must be of 6 problems"), ("y", "dims must name each axis")):
         with pytest.raises(xv.errors.ProblemError, match=said):

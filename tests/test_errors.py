@@ -78,6 +78,8 @@ LEAVES = [
         ({"a": leaf}, rf"theta\['a'\] must be an array or a number; got {type(leaf).__name__}")
         for leaf in ("1.0", True, object())
     ),
+    (type("Net", (), {}), r"got type Net\. Pass an object of it, as Net\(\.\.\.\)"),
+    ((x for x in [START]), "got generator. Of a PyTorch module pass the module itself"),
     (type("Net", (), {"apply": None})(), "got Net. Of a module pass its parameters, .* call its apply in M"),
 ]
 

@@ -129,6 +129,8 @@ def test_data_and_weights_that_do_not_fit_are_refused():
     for ask in (fit.predict, fit.band):
         with pytest.raises(ProblemError, match=r"with k = 1, one for each.*got \(5, 1, 2\)"):
             ask({"t": T[:5, None]})
+        with pytest.raises(ProblemError, match=r"data must hold data\['t'\] as the problem's do; got one array"):
+            ask(T[:5])
     with pytest.raises(ProblemError, match="w must have 2 rows"):
         predict(PROBLEMS["vector"][0], RATES, np.ones(3), {"t": T})
 

@@ -33,7 +33,7 @@ class Status(int, Enum):
     MAX_ITER = (
         2,
         "The iteration limit was reached before the tolerance.",
-        "Raise max_iter; in the same process xv.solve(problem, result, max_iter=...) goes on from where it was.",
+        "Raise max_iter; in the same process xv.solve(problem, result, max_iter=...) goes on, to so many in all.",
     )
     TIME_LIMIT = (
         3,

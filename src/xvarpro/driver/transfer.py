@@ -425,6 +425,10 @@ def _owner(leaves: list[Any], names: list[str]) -> Backend:
         if owner is None or not trees.is_array(x):
             advice = ". Of a module pass its parameters, as its init returns them, and call its apply in M"
             advice = advice if hasattr(x, "apply") else ""
+            if isinstance(x, type):
+                advice = f" {x.__name__}. Pass an object of it, as {x.__name__}(...)"
+            elif isinstance(x, Iterator):
+                advice = ". Of a PyTorch module pass the module itself"
             raise ProblemError(f"{name} must be an array or a number; got {type(x).__name__}{advice}")
         exchange.check_dense(x, name)
         owners.setdefault(owner.name, name)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from xarray import Dataset
 
+    from xvarpro.statistics.many import BatchStatistics
+
 NUMBERS = ("theta", "w", "value", "gap_A", "gap_B", "condition")  # fields in theta0's framework
 PER_PROBLEM = (*NUMBERS, "status", "n_iter")  # fields with an entry for each
 
@@ -147,15 +149,28 @@ class ManyResult:
         """A tree like theta with an entry for each problem in every leaf."""
         return spread(theta, self.shared, len(self))
 
-    def columns(self, errors: bool = True) -> dict[str, np.ndarray]:
-        """Entries of theta and w, of their errors if asked for, and the objective by name, (b,) each."""
-        found = self.statistics() if errors else None
+    def _errors(self, errors: bool | BatchStatistics) -> tuple[Tree, Array] | None:
+        """Those of theta and of w, None where none are asked for."""
+        if not errors:
+            return None
+        found: BatchStatistics = self.statistics() if isinstance(errors, bool) else errors
+        return self.spread(found.theta_stderr), found.w_stderr
+
+    def columns(self, errors: bool | BatchStatistics = True) -> dict[str, np.ndarray]:
+        """Entries of theta and w, of their errors as for `to_frame`, and the objective by name, (b,) each."""
+        found = self._errors(errors)
         columns = _by_entry(self.spread(self.theta), self.w)
-        more = {} if found is None else _by_entry(self.spread(found.theta_stderr), found.w_stderr)
+        more = {} if found is None else _by_entry(*found)
         return columns | {f"{name}_stderr": x for name, x in more.items()} | {"value": to_numpy(self.value)}
 
-    def to_frame(self, errors: bool = True) -> DataFrame:
+    def to_frame(self, errors: bool | BatchStatistics = True) -> DataFrame:
         """A data frame of pandas with a row for each problem: theta, w, objective, status and, if asked for, errors.
+
+        Parameters
+        ----------
+        errors : bool or BatchStatistics
+            Whether to add errors, and which: ``fit.statistics(absolute_sigma=True)``; else `statistics` as it is called
+            without arguments.
 
         Raises
         ------
@@ -165,8 +180,10 @@ class ManyResult:
         status = [Status.of(code).name for code in self.status.tolist()]
         return data_frame(self.columns(errors) | {"status": status}, range(len(self)))
 
-    def to_xarray(self, shape: Sequence[int], dims: Sequence[str], errors: bool = True) -> Dataset:
+    def to_xarray(self, shape: Sequence[int], dims: Sequence[str], errors: bool | BatchStatistics = True) -> Dataset:
         """Leaves of theta, w, objective, status and errors as a dataset of xarray, in the shape of an image or a cube.
+
+        `errors` is as for `to_frame`.
 
         Raises
         ------
@@ -178,10 +195,8 @@ class ManyResult:
         if np.shape(shape) != (len(dims),):
             raise ProblemError(f"dims must name each axis of shape, as ('y', 'x') of (ny, nx); got {dims} of {shape}")
         arrays = _by_leaf(self.spread(self.theta), self.w) | {"value": self.value, "status": self.status}
-        if errors:
-            found = self.statistics()
-            by_leaf = _by_leaf(self.spread(found.theta_stderr), found.w_stderr)
-            arrays |= {f"{name}_stderr": x for name, x in by_leaf.items()}
+        if (found := self._errors(errors)) is not None:
+            arrays |= {f"{name}_stderr": x for name, x in _by_leaf(*found).items()}
         own = {name: [f"{name.removesuffix('_stderr')}_{i}" for i in range(x.ndim - 1)] for name, x in arrays.items()}
         made = dataset({name: ([*dims, *own[name]], on_grid(to_numpy(x), shape)) for name, x in arrays.items()})
         codes = {status.name: status.code for status in Status}

@@ -14,6 +14,7 @@ from xvarpro.statistics.frames import on_grid
 
 if TYPE_CHECKING:
     from xvarpro.fit.batch_result import ManyResult
+    from xvarpro.statistics.many import BatchStatistics
 
 GREY, HATCH = "0.6", "/////"
 CORNERS = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])  # of a pixel, around its middle
@@ -25,6 +26,7 @@ def plot_map(
     *,
     shape: tuple[int, int],
     label: str = "",
+    errors: bool | BatchStatistics = True,
     figure: FigureBase | None = None,
 ) -> Figure:
     """An entry of theta or w of all problems as an image, with its standard errors next to it.
@@ -42,6 +44,8 @@ def plot_map(
         Rows and columns of the image.
     label : str
         Of the colours, with units; the name by default.
+    errors : bool or BatchStatistics
+        As for `ManyResult.to_frame`.
     figure : matplotlib Figure or SubFigure, optional
         As for `plot_fit`.
 
@@ -61,12 +65,12 @@ def plot_map(
         )
     if np.shape(shape) != (2,):
         raise ProblemError(f"shape must be (rows, columns) of an image; got {shape}. Slices lie one below the other")
-    columns, empty = fit.columns(name != "value"), fit.status == Status.NO_DATA.code
+    columns, empty = fit.columns(name != "value" and errors), fit.status == Status.NO_DATA.code
     if name not in columns:
         known = ", ".join(x for x in columns if not x.endswith("_stderr"))
         raise ProblemError(f"name must be one of {known}; got {name!r}")
-    if (errors := columns.get(f"{name}_stderr")) is not None:
-        columns[f"{name}_stderr"] = np.where(errors == 0, np.nan, errors)
+    if (found := columns.get(f"{name}_stderr")) is not None:
+        columns[f"{name}_stderr"] = np.where(found == 0, np.nan, found)
     images = {label or name: name, f"standard error of {label or name}": f"{name}_stderr"}
     drawn = {title: columns[x] for title, x in images.items() if x in columns}
     fig = blank(figure, (1.2 + 3.2 * np.clip(shape[1] / shape[0], 0.4, 2.5)) * len(drawn), 3.6, "compressed")

@@ -31,9 +31,9 @@ def latents(theta: Tree, X: Array) -> Array:
 class SparseAutoencoder(Factorisation):
     """An autoencoder with tanh layers, a linear decoder that is solved for exactly, and gates that select latents.
 
-    ``min 1/2 |h(phi, X) diag(s) components_ - X|^2 + lam/2 |components_|^2`` over the decoder, the layers phi and gates
-    ``s >= 0`` with ``sum s <= budget``, for X without its mean. Latents share the budget, and the ridge makes a small
-    gate expensive: some end at 0. (The paper's Example 1, in one level.)
+    ``min 1/2 |h(phi, X) diag(s) components_ - X|^2 + n lam/2 |components_|^2`` over the decoder, the layers phi and
+    gates ``s >= 0`` with ``sum s <= budget``, for the n rows of X without their mean. Latents share the budget, and the
+    ridge makes a small gate expensive: some end at 0. (The paper's Example 1, in one level.)
 
     Parameters
     ----------

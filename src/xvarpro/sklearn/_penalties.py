@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from xvarpro.algorithms import ProjectedQuasiNewton
+from xvarpro.core.checks import described
 from xvarpro.core.trees import array_namespace
 from xvarpro.driver.evaluate import solve_lower
 from xvarpro.errors import ProblemError
@@ -78,8 +79,8 @@ class LearnedPenaltyClassifier(OfClasses, BaseEstimator):
         groups = np.arange(X.shape[1]) if self.groups is None else np.asarray(self.groups)
         if groups.shape != X.shape[1:] or groups.dtype.kind not in "iu" or groups.min() < 0:
             raise ProblemError(
-                f"LearnedPenaltyClassifier: groups must hold a number 0, 1, ... for each of {X.shape[1]} features, got "
-                f"{self.groups!r}"
+                f"LearnedPenaltyClassifier: groups must hold a number 0, 1, ... for each of {X.shape[1]} features; got "
+                f"{described(self.groups)}"
             )
         self.classes_, at, Y = encoded(self, y)
         if np.bincount(at).min() < 2:
