@@ -344,7 +344,7 @@ def test_penalties_tell_features_apart_and_weights_are_those_of_all_samples(clas
 
 def test_penalties_need_groups_of_features_and_two_samples_of_each_class():
     X, y = rng(0).normal(size=(20, 3)), np.arange(20) % 2
-    with pytest.raises(ProblemError, match="for each of 3 features, got"):
+    with pytest.raises(ProblemError, match="for each of 3 features; got"):
         LearnedPenaltyClassifier([0, 1]).fit(X, y)
     with pytest.raises(ProblemError, match="two samples or more"):
         LearnedPenaltyClassifier().fit(X, np.append(y[:-1], 2))
