@@ -294,7 +294,7 @@ class ConstrainedDictionary(_Dictionary):
 @final
 @dataclass(eq=False, repr=False)
 class NMF(_Dictionary):
-    """Nonnegative matrix factorisation, ``min 1/2 |codes D - X|^2`` over ``codes >= 0`` and ``D >= 0``.
+    """Nonnegative matrix factorisation, ``min 1/2 |codes D - X|^2 + lam/2 |codes|^2`` over ``codes, D >= 0``.
 
     Atoms have the sum 1: the lengths of atoms are the codes' to choose. It starts from NNDSVDa, as scikit-learn's, goes
     on by its coordinate descent with momentum, and ends with the exact solve, whose certificate the attributes hold.
