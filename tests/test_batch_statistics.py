@@ -212,6 +212,18 @@ def test_a_table_has_a_row_for_each_problem():
     assert not np.allclose(known.w_stderr, found.w_stderr)
 
 
+def test_parameters_that_are_called_as_other_columns_have_names_of_their_own():
+    def M(theta, t):
+        xp = xv.array_namespace(theta["w"])
+        return xp.exp(-t[:, None] * (theta["w"] * theta["value"])[:, None, None])
+
+    problem, start = xv.separable(M, Y[:2], data=T), {"w": np.array([1.0, 2.0]), "value": np.ones(2)}
+    fit = xv.solve_many(problem, start, max_iter=0)
+    assert list(fit.columns(errors=False)) == ["theta.value", "theta.w", "w[0]", "value"]
+    np.testing.assert_array_equal(fit.columns(errors=False)["theta.w"], start["w"])
+    assert set(fit.to_xarray((2,), ["x"], errors=False)) == {"theta.value", "theta.w", "w", "value", "status"}
+
+
 @lru_cache
 def image():
     """6 pixels: 1 and 4 without data, 2 that does not end, 3 whose errors are not determined."""

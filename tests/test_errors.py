@@ -351,7 +351,7 @@ def test_every_wide_array_is_named_once():
         xv.solve(wide, START.astype("float32"), max_iter=1)
     assert len(caught) == 1
     batch = xv.separable(decays, xv.Each(SIGNAL[None].astype("float32")), data={"t": xv.Each(T[None])})
-    with pytest.warns(xv.PrecisionWarning, match=r"^data\['t'\] is .* kept by dtype='float64', or by"):
+    with pytest.warns(xv.PrecisionWarning, match=r"^data\['t'\] is .* kept by a theta0 in float64, of NumPy"):
         xv.solve_many(xv.many.lifted(batch), START[None].astype("float32"), max_iter=1)
 
 

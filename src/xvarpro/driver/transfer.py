@@ -79,7 +79,8 @@ class Transfer:
         if BITS[kind] > BITS[self.dtype] and self.warn:
             warn_caller(
                 f"{name} is {kind} and the solve is in {self.dtype}, as theta0 or dtype= is: {name} is rounded to "
-                f"{want}. Its digits are kept by dtype='float64', or by a theta0 in float64",
+                f"{want}. Its digits are kept by a theta0 in float64, of NumPy with backend= where the framework has "
+                "none, or by dtype='float64'",
                 PrecisionWarning,
             )
         return self._move(x, want)
@@ -263,7 +264,7 @@ class Transfer:
             )
         xp = self.to.xp
         y = xp.where(xp.broadcast_to(weights > 0, y.shape), y, xp.zeros_like(y))
-        self._check_finite(y, name, ", where its weight is not 0,")
+        self._check_finite(y, name.rstrip(","), ", where its weight is not 0,")
         return scaled(y, xp.sqrt(weights)) if roots else y
 
     def _check_finite(self, x: Array, name: str, where: str = "") -> None:

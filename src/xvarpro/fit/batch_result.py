@@ -166,6 +166,8 @@ class ManyResult:
     def to_frame(self, errors: bool | BatchStatistics = True) -> DataFrame:
         """A data frame of pandas with a row for each problem: theta, w, objective, status and, if asked for, errors.
 
+        A parameter that is called w, value or status is the column ``theta.w``.
+
         Parameters
         ----------
         errors : bool or BatchStatistics

@@ -12,9 +12,14 @@ from xvarpro.core.struct import Tree
 from xvarpro.errors import ProblemError
 from xvarpro.problem.parameters import Parameters
 
+OTHERS = "w", "value", "status"  # of what stands in tables next to entries of theta
+
 
 def entry_names(theta: Tree) -> list[str]:
-    """A name for each entry of theta, in the order of its leaves: ``rates[0]``, ``rates[1]``, ``shift``."""
+    """A name for each entry of theta, in the order of its leaves: ``rates[0]``, ``rates[1]``, ``shift``.
+
+    One that is called as another column of tables is, such as w, is ``theta.w``.
+    """
     return list(each_name(theta))
 
 
@@ -23,6 +28,7 @@ def each_name(theta: Tree) -> Iterator[str]:
     leaves, treedef = trees.flatten(theta)
     for place, x in zip(treedef.accessors(), leaves, strict=True):
         keys = [str(step.entry) for step in place]
+        keys = ["theta", *keys] if keys[:1] and keys[0] in OTHERS else keys
         yield from each_of(".".join(keys) or "theta", getattr(x, "shape", ()))
 
 
