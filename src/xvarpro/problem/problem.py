@@ -123,8 +123,8 @@ class Level(Struct):
         if not (given or (callable(self.weights) and isinstance(self.y, RowChunks))):
             raise ProblemError(
                 "weights must have shape (m,) or (m, k), such as numpy.full(m, 1 / sigma**2), or be a function "
-                f"weights(data) of chunks where y is given as RowChunks; got {checks.described(self.weights)}. Weights "
-                "that are computed in memory are roots that multiply the rows of M and y"
+                f"weights(data) of chunks where y is given as RowChunks; got {checks.described(self.weights)}. Where "
+                "they are computed, as in front of a layer, multiply the rows of M and y by their roots"
             )
         if self.loss is not None:
             self._check_loss()
