@@ -367,7 +367,7 @@ def test_what_it_is_not_for(subtests):
         (xv.separable(decays, xv.ColumnChunks(lambda: iter([]))), xv.losses.Huber(), "y as ColumnChunks"),
         (stated(y + 0j), huber, "one of real numbers"),
         (stated(y, weights=np.ones(7)), huber, "weights must have one entry per row"),
-        (stated(negative), xv.losses.Poisson(), "counts >= 0; got -1"),
+        (stated(negative), xv.losses.Poisson(), "counts >= 0 where its weight is not 0; got -1"),
         (stated(np.zeros(T.size)), xv.losses.Huber(), "Pass scale="),
     ):
         with subtests.test(match), pytest.raises(ProblemError, match=match):

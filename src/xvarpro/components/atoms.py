@@ -25,7 +25,9 @@ from xvarpro.statistics.names import entry_names
 
 Atom = Callable[[Tree, Tree], Array]
 IMAGE = "The pixels of an image are rows: pass y.ravel(), (m,), and raveled coordinates; (m, k) are k responses"
-ADVICE = "Compute with xp = xv.array_namespace(theta). Leaves of theta have the components along their first axis"
+ADVICE = (
+    "Compute with xp = xv.array_namespace(theta), which has the leaves of over: components are along their first axis"
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Atoms:
         shapes = f"({m},), one per row of y: leave rows with gaps out by 0", f"({m},) or ({m}, f) for the rows of y"
         for name, x, most, shape in zip(("weights", "columns"), (weights, fixed), (1, 2), shapes, strict=True):
             if x is not None and not (trees.is_array(x) and 0 < x.ndim <= most and x.shape[0] == m):
-                raise ProblemError(f"{name} must have shape {shape}; got {described(x)}")
+                raise ProblemError(f"{name} must have shape {shape}; got {described(x)}. {IMAGE}")
         squares = np.ones(m) if weights is None else _host(weights)
         if not (np.isfinite(squares).all() and (squares >= 0).all()):
             raise ProblemError("weights must be finite and >= 0; got others. A weight of 0 leaves a row out")

@@ -76,6 +76,8 @@ def in_chunks(
     _check_lengths(problem, b)
     if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
         raise ProblemError(f"chunks, or order, must be a whole number > 0 of problems; got {size!r}")
+    to = destination(theta0, options["backend"], None, options["dtype"])
+    where = {"backend": to.backend.name, "dtype": to.dtype}  # which count as they are, however they were asked for
     hand_out, ahead = (executor.submit, AHEAD * (os.cpu_count() or 1)) if executor else (_here, 1)
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -89,7 +91,7 @@ def in_chunks(
         kept: Any = None
         if folder is not None:
             stamp = {**Fingerprints(part, start), **hashes(sets, "over")}
-            stamp |= {name: repr(x) for name, x in options.items()}
+            stamp |= {name: repr(x) for name, x in options.items()} | where
             kept = Path(folder) / f"problems_{picked.start:012d}.npz", stamp
         if kept is not None and kept[0].exists():
             path, stamp = kept

@@ -27,7 +27,9 @@ class _Counts(Loss):
 
     def check(self, y: np.ndarray) -> None:
         if np.any(y < 0):
-            raise ProblemError(f"{type(self).__name__}: y must hold counts >= 0; got {y.min():g}")
+            raise ProblemError(
+                f"{type(self).__name__}: y must hold counts >= 0 where its weight is not 0; got {y.min():g}"
+            )
 
 
 @final

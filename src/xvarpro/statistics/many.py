@@ -96,7 +96,8 @@ class BatchStatistics:
             lines.append(f"  {name:<14}{shown}{', ...' if errors.shape[1] > 6 else ''}")
         lines.append(f"  reduced chi2  {_median(self.reduced_chi2)}")
         for why, at in self.reasons.items():
-            lines.append(f"  {'problem' if len(at) == 1 else f'{len(at)} problems, the first'} {at[0]}: {why}")
+            which = f"problem {at[0]}" if len(at) == 1 else f"{len(at)} problems (first: {at[0]})"
+            lines.append(f"  {which}: {why}")
         return "\n".join(lines)
 
 

@@ -186,7 +186,7 @@ class _Model:
 
     def moved(self, data: Tree) -> Tree:
         """Data as arrays of theta's framework."""
-        if trees.is_array(data) and not (self.data is None or trees.is_array(self.data)):
+        if trees.is_array(data) and isinstance(self.data, dict):
             needed = ", ".join(trees.paths(self.data, "data"))
             raise ProblemError(f"data must hold {needed} as the problem's do; got one array")
         with self.scope:
