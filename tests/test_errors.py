@@ -79,6 +79,7 @@ LEAVES = [
         for leaf in ("1.0", True, object())
     ),
     (type("Net", (), {}), r"got type Net\. Pass an object of it, as Net\(\.\.\.\)"),
+    (xv.Parameters(), "got Parameters. Pass its theta0, and its over as over="),
     ((x for x in [START]), "got generator. Of a PyTorch module pass the module itself"),
     (type("Net", (), {"apply": None})(), "got Net. Of a module pass its parameters, .* call its apply in M"),
 ]

@@ -428,6 +428,8 @@ def _owner(leaves: list[Any], names: list[str]) -> Backend:
             advice = advice if hasattr(x, "apply") else ""
             if isinstance(x, type):
                 advice = f" {x.__name__}. Pass an object of it, as {x.__name__}(...)"
+            elif hasattr(x, "theta0"):
+                advice = ". Pass its theta0, and its over as over="
             elif isinstance(x, Iterator):
                 advice = ". Of a PyTorch module pass the module itself"
             raise ProblemError(f"{name} must be an array or a number; got {type(x).__name__}{advice}")
