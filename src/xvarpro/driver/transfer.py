@@ -260,11 +260,11 @@ class Transfer:
         if weights.shape[0] != y.shape[0] or weights.shape[1] not in (1, y.shape[1]):
             raise ProblemError(
                 f"weights must have one entry per row of {name} or one per entry; got "
-                "{} x {} of them for {} x {} entries of {}".format(*weights.shape, *y.shape, name)
+                "{} x {} of them for {} x {} entries of {}".format(*weights.shape, *y.shape, name.rstrip(","))
             )
         xp = self.to.xp
         y = xp.where(xp.broadcast_to(weights > 0, y.shape), y, xp.zeros_like(y))
-        self._check_finite(y, name.rstrip(","), ", where its weight is not 0,")
+        self._check_finite(y, name, ", where its weight is not 0,")
         return scaled(y, xp.sqrt(weights)) if roots else y
 
     def _check_finite(self, x: Array, name: str, where: str = "") -> None:
@@ -275,6 +275,9 @@ class Transfer:
             missing = ". One that is missing takes weights=xp.isfinite(y)" if name.split(".")[-1] == "y" else ""
             if re.search(r"y, chunk \d+$", name):  # of columns; names of rows end in a comma
                 missing = ". Leave the column out, or fill it: chunks of columns have no weights by entry"
+            elif re.search(r"y, chunk \d+,$", name):
+                missing = '. One that is missing has the weight 0, as by weights=lambda data: data["seen"]'
+            name = name.rstrip(",") if where else name
             raise ProblemError(f"{name}{where} must be finite; got NaN or inf at index {at}{missing}")
 
     def _work_dtype(self, x: Array) -> str:
