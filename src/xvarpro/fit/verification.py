@@ -217,7 +217,8 @@ def _problem(recipe: Recipe, given: Problem | str | None, trust: bool) -> tuple[
         loaded = load(named, folder)
         over = loaded.over if opaque(over) else over
         like, start = modules.taken(loaded.theta0), trees.leaves(recipe.theta0)
-        if (own := trees.paths(like)) != (stored := trees.paths(recipe.theta0)):
+        # a module's parameters have an order of their own
+        if (own := sorted(trees.paths(like))) != (stored := sorted(trees.paths(recipe.theta0))):
             raise ProblemError(
                 f"the problem must be that of the result, whose theta has {', '.join(stored)}; got {named}, whose "
                 f"theta0 has {', '.join(own)}. Name the function that was solved"
