@@ -530,7 +530,9 @@ def test_a_named_problem_returns_its_module(tmp_path):
     spec = load(name)
     fit = xv.solve(spec.problem, spec.theta0, **OPTIONS)
     fit.save(tmp_path / "fit.npz", problem=name)
-    assert xv.verify(tmp_path / "fit.npz", trust=True).ok
+    found = xv.verify(tmp_path / "fit.npz", trust=True)
+    assert found.ok
+    assert "another theta0" not in str(found)
 
 
 # -- inside ------------------------------------------------------------------------------------------------------------

@@ -216,15 +216,15 @@ def _problem(recipe: Recipe, given: Problem | str | None, trust: bool) -> tuple[
     if isinstance(named, str):
         loaded = load(named, folder)
         over = loaded.over if opaque(over) else over
-        like, start = modules.taken(loaded.theta0), trees.leaves(recipe.theta0)
-        # a module's parameters have an order of their own
-        if (own := sorted(trees.paths(like))) != (stored := sorted(trees.paths(recipe.theta0))):
+        like = modules.taken(loaded.theta0)
+        # by name: a module's parameters have an order of their own
+        here, start = (dict(zip(trees.paths(x), trees.leaves(x), strict=True)) for x in (like, recipe.theta0))
+        if here.keys() != start.keys():
             raise ProblemError(
-                f"the problem must be that of the result, whose theta has {', '.join(stored)}; got {named}, whose "
-                f"theta0 has {', '.join(own)}. Name the function that was solved"
+                f"the problem must be that of the result, whose theta has {', '.join(start)}; got {named}, whose "
+                f"theta0 has {', '.join(here)}. Name the function that was solved"
             )
-        other = [np.asarray(to_numpy(x), start[0].dtype) for x in trees.leaves(like)]
-        if len(other) != len(start) or not all(map(np.array_equal, other, start)):
+        if not all(np.array_equal(np.asarray(to_numpy(here[name]), x.dtype), x) for name, x in start.items()):
             notes.append(f"{named} returns another theta0; the stored start is used")
         named = loaded.problem
     if (lost := opaque(over)) is not None:
